@@ -83,7 +83,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lines\nVersion: 1\n")
     (info / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(str(info.parent))
-    monkeypatch.setattr(samples, "_known", {})
+    monkeypatch.setattr(samples, "_modalities", {})
 
 
 def content(folder: Path, api: dict[str, Any], count: int = 60, **evolution: Any) -> dict[str, Any]:

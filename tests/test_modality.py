@@ -45,7 +45,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: words\nVersion: 1\n")
     (info / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(str(info.parent))
-    monkeypatch.setattr(samples, "_known", {})
+    monkeypatch.setattr(samples, "_modalities", {})
     rng = np.random.default_rng(0)
     lines = [
         f"{label} {''.join(rng.choice(list(letters), 5))}"
@@ -211,6 +211,6 @@ def test_it_is_evaluated_under_its_embedding(recipe: Path, tmp_path: Path) -> No
 def test_a_run_whose_modality_is_gone_says_which(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     invoke("run", recipe, "--out", tmp_path / "run")
     shutil.rmtree(tmp_path / "site" / "words-1.dist-info")
-    monkeypatch.setattr(samples, "_known", {})
+    monkeypatch.setattr(samples, "_modalities", {})
     said = stopped("report", tmp_path / "run")
     assert said.startswith("Unknown source 'word_list'")

@@ -20,6 +20,7 @@ The rules, in the order in which they apply:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -65,15 +66,15 @@ def decode_image(
     name: str | None = None,
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """The pixels of an encoded image, by the rules above.
+    """Return the pixels of an encoded image, by the rules above.
 
     Args:
         source: the encoded bytes, or the file that holds them.
         size: (height, width) of the result; None keeps the image's own.
         resize: how the image gets that size; None requires that it has it already.
         channels: 1 (grey) or 3.
-        name: what messages call the image; without it, its path or "The image".
-        deep: where to note, for `dimness`, whether an image of 16 bits goes beyond a sixteenth of their range.
+        name: of the image in messages; without it, its path or "The image".
+        deep: a set that notes, for `dimness`, if an image of 16 bits goes beyond a sixteenth of their range.
 
     Returns:
         uint8, height × width × channels, sRGB; writable and owned by the caller.
@@ -83,19 +84,19 @@ def decode_image(
             a pixel type without a rule, or of another size while `resize` is None.
         RecipeError: `resize` is unknown or has no `size`.
     """
-    name = name or (str(source) if isinstance(source, Path) else "The image")
-    _check_rule(size, resize)
+    target = _Target(size, resize, channels, name or (str(source) if isinstance(source, Path) else "The image"))
+    target.check_rule()
     if isinstance(source, bytes):
         with quiet():
-            return _decode(BytesIO(source), size, resize, channels, name, deep)
+            return _decode(BytesIO(source), target, deep)
     if not source.is_file():
-        raise BadImage(f"{name} is not a readable file.")
+        raise BadImage(f"{target.name} is not a readable file.")
     try:
         file = source.open("rb")
     except OSError as error:
-        raise BadImage(f"{name} cannot be read: {error.strerror}.") from error
+        raise BadImage(f"{target.name} cannot be read: {error.strerror}.") from error
     with file, quiet():
-        return _decode(file, size, resize, channels, name, deep)
+        return _decode(file, target, deep)
 
 
 def convert_pixels(
@@ -107,21 +108,22 @@ def convert_pixels(
     name: str = "The image",
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """The same rules for an image that comes as an array: h×w, or h×w×c with c of 1, 3 or 4 (alpha last).
+    """Apply the same rules to an array: h×w, or h×w×c with c of 1, 3 or 4 (alpha last).
 
     Args:
         pixels: uint8, uint16 or bool; not changed.
-        size: as for `decode_image`.
-        resize: as for `decode_image`.
-        channels: as for `decode_image`.
-        name: what messages call the image.
-        deep: as for `decode_image`.
+        size: as for `decode_image`, like all others.
+        resize: how it gets the size.
+        channels: 1 or 3.
+        name: of the image.
+        deep: notes.
 
     Raises:
         BadImage: another dtype or shape, too large, or of another size while `resize` is None.
         RecipeError: `resize` is unknown or has no `size`.
     """
-    _check_rule(size, resize)
+    target = _Target(size, resize, channels, name)
+    target.check_rule()
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * np.uint8(255)
     elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
@@ -137,7 +139,7 @@ def convert_pixels(
     if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and size in (None, pixels.shape[:2]):
         return pixels.reshape(*pixels.shape[:2], channels).copy()  # no rule changes it
     image, alpha = _split_alpha(Image.fromarray(np.ascontiguousarray(pixels)), name)
-    return _finish(image, alpha, turn=1, size=size, resize=resize, channels=channels, name=name)
+    return target.finish(image, alpha, turn=1)
 
 
 def dimness(deep: set[bool]) -> str:
@@ -150,17 +152,8 @@ def dimness(deep: set[bool]) -> str:
     )
 
 
-def _note(deep: set[bool] | None, pixels: UInt8Array) -> None:
-    if deep is not None and pixels.size:
-        deep.add(bool(pixels.max() > 15))
-
-
 def check_frames(count: int, name: str) -> None:
-    """Refuse a file that holds more than one image.
-
-    Raises:
-        BadImage: it does.
-    """
+    """Raise BadImage if a file holds more than one image."""
     if count > 1:
         raise BadImage(
             f"{name} has {count:,} frames or pages, and one file is one image: save the one that is meant, or each, as "
@@ -168,9 +161,22 @@ def check_frames(count: int, name: str) -> None:
         )
 
 
-def _decode(
-    file: Any, size: Size | None, resize: Resize | None, channels: Channels, name: str, deep: set[bool] | None
-) -> UInt8Array:
+def _note(deep: set[bool] | None, pixels: UInt8Array) -> None:
+    if deep is not None and pixels.size:
+        deep.add(bool(pixels.max() > 15))
+
+
+def _check_pixels(width: int, height: int, name: str) -> None:
+    if width * height > MAX_PIXELS:
+        raise BadImage(_too_large(name))
+
+
+def _too_large(name: str) -> str:
+    return f"{name} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."
+
+
+def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
+    name = target.name
     try:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
@@ -199,7 +205,7 @@ def _decode(
             raise
         except Exception as error:
             raise _damage(name, error) from error
-    return _finish(picture, alpha, turn=turn, size=size, resize=resize, channels=channels, name=name)
+    return target.finish(picture, alpha, turn)
 
 
 def _damage(name: str, error: Exception) -> BadImage:
@@ -209,7 +215,7 @@ def _damage(name: str, error: Exception) -> BadImage:
 
 
 def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Image | None]:
-    """The picture as L, RGB or CMYK, and its opacity (L) where it has any."""
+    """Return the picture as L, RGB or CMYK, and its opacity (L) where it has any."""
     mode, transparent = image.mode, image.info.get("transparency")
     if mode.startswith("I;16") or (mode == "I" and image.format == "PNG"):
         values, tags = np.asarray(image), getattr(image, "tag_v2", {})
@@ -234,7 +240,7 @@ def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Imag
 
 
 def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """The picture (L, RGB or CMYK) in sRGB, as L or RGB, by its ICC profile where that fits."""
+    """Return the picture (L, RGB or CMYK) in sRGB, as L or RGB, by its ICC profile where that fits."""
     if profile:
         try:
             source = ImageCms.ImageCmsProfile(BytesIO(profile))
@@ -247,65 +253,55 @@ def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     return image if image.mode == "L" else image.convert("RGB")
 
 
-def _finish(
-    image: Image.Image,
-    alpha: Image.Image | None,
-    turn: int,
-    size: Size | None,
-    resize: Resize | None,
-    channels: Channels,
-    name: str,
-) -> UInt8Array:
-    """Rules 6 to 9."""
-    if alpha is not None:
-        white = Image.new(image.mode, image.size, "white")
-        image = Image.composite(image, white, alpha)
-    if turn in _TURNS:
-        image = image.transpose(_TURNS[turn])
-    image = image.convert("L" if channels == 1 else "RGB")
-    if size is not None:
-        image = _resize(image, size, resize, name)
-    pixels = np.array(image, dtype=np.uint8)
-    return pixels.reshape(*pixels.shape[:2], channels)
+@dataclass(frozen=True)
+class _Target:
+    """The form that an image is brought to, and its name in messages."""
 
+    size: Size | None
+    resize: Resize | None
+    channels: Channels
+    name: str
 
-def _resize(image: Image.Image, size: Size, resize: Resize | None, name: str) -> Image.Image:
-    (height, width), (own_width, own_height) = size, image.size
-    if (own_height, own_width) == size:
-        return image
-    if resize is None:
-        raise BadImage(
-            f"{name} is {own_height}×{own_width} pixels (height × width), not {height}×{width}: "
-            "say how it is to be resized (crop, fit or stretch)."
-        )
-    bicubic = Image.Resampling.BICUBIC
-    if resize == "stretch":
-        return image.resize((width, height), bicubic)
-    scales = width / own_width, height / own_height
-    if resize == "crop":
-        scale = max(scales)
-        half_width, half_height = min(own_width, width / scale) / 2, min(own_height, height / scale) / 2
-        x, y = own_width / 2, own_height / 2
-        box = (x - half_width, y - half_height, x + half_width, y + half_height)
-        return image.resize((width, height), bicubic, box=box)
-    scale = min(scales)
-    inner = max(1, min(width, round(own_width * scale))), max(1, min(height, round(own_height * scale)))
-    canvas = Image.new(image.mode, (width, height), "black")
-    canvas.paste(image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2))
-    return canvas
+    def check_rule(self) -> None:
+        if self.resize is not None and self.resize not in get_args(Resize):
+            raise RecipeError(f"resize: '{self.resize}' is unknown; known are crop, fit and stretch.")
+        if self.resize is not None and self.size is None:
+            raise RecipeError(f"resize: {self.resize} needs a size.")
 
+    def finish(self, image: Image.Image, alpha: Image.Image | None, turn: int) -> UInt8Array:
+        """Apply rules 6 to 9."""
+        if alpha is not None:
+            white = Image.new(image.mode, image.size, "white")
+            image = Image.composite(image, white, alpha)
+        if turn in _TURNS:
+            image = image.transpose(_TURNS[turn])
+        image = image.convert("L" if self.channels == 1 else "RGB")
+        if self.size is not None:
+            image = self._resized(image, self.size)
+        pixels = np.array(image, dtype=np.uint8)
+        return pixels.reshape(*pixels.shape[:2], self.channels)
 
-def _check_rule(size: Size | None, resize: str | None) -> None:
-    if resize is not None and resize not in get_args(Resize):
-        raise RecipeError(f"resize: '{resize}' is unknown; known are crop, fit and stretch.")
-    if resize is not None and size is None:
-        raise RecipeError(f"resize: {resize} needs a size.")
-
-
-def _check_pixels(width: int, height: int, name: str) -> None:
-    if width * height > MAX_PIXELS:
-        raise BadImage(_too_large(name))
-
-
-def _too_large(name: str) -> str:
-    return f"{name} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."
+    def _resized(self, image: Image.Image, size: Size) -> Image.Image:
+        (height, width), (own_width, own_height) = size, image.size
+        if (own_height, own_width) == size:
+            return image
+        if self.resize is None:
+            raise BadImage(
+                f"{self.name} is {own_height}×{own_width} pixels (height × width), not {height}×{width}: "
+                "say how it is to be resized (crop, fit or stretch)."
+            )
+        bicubic = Image.Resampling.BICUBIC
+        if self.resize == "stretch":
+            return image.resize((width, height), bicubic)
+        scales = width / own_width, height / own_height
+        if self.resize == "crop":
+            scale = max(scales)
+            half_width, half_height = min(own_width, width / scale) / 2, min(own_height, height / scale) / 2
+            x, y = own_width / 2, own_height / 2
+            box = (x - half_width, y - half_height, x + half_width, y + half_height)
+            return image.resize((width, height), bicubic, box=box)
+        scale = min(scales)
+        inner = max(1, min(width, round(own_width * scale))), max(1, min(height, round(own_height * scale)))
+        canvas = Image.new(image.mode, (width, height), "black")
+        canvas.paste(image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2))
+        return canvas

@@ -24,18 +24,18 @@ class Page(str):
 
 
 def paragraph(text: str) -> str:
-    """A paragraph of plain text."""
+    """Return a paragraph of plain text."""
     return f'<p dir="auto">{escape(text)}</p>'
 
 
 def picture(png: bytes, description: str) -> str:
-    """A PNG file as a picture in the page itself, and what it is called where it cannot be seen."""
+    """Return a PNG file as a picture in the page itself, with a description where it cannot be seen."""
     content = base64.b64encode(png).decode()
     return f'<img alt="{escape(description)}" style="max-width: 100%" src="data:image/png;base64,{content}">'
 
 
 def thumbnail(image: Image, description: str, side: int = 96) -> str:
-    """A picture of at most `side` pixels in height and width."""
+    """Return a picture of at most `side` pixels in height and width."""
     small, buffer = image.copy(), io.BytesIO()
     small.thumbnail((side, side))
     small.save(buffer, format="PNG")
@@ -43,7 +43,7 @@ def thumbnail(image: Image, description: str, side: int = 96) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose head is plain text and whose cells are HTML."""
+    """Return a table whose head is plain text and whose cells are HTML."""
     top = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in head)
     body = "".join("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

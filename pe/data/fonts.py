@@ -19,9 +19,9 @@ _STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "
 
 
 def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
-    """A font that has all letters of `text`, in `size` pixels; None where this machine has none.
+    """Return a font that has all letters of `text`, in `size` pixels; None where this machine has none.
 
-    Pillow's own has the Latin letters. Of those that are installed an upright one of common weight comes first.
+    Pillow's own has the Latin letters. Of the installed ones an upright one of common weight comes first.
     """
     own = ImageFont.load_default(size=size)
     if isinstance(own, ImageFont.FreeTypeFont) and _has(own, text):
@@ -31,19 +31,19 @@ def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
 
 @cache
 def installed_fonts() -> tuple[Path, ...]:
-    """The font files of this machine, those of matplotlib among them, plain ones first."""
+    """Return the font files of this machine, those of matplotlib among them, plain ones first."""
     folders = [Path(os.path.expandvars(folder)).expanduser() for folder in _FOLDERS]
     if (spec := find_spec("matplotlib")) is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf")
-    found = (path for folder in folders if folder.is_dir() for path in folder.rglob("*"))
-    return tuple(sorted((path for path in found if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain))
+    files = (path for folder in folders if folder.is_dir() for path in folder.rglob("*"))
+    return tuple(sorted((path for path in files if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain))
 
 
 @lru_cache(maxsize=4096)
 def draws(path: Path, text: str) -> bool:
-    """Whether the font has real glyphs for all of `text`; False also for files that cannot be read.
+    """Return True if the font has real glyphs for all of `text`; False also for files that cannot be read.
 
-    Told by drawing, since character maps promise more than they hold: a missing glyph looks like that
+    The glyphs are drawn, since character maps promise more than they hold: a missing glyph looks like that
     of a code point that does not exist, a placeholder font draws neighbouring characters alike, and a
     symbol font puts symbols in the places of letters, the place of the space included.
     """

@@ -1,4 +1,4 @@
-"""Images, the first modality: uint8 arrays of one size."""
+"""Images, a modality: uint8 arrays of one size."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Images:
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Images:
-        """The images `rows`, each h×w×c; None becomes a black one."""
+        """Put the images `rows`, each h×w×c, into one batch; None becomes a black one."""
         pixels = np.zeros((len(rows), *shape), dtype=np.uint8)
         for i, row in enumerate(rows):
             if row is not None:
@@ -66,7 +66,7 @@ class Images:
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Images:
-        """Made-up images: one colour, patches of several sizes, and noise."""
+        """Make up images: one colour, patches of several sizes, and noise."""
         height, width, channels = shape
         pixels = np.empty((count, height, width, channels), dtype=np.uint8)
         for i, image in enumerate(pixels):
@@ -79,23 +79,23 @@ class Images:
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Why an image is not of the declared shape, as the end of a sentence on it; empty: it is."""
+        """Say why an image is not of the declared shape, as the end of a sentence on it; empty: it is."""
         if row.shape == shape:
             return ""
-        found, declared = ("×".join(map(str, one)) for one in (row.shape, shape))
+        own, declared = ("×".join(map(str, one)) for one in (row.shape, shape))
         return (
-            f"is an image of {found} where {declared} are declared: set private.resize to crop, fit or stretch, or "
+            f"is an image of {own} where {declared} are declared: set private.resize to crop, fit or stretch, or "
             "private.size to what all images have"
         )
 
     @classmethod
     def check(cls, array: Array) -> bool:
-        """Whether an array that was read from a file holds images."""
+        """Return True if an array that was read from a file holds images."""
         return array.ndim == 4 and array.dtype == np.uint8 and array.size > 0 and array.shape[-1] in (1, 3)
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are 35 GB raw."""
+        """Pack images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are 35 GB raw."""
         if max(array.shape[1:3]) <= _SMALL:
             return {"pixels": array}
         files = [_png(image, compress_level=1) for image in array]
@@ -104,7 +104,7 @@ class Images:
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
-        """The array that `pack` was given, to the bit."""
+        """Return the array that `pack` was given, to the bit."""
         if "pixels" in parts:
             return parts["pixels"]
         files = np.split(parts["png"], parts["ends"][:-1])
@@ -126,20 +126,20 @@ class Images:
         return height, width, channels
 
     def take(self, indices: Indices) -> Images:
-        """The images at `indices`, in that order."""
+        """Return the images at `indices`, in that order."""
         return Images(self.pixels[indices])
 
     def only(self, *indices: int) -> Images:
-        """As many images, black but for those at `indices`."""
+        """Return as many images, black but for those at `indices`."""
         pixels = np.zeros_like(self.pixels)
         pixels[list(indices)] = self.pixels[list(indices)]
         return Images(pixels)
 
     def distances(self, others: Images) -> npt.NDArray[np.float64]:
-        """The root mean square of the pixels' differences to each counterpart's, 0 to 255."""
-        apart = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
-        found: npt.NDArray[np.float64] = np.sqrt(np.square(apart).mean(axis=(1, 2, 3))).astype(np.float64)
-        return found
+        """Return the root mean square of the pixels' differences to each counterpart's, 0 to 255."""
+        differences = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
+        means: npt.NDArray[np.float64] = np.sqrt(np.square(differences).mean(axis=(1, 2, 3))).astype(np.float64)
+        return means
 
     def suspicion(self) -> str:
         """Count the images of one colour, up to two levels, which filters and faulty weights give; empty: none."""
@@ -150,11 +150,11 @@ class Images:
         return f"{plain:,} of {len(self):,} images have one colour alone" if plain else ""
 
     def pictures(self) -> list[Image.Image]:
-        """The images themselves, grey ones as RGB."""
+        """Return the images themselves, grey ones as RGB."""
         return [Image.fromarray(np.ascontiguousarray(np.broadcast_to(one, (*one.shape[:2], 3)))) for one in self.pixels]
 
     def files(self) -> Iterator[bytes]:
-        """A PNG file for each image."""
+        """Yield a PNG file for each image."""
         return map(_png, self.pixels)
 
 

@@ -79,7 +79,7 @@ ENDS = (
 """Ends of a model's turn."""
 
 _MOST = 8
-"""Blocks of thoughts, or tokens at an end, that one answer may have: of more, some are left, and it is no text."""
+"""Most blocks of thoughts, or tokens at an end, of one answer: of more, some are left, and it is no text."""
 
 _PLAIN = tuple(pair for pair in THOUGHTS if pair[0][1:-1] in ("thinking", "reasoning", "thought"))
 _BEHIND_THOUGHTS = ANSWERS[-2:]
@@ -91,23 +91,23 @@ _GRANITE = re.compile(r"Here(?:'s| is) my thought process:")  # Granite 3.2 [V]
 _GRANITE_ANSWER = re.compile(r"Here(?:'s| is) my response:")
 _MAY_HOLD = re.compile(r"[<\[◁]|\A(?:Here|analysis|assistantfinal)")
 _STRUCK = re.compile(r"<s[ >]")
-_KNOWN = {*ENDS, *HEADS, *(token for pair in (*THOUGHTS, *ANSWERS) for token in pair)}
-_KNOWN -= {"</s>", *(token for pair in (*_PLAIN, *_BEHIND_THOUGHTS) for token in pair)}
-_LEFT = re.compile(
-    "|".join(re.escape(token.strip()) for token in sorted(_KNOWN, key=len, reverse=True))
+_TOKENS = {*ENDS, *HEADS, *(token for pair in (*THOUGHTS, *ANSWERS) for token in pair)}
+_TOKENS -= {"</s>", *(token for pair in (*_PLAIN, *_BEHIND_THOUGHTS) for token in pair)}
+_TOKEN = re.compile(
+    "|".join(re.escape(token.strip()) for token in sorted(_TOKENS, key=len, reverse=True))
     + r"|(?i:</?think>)|<\|[A-Za-z][\w:./-]{2,40}\|>|<｜[^<>｜\n]{1,40}｜>"
     + r"|\[/?INST\]|<</?SYS>>|</?tool_calls?>|</?start_of_turn>"
 )
-"""A token of a template, known or not, which no text holds."""
+"""A token of a template, listed above or not, which no text holds."""
 
 
 @dataclass(frozen=True)
 class Unwrapped:
-    """A model's answer without what surely wraps it.
+    """A model's answer without the markup that surely wraps it.
 
     Attributes:
         text: the text, exactly as it stood in the answer but for white space around it; empty if there is none.
-        taken: what was taken off.
+        taken: the markup that was taken off.
         fault: why it is no text, as a clause; empty: it is one.
     """
 
@@ -130,60 +130,116 @@ def unwrap(answer: str) -> Unwrapped:
     """
     if not isinstance(answer, str):
         raise ContractError(f"An answer is a {type(answer).__name__}, not a string: hand over the model's text.")
-    taken: list[str] = []
-    text, fault = answer.strip(), ""
-    if not _MAY_HOLD.search(text):
-        return Unwrapped(text)
-    text = _trim(text, taken)
-    for strip in (_strip_harmony, _strip_granite, _strip_thoughts):
-        text, fault = strip(text, taken)
-        if fault:
-            return Unwrapped("", fault=fault)
-    thought = any("…" in one for one in taken)
-    text = _strip_answer(text, taken, thought)
-    text = _trim(text, taken)
-    if left := _left(text, thought):
-        return Unwrapped("", fault=f"{left}, of a chat template, is left in the text")
-    if taken and not text:
-        return Unwrapped("", fault=f"it holds nothing but {' and '.join(dict.fromkeys(taken))}")
-    return Unwrapped(text, tuple(dict.fromkeys(taken)))
+    work = _Answer(answer.strip())
+    if not _MAY_HOLD.search(work.text):
+        return Unwrapped(work.text)
+    work.trim()
+    if fault := work.strip_harmony() or work.strip_granite() or work.strip_thoughts():
+        return Unwrapped("", fault=fault)
+    has_thoughts = any("…" in one for one in work.tokens)
+    work.strip_tags(has_thoughts)
+    work.trim()
+    tokens = tuple(dict.fromkeys(work.tokens))
+    if token := work.stray_token(has_thoughts):
+        return Unwrapped("", fault=f"{token}, of a chat template, is left in the text")
+    if tokens and not work.text:
+        return Unwrapped("", fault=f"it holds nothing but {' and '.join(tokens)}")
+    return Unwrapped(work.text, tokens)
 
 
-def _note(text: str, token: str, taken: list[str]) -> str:
-    taken.append(token.strip())
-    return text.strip()
+class _Answer:
+    """The text of an answer, and the tokens that were taken off it. `strip_…` return a fault; empty: there is none."""
 
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[str] = []
 
-def _trim(text: str, taken: list[str]) -> str:
-    """The text without a turn's beginnings and ends; `</s>` may end what is struck through, too."""
-    for _ in range(_MOST):
-        head = next((head for head in HEADS if text.startswith(head)), "")
-        end = next((end for end in ENDS if text.endswith(end)), "")
-        if end == "</s>" and _STRUCK.search(text):
-            end = ""
-        if not (head or end):
-            break
-        text = _note(text[len(head) :], head, taken) if head else _note(text[: -len(end)], end, taken)
-    return text
+    def cut(self, text: str, token: str) -> None:
+        """Go on with the text that is left without a token."""
+        self.tokens.append(token.strip())
+        self.text = text.strip()
 
+    def trim(self) -> None:
+        """Take a turn's beginnings and ends off; `</s>` may end what is struck through, too."""
+        for _ in range(_MOST):
+            head = next((head for head in HEADS if self.text.startswith(head)), "")
+            end = next((end for end in ENDS if self.text.endswith(end)), "")
+            if end == "</s>" and _STRUCK.search(self.text):
+                end = ""
+            if head:
+                self.cut(self.text[len(head) :], head)
+            elif end:
+                self.cut(self.text[: -len(end)], end)
+            else:
+                break
 
-def _strip_thoughts(text: str, taken: list[str]) -> tuple[str, str]:
-    """The text behind thoughts, whose opening may have stood in the prompt."""
-    for _ in range(_MOST):
-        pair = next((pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", text)), None)
-        if pair is None:
-            break
-        if (closing := _search(re.escape(pair[1]), text)) is None:
-            return "", f"its thoughts begin with {pair[0]} and do not end"
-        text = _trim(_note(text[closing.end() :], "…".join(pair), taken), taken)
-    for pair in THOUGHTS:
-        opening, closing = (_search(re.escape(token), text) for token in pair)
-        if closing is None or pair[1] in ENDS or (opening and opening.start() < closing.start()):
-            continue
-        before, behind = text[: closing.start()], text[closing.end() :]
-        if _ends_thoughts(before, behind):
-            text = _trim(_note(behind, f"…{pair[1]}", taken), taken)
-    return text, ""
+    def strip_harmony(self) -> str:
+        """Keep the text of gpt-oss' channel `final`."""
+        before, marker, behind = self.text.partition(_FINAL)
+        if marker and _BEFORE_FINAL.search(before):
+            self.cut(behind, f"…{_FINAL}")
+            return ""
+        if "<|channel|>" in self.text:
+            return "its channels (<|channel|>) do not come to the final one"
+        if _BARE_ANALYSIS.match(self.text) is None and not self.text.startswith(_BARE_FINAL):
+            return ""
+        before, marker, behind = self.text.partition(_BARE_FINAL)
+        if not marker or _BARE_FINAL in behind:
+            return "its thoughts begin with analysis and do not end"
+        self.cut(behind, f"analysis…{_BARE_FINAL}")
+        return ""
+
+    def strip_granite(self) -> str:
+        """Keep the text behind Granite 3.2's words."""
+        if not (opening := _GRANITE.match(self.text)):
+            return ""
+        parts = _GRANITE_ANSWER.split(self.text)
+        if len(parts) != 2:
+            return f"its thoughts begin with '{opening[0]}' and do not end"
+        self.cut(parts[1], f"{opening[0]}…")
+        return ""
+
+    def strip_thoughts(self) -> str:
+        """Keep the text behind thoughts, whose opening may have stood in the prompt."""
+        for _ in range(_MOST):
+            pair = next((pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)), None)
+            if pair is None:
+                break
+            if (closing := _search(re.escape(pair[1]), self.text)) is None:
+                return f"its thoughts begin with {pair[0]} and do not end"
+            self.cut(self.text[closing.end() :], "…".join(pair))
+            self.trim()
+        for pair in THOUGHTS:
+            opening, closing = (_search(re.escape(token), self.text) for token in pair)
+            if closing is None or pair[1] in ENDS or (opening and opening.start() < closing.start()):
+                continue
+            before, behind = self.text[: closing.start()], self.text[closing.end() :]
+            if _ends_thoughts(before, behind):
+                self.cut(behind, f"…{pair[1]}")
+                self.trim()
+        return ""
+
+    def strip_tags(self, has_thoughts: bool) -> None:
+        """Keep the text within the tags of an answer; plain words are such tags behind thoughts alone."""
+        for opening, closing in ANSWERS:
+            is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
+            if is_sure and self.text.startswith(opening):
+                self.cut(self.text[len(opening) :], opening)
+            if (is_sure or closing == "</answer>") and self.text.endswith(closing) and opening[:-1] not in self.text:
+                self.cut(self.text[: -len(closing)], closing)
+
+    def stray_token(self, has_thoughts: bool) -> str:
+        """Return a token of a template that is left in the text; empty: there is none."""
+        text = self.text
+        if token := _TOKEN.search(text):
+            return str(token[0])
+        for opening, closing in _PLAIN + _BEHIND_THOUGHTS if has_thoughts else _PLAIN:
+            openings, closings = text.count(opening[:-1]), text.count(closing)
+            if openings != closings or (has_thoughts and openings):
+                return opening if openings else closing
+        struck, ends = len(_STRUCK.findall(text)), text.count("</s>")
+        whole = text.startswith("<s>") and text.endswith("</s>") and ends == 1  # or begun and ended by Llama 2's tokens
+        return "</s>" if whole or ends > struck else "<s>" if text.startswith("<s>") and not ends else ""
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
@@ -196,53 +252,3 @@ def _ends_thoughts(before: str, behind: str) -> bool:
     if before[-1:] in ("", "\n") or re.match(r"[ \t]*(\n|\Z)", behind):
         return True
     return before[-1] not in "\"'`(" and re.match(r"[^\s\"'`)\].,;:!?]", behind) is not None
-
-
-def _strip_answer(text: str, taken: list[str], thought: bool) -> str:
-    """The text within the tags of an answer; plain words are such tags behind thoughts alone."""
-    for opening, closing in ANSWERS:
-        sure = thought or (opening, closing) not in _BEHIND_THOUGHTS
-        if sure and text.startswith(opening):
-            text = _note(text[len(opening) :], opening, taken)
-        if (sure or closing == "</answer>") and text.endswith(closing) and opening[:-1] not in text:
-            text = _note(text[: -len(closing)], closing, taken)
-    return text
-
-
-def _strip_harmony(text: str, taken: list[str]) -> tuple[str, str]:
-    """The text of gpt-oss' channel `final`."""
-    before, marker, behind = text.partition(_FINAL)
-    if marker and _BEFORE_FINAL.search(before):
-        return _note(behind, f"…{_FINAL}", taken), ""
-    if "<|channel|>" in text:
-        return "", "its channels (<|channel|>) do not come to the final one"
-    bare = _BARE_ANALYSIS.match(text)
-    if bare is None and not text.startswith(_BARE_FINAL):
-        return text, ""
-    before, marker, behind = text.partition(_BARE_FINAL)
-    if not marker or _BARE_FINAL in behind:
-        return "", "its thoughts begin with analysis and do not end"
-    return _note(behind, f"analysis…{_BARE_FINAL}", taken), ""
-
-
-def _strip_granite(text: str, taken: list[str]) -> tuple[str, str]:
-    """The text behind Granite 3.2's words."""
-    if not (opening := _GRANITE.match(text)):
-        return text, ""
-    parts = _GRANITE_ANSWER.split(text)
-    if len(parts) != 2:
-        return "", f"its thoughts begin with '{opening[0]}' and do not end"
-    return _note(parts[1], f"{opening[0]}…", taken), ""
-
-
-def _left(text: str, thought: bool) -> str:
-    """A token of a template that is left in the text; empty: there is none."""
-    if found := _LEFT.search(text):
-        return str(found[0])
-    for opening, closing in _PLAIN + _BEHIND_THOUGHTS if thought else _PLAIN:
-        opened, closed = text.count(opening[:-1]), text.count(closing)
-        if opened != closed or (thought and opened):
-            return opening if opened else closing
-    struck, ends = len(_STRUCK.findall(text)), text.count("</s>")
-    whole = text.startswith("<s>") and text.endswith("</s>") and ends == 1  # or begun and ended by Llama 2's tokens
-    return "</s>" if whole or ends > struck else "<s>" if text.startswith("<s>") and not ends else ""

@@ -1,4 +1,4 @@
-"""Named arrays of equal length on disk: one .npy file per column, written part by part, read memory-mapped."""
+"""Populations, and named arrays on disk: one .npy file per column, written part by part, read memory-mapped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pe.errors import ContractError, DamagedFile
 
 
 class ColumnWriter:
-    """Fills columns of `rows` rows in a folder, in any order, without holding them in memory.
+    """Columns of `rows` rows in a folder, filled in any order without holding them in memory.
 
     Text columns are held until `close`, because their width is known only then. A column that only some samples have
     (`pe.data.samples.PART`) is 0, or empty, in all others.
@@ -49,8 +49,7 @@ class ColumnWriter:
     def _target(self, name: str, column: Array) -> np.memmap[Any, np.dtype[Any]]:
         target = self._files.get(name)
         if target is None:
-            shape = (self._rows, *column.shape[1:])
-            target = open_table(self._path(name), column.dtype, shape)
+            target = open_table(self._path(name), column.dtype, (self._rows, *column.shape[1:]))
             self._files[name] = target
         if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:
             got, first = (f"{a.dtype} {a.shape[1:]}" for a in (column, target))
@@ -74,10 +73,9 @@ class ColumnWriter:
 
 
 def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[Any]]:
-    """A new .npy file mapped for writing, its room on the disk taken, so that a full disk is an error here.
+    """Make a .npy file mapped for writing, its room on the disk taken, so that a full disk is an OSError here.
 
-    Raises:
-        OSError: there is no room. (A write into a mapped file without room would end the process.)
+    (A write into a mapped file without room would end the process.)
     """
     table: np.memmap[Any, np.dtype[Any]] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):  # not on macOS
@@ -87,7 +85,7 @@ def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.m
 
 
 def write_rows(table: Array, rows: Indices, values: Array) -> None:
-    """table[rows] = values; of a table on the disk, rows that follow each other as one piece, not page by page."""
+    """Set table[rows] = values; rows of a table on the disk that follow each other are written as one piece."""
     places = np.arange(len(table))[rows] if isinstance(rows, slice) else np.asarray(rows)
     if isinstance(table, np.memmap) and len(places) and bool((np.diff(places) == 1).all()):
         with Path(str(table.filename)).open("r+b") as file:
@@ -104,13 +102,12 @@ def let_go(table: Array) -> None:
 
 
 def load_columns(folder: Path) -> dict[str, Array]:
-    """All columns of `folder`, memory-mapped."""
+    """Load all columns of `folder`, memory-mapped."""
     files = sorted(folder.glob("*.npy"))
     return {file.stem: np.lib.format.open_memmap(file, mode="r") for file in files}  # no pickle, no archive
 
 
 # Populations: samples with the label each is evolved for, its condition and its parent.
-
 
 Mask = npt.NDArray[np.bool_]
 NO_PARENT = -1
@@ -142,37 +139,36 @@ class Population:
         return len(self.samples)
 
     def _repr_html_(self) -> str:
-        """Some samples of each label, for a notebook; labels are numbers here, and the run has their names."""
+        """Show some samples of each label in a notebook; labels are numbers here, and the run has their names."""
         rows, labels = [], np.unique(self.labels)
         for label in labels[:_LABELS]:
             members = np.flatnonzero(self.labels == label)
-            shown = self.samples.take(members[:_SHOWN])
-            rows.append((str(label), f"{len(members):,}", _cell(shown, label)))
-        left = f"; labels {labels[_LABELS]} and above are not shown" if len(labels) > _LABELS else ""
-        head = paragraph(f"Population of {len(self):,} {self.samples.noun}{left}")
+            rows.append((str(label), f"{len(members):,}", _cell(self.samples.take(members[:_SHOWN]), label)))
+        rest = f"; labels {labels[_LABELS]} and above are not shown" if len(labels) > _LABELS else ""
+        head = paragraph(f"Population of {len(self):,} {self.samples.noun}{rest}")
         return head + table(("label", self.samples.noun, f"the first {_SHOWN}"), rows)
 
     def take(self, indices: Indices) -> Population:
-        """The members at `indices`, in that order, with their own parents."""
+        """Return the members at `indices`, in that order, with their own parents."""
         return Population(
             self.samples.take(indices), self.labels[indices], self.conditions.take(indices), self.parents[indices]
         )
 
     @staticmethod
     def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
-        """Samples and conditions (and other arrays of n rows) as named arrays, as they are stored."""
+        """Name samples and conditions (and other arrays of n rows) as they are stored."""
         named = {f"{CONDITION}{name}": column for name, column in conditions.items()}
         return {samples.kind: samples.array, **named, **others}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Array]) -> Population:
-        """The population that the stored arrays `columns` describe."""
+        """Return the population that the stored arrays `columns` describe."""
         samples, conditions = parse_columns(columns)
         return cls(samples, columns["labels"], conditions, columns["parents"])
 
     @classmethod
     def load(cls, folder: Path) -> Population:
-        """The population of a run's folder, memory-mapped.
+        """Load the population of a run's folder, memory-mapped.
 
         Raises:
             DamagedFile: a column is missing, or not what this software writes.
@@ -180,47 +176,39 @@ class Population:
         if not folder.is_dir():
             raise DamagedFile(f"{folder} is missing: restore it from a copy.")
         try:
-            found = cls.from_columns(load_columns(folder))
+            population = cls.from_columns(load_columns(folder))
         except (ArithmeticError, ContractError, EOFError, IsADirectoryError, KeyError, TypeError, ValueError) as error:
             raise DamagedFile(f"{folder} is damaged: restore it from a copy.") from error
-        labels, parents = found.labels, found.parents
+        samples, labels, parents = population.samples, population.labels, population.parents
         whole = labels.ndim == parents.ndim == 1 and labels.dtype.kind == parents.dtype.kind == "i"
-        if not (whole and found.samples.check(found.samples.array) and (labels >= 0).all() and (parents >= -1).all()):
+        if not (whole and samples.check(samples.array) and (labels >= 0).all() and (parents >= -1).all()):
             raise DamagedFile(f"{folder} is damaged: restore it from a copy.")
-        return found
+        return population
 
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], as it is where kept[i], else varied.
+    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], as it is where kept[i], else varied."""
 
-    Attributes:
-        parents: int64 (n,).
-        kept: bool (n,).
-    """
-
-    parents: npt.NDArray[np.int64]
-    kept: Mask
+    parents: npt.NDArray[np.int64]  # (n,)
+    kept: Mask  # (n,)
 
     @classmethod
     def offspring(cls, parents: npt.NDArray[np.int64]) -> Members:
-        """A variation of each of `parents`."""
+        """Vary each of `parents`."""
         return cls(parents, np.zeros(len(parents), np.bool_))
 
 
 def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
-    """The samples and conditions among the stored arrays `columns`."""
+    """Return the samples and conditions among the stored arrays `columns`."""
     kind = kind_among(columns.keys())
     conditions = {name.removeprefix(CONDITION): array for name, array in columns.items() if name.startswith(CONDITION)}
     return modality(kind)(columns[kind]), Conditions(conditions)
 
 
 def _cell(samples: Samples, label: int) -> str:
-    """Samples of a label side by side; texts by their beginnings, below each other."""
+    """Show samples of a label side by side; texts by their beginnings, below each other."""
     if isinstance(samples, Readable):
-        return "".join(f'<div dir="auto">{escape(_beginning(text))}</div>' for text in samples.strings)
+        texts = (text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …" for text in samples.strings)
+        return "".join(f'<div dir="auto">{escape(text)}</div>' for text in texts)
     return " ".join(thumbnail(image, f"label {label}, number {i}") for i, image in enumerate(samples.pictures(), 1))
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …"

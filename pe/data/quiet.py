@@ -1,4 +1,4 @@
-"""What libraries say while they read something from outside, or a private record, is said to nobody."""
+"""Silence for libraries while they read something from outside, or a private record."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ _silenced = ExitStack()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, no Python warning is shown, and no library's logger that has no handler writes to the console.
+    """Show no Python warning inside, and let no library's logger without a handler write to the console.
 
-    What a library has to say about a file is either an error of ours or of no interest; and were it about a private
+    A library's words about a file are either an error of ours or of no interest; and were they about a private
     record, the console would tell of it. It holds for all threads, from the first that enters until the last has left.
     """
     global _inside
     with _lock:
         if _inside == 0:
             _silenced.enter_context(warnings.catch_warnings())
-            _silenced.enter_context(_handled())
+            _silenced.callback(setattr, logging, "lastResort", logging.lastResort)
+            logging.lastResort = cast(Any, logging.NullHandler())  # Python writes to stderr what no handler wants
             warnings.simplefilter("ignore")
         _inside += 1
     try:
@@ -47,36 +48,23 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Inside, transformers shows no progress bar and no report of its own."""
+    """Let transformers show no progress bar and no report of its own inside."""
     from transformers import logging as library
 
-    shown, verbosity = library.is_progress_bar_enabled(), library.get_verbosity()
+    shows_bars, verbosity = library.is_progress_bar_enabled(), library.get_verbosity()
     library.disable_progress_bar()
     library.set_verbosity(library.CRITICAL)
     try:
         yield
     finally:
         library.set_verbosity(verbosity)
-        if shown:
+        if shows_bars:
             library.enable_progress_bar()
-
-
-@contextmanager
-def _handled() -> Iterator[None]:
-    """Python writes to stderr what no handler wants: not inside."""
-    before, logging.lastResort = logging.lastResort, cast(Any, logging.NullHandler())
-    try:
-        yield
-    finally:
-        logging.lastResort = before
 
 
 @cache
 def silence_libtiff() -> None:
-    """Pillow's libtiff writes its errors past Python, to the process's stderr: not from now on.
-
-    One that cannot be found, as on Windows, is left as it is.
-    """
+    """Keep Pillow's libtiff from writing errors past Python, to the process's stderr, where it can be found."""
     for path in _library_files("libtiff"):
         library = ctypes.CDLL(str(path))  # the one that is loaded already
         library.TIFFSetErrorHandler(None)
@@ -84,7 +72,7 @@ def silence_libtiff() -> None:
 
 
 def _library_files(name: str) -> set[Path]:
-    """The files of that library in this process; where the system does not tell (macOS), those that Pillow brings."""
+    """Return the library's files in this process; where the system does not tell (macOS), those that Pillow brings."""
     maps = Path("/proc/self/maps")
     if not maps.is_file():
         return set((Path(PIL.__file__).parent / ".dylibs").glob(f"{name}*"))

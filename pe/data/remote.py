@@ -23,6 +23,9 @@ _BLOCK = 2**22  # bytes that are asked for together
 class RemotePath:
     """A file or a folder on an object store, with those of Path's methods that reading tables takes.
 
+    All methods raise BadTable without credentials or a connection, and MissingDependency where no library is installed
+    that speaks the protocol.
+
     Attributes:
         url: such as s3://bucket/folder/file.parquet; without credentials.
     """
@@ -46,39 +49,34 @@ class RemotePath:
         return PurePosixPath(self.name).suffix
 
     def exists(self) -> bool:
-        """Whether a file or folder is there.
-
-        Raises:
-            BadTable: that cannot be told: no credentials, no connection.
-            MissingDependency: no library is installed that speaks its protocol.
-        """
+        """Return True if a file or folder is there."""
         with self._system() as (system, path):
             return bool(system.exists(path))
 
     def is_file(self) -> bool:
-        """Whether a file is there; raises as `exists`."""
+        """Return True if a file is there."""
         with self._system() as (system, path):
             return bool(system.isfile(path))
 
     def is_dir(self) -> bool:
-        """Whether a folder is there; raises as `exists`."""
+        """Return True if a folder is there."""
         with self._system() as (system, path):
             return bool(system.isdir(path))
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What lies directly in the folder; raises as `exists`."""
+        """Yield the entries of the folder."""
         with self._system() as (system, path):
-            names = [str(name) for name in system.ls(path, detail=False)]
-            yield from (RemotePath(str(system.unstrip_protocol(name))) for name in names)
+            for name in system.ls(path, detail=False):
+                yield RemotePath(str(system.unstrip_protocol(str(name))))
 
     def open_bytes(self) -> IO[bytes]:
-        """The file for reading; that raises as `exists`."""
+        """Open the file for reading."""
         with self._system() as (system, path):
             file = system.open(path, "rb", block_size=_BLOCK)
         return cast(IO[bytes], io.BufferedReader(_Reader(self, file), 2**16))
 
     def open(self, *, encoding: str, errors: str, newline: str) -> TextIO:
-        """The file for reading as text; that raises as `exists`."""
+        """Open the file for reading as text."""
         return io.TextIOWrapper(self.open_bytes(), encoding, errors, newline)
 
     @contextmanager
@@ -98,7 +96,7 @@ class RemotePath:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Whatever a library of object stores raises inside becomes a BadTable."""
+        """Turn whatever a library of object stores raises inside into a BadTable."""
         try:
             yield
         except Exception as error:  # each store's library has exceptions of its own
@@ -118,42 +116,36 @@ class _Reader(io.RawIOBase):
         self._path, self._file = path, file
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into a buffer; raises BadTable."""
         with self._path.errors():
             data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place; raises BadTable."""
         with self._path.errors():
             return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Where it stands."""
         return self._file.tell()
 
     def close(self) -> None:
-        """Close it."""
         self._file.close()
         super().close()
 
 
 def is_remote(value: object) -> bool:
-    """Whether text is an address rather than a path on this machine; a `file://` address is one, too."""
+    """Return True if text is an address rather than a path on this machine; a `file://` address is one, too."""
     return isinstance(value, str) and "://" in value
 
 
-def _read(value: Any) -> Any:
-    """An address as a RemotePath, that of a file on this machine as its path; anything else stays."""
+def _parse(value: Any) -> Any:
+    """Turn an address into a RemotePath, that of a file on this machine into its path; anything else stays."""
     if not is_remote(value):
         return value
     address = urlsplit(value)
@@ -168,13 +160,10 @@ def _read(value: Any) -> Any:
     return RemotePath(value)
 
 
-Place = Annotated[
-    Path
-    | Annotated[
-        InstanceOf[RemotePath],
-        PlainSerializer(str, return_type=str),
-        WithJsonSchema({"type": "string", "format": "uri"}),
-    ],
-    BeforeValidator(_read),
+_Remote = Annotated[
+    InstanceOf[RemotePath],
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "format": "uri"}),
 ]
+Place = Annotated[Path | _Remote, BeforeValidator(_parse)]
 """A path on this machine, or an address such as s3://bucket/folder."""

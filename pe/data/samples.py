@@ -1,4 +1,4 @@
-"""Samples: an ordered batch of one modality; images, say.
+"""Samples: an ordered batch of one modality, such as images; their conditions; and public randomness.
 
 The engine counts, takes, saves and loads samples, and asks them for all else. So another modality is a class with
 the members of `Samples`, named by an entry point of the group `pe.modalities`, and no change to the loop.
@@ -21,11 +21,10 @@ from pe.errors import ContractError, PluginError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.integer] | slice | Sequence[int]
 Shape = tuple[int, ...]
-"""What all samples of a run share, in the modality's own terms: height, width and channels of images."""
+"""The shape of all samples of a run, in the modality's own terms: height, width and channels of images."""
 
 
 class Samples(Protocol):
@@ -33,10 +32,10 @@ class Samples(Protocol):
 
     Attributes:
         kind: the modality's name: of its entry point, and of its column on disk.
-        noun: what people call samples: `images`.
-        axes: what the numbers of a shape are: `height×width×channels`.
+        noun: the word for samples: `images`.
+        axes: the numbers of a shape: `height×width×channels`.
         suffix: of a file that holds one sample: `.png`.
-        feature: what Hugging Face's data sets call a column of such files.
+        feature: the type of a column of such files in Hugging Face's data sets.
         embedding: of a recipe that names none.
         unit: of `distances`, in words.
     """
@@ -53,17 +52,15 @@ class Samples(Protocol):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
-        """The samples `rows` in one batch; None becomes a blank one. How long it takes depends on their number alone.
+        """Put `rows`, each as `array[i]` holds it, into one batch; None becomes a blank one of that shape.
 
-        Args:
-            rows: each as `array[i]` holds it.
-            shape: of each of them; of the blank ones, too.
+        How long it takes depends on their number alone.
         """
         ...
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Made-up samples, as different from each other as can be, the same at every call; the i-th depends on i alone.
+        """Make up samples, as different from each other as can be, the same at every call; the i-th depends on i alone.
 
         A run tries its embedding on them before it embeds a private record.
         """
@@ -71,22 +68,22 @@ class Samples(Protocol):
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Why a private record is not of the declared shape, as the end of a sentence on it; empty: it is."""
+        """Say why a private record is not of the declared shape, as the end of a sentence on it; empty: it is."""
         ...
 
     @classmethod
     def check(cls, array: Array) -> bool:
-        """Whether an array that was read from a file holds samples."""
+        """Return True if an array that was read from a file holds samples."""
         ...
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """The array as the journal keeps it, the smaller the better."""
+        """Return the array as the journal keeps it, the smaller the better."""
         ...
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
-        """The array that `pack` was given, to the bit; nothing in it is executed."""
+        """Return the array that `pack` was given, to the bit; nothing in it is executed."""
         ...
 
     @property
@@ -96,29 +93,29 @@ class Samples(Protocol):
 
     @property
     def shape(self) -> Shape:
-        """What all of them share."""
+        """The shape that all of them share."""
         ...
 
     def __len__(self) -> int: ...
 
     def take(self, indices: Indices) -> Self:
-        """The samples at `indices`, in that order."""
+        """Return the samples at `indices`, in that order."""
         ...
 
     def only(self, *indices: int) -> Self:
-        """As many samples of the same shape, blank but for those at `indices`."""
+        """Return as many samples of the same shape, blank but for those at `indices`."""
         ...
 
     def distances(self, others: Self) -> npt.NDArray[np.float64]:
-        """How far each sample is from its counterpart in `others`, in `unit`s, float64 (n,)."""
+        """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64 (n,)."""
         ...
 
     def pictures(self) -> list[Image]:
-        """Each sample as a person sees it: RGB, all of one size."""
+        """Draw each sample as a person sees it: RGB, all of one size."""
         ...
 
     def files(self) -> Iterator[bytes]:
-        """Each sample as a file that other software reads."""
+        """Yield each sample as a file that other software reads."""
         ...
 
 
@@ -142,48 +139,50 @@ class Suspected(Protocol):
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
-    """A sentence, if some of the samples that are called `name` look withheld or spoiled."""
+    """Return a sentence if some of the samples that are called `name` look withheld or spoiled."""
     suspicion = samples.suspicion() if isinstance(samples, Suspected) else ""
     return [f"{name}: {suspicion}. They stay: look at them before you use the data."] if suspicion else []
 
 
 def distinct(samples: Samples) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The first of each set of equal samples, and for every sample the place of its like among those."""
+    """Return the first of each set of equal samples, and for every sample the place of its like among those."""
     rows = samples.array
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
     _, first, place = np.unique(np.frombuffer(digests, "V16"), return_index=True, return_inverse=True)
     return first, place
 
 
-_known: dict[str, type[Samples]] = {}
+_modalities: dict[str, type[Samples]] = {}
 
 
 def modality(kind: str) -> type[Samples]:
-    """The modality of this name.
+    """Return the modality of this name.
 
     Raises:
         PluginError: none of this name is installed, or it cannot be imported.
     """
-    if kind not in _known:
+    if kind not in _modalities:
         for point in entry_points(group="pe.modalities", name=kind):
             try:
-                _known[kind] = point.load()
+                _modalities[kind] = point.load()
             except (ImportError, AttributeError) as error:
                 raise PluginError(f"The modality '{kind}' ({point.value}) cannot be loaded: {error}.") from error
-    if kind not in _known:
+    if kind not in _modalities:
         raise PluginError(f"The modality '{kind}' is not installed: install the package that brings it.")
-    return _known[kind]
+    return _modalities[kind]
 
 
 def kind_among(names: Collection[str]) -> str:
-    """The modality's name among those of stored columns.
+    """Return the modality's name among those of stored columns.
 
     Raises:
         PluginError: no installed modality has any of these names.
     """
-    installed = {point.name for point in entry_points(group="pe.modalities")} if _known.keys().isdisjoint(names) else ()
+    installed = (
+        {point.name for point in entry_points(group="pe.modalities")} if _modalities.keys().isdisjoint(names) else ()
+    )
     for name in names:
-        if name in _known or name in installed:
+        if name in _modalities or name in installed:
             return name
     raise PluginError(
         f"No installed modality is named by a column ({', '.join(names)}): restore the file, or install the modality."
@@ -191,27 +190,26 @@ def kind_among(names: Collection[str]) -> str:
 
 
 # Public randomness: every draw but the noise comes from the recipe's seed, a phase and an index.
-#
 # Noise and sampling coins never come from here; they are the operating system's (pe/privacy/noise.py).
 
-
+Seeds = npt.NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def item_seeds(seed: int, phase: str, items: npt.NDArray[np.int64], attempts: npt.NDArray[np.int64]) -> Seeds:
-    """A seed for each item of a phase and each attempt at it, uint64 (n,), independent of chunking."""
+    """Return a seed for each item of a phase and each attempt at it, uint64 (n,), independent of chunking."""
     keys = np.uint64(_key(seed, phase)) + items.astype(np.uint64) * _GOLDEN
     return mix(mix(keys) + attempts.astype(np.uint64) * _GOLDEN)
 
 
 def uniforms(seeds: Seeds, purpose: str) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each seed, float64 (n,); other purposes have independent ones."""
+    """Draw a number in [0, 1) for each seed, float64 (n,); other purposes have independent ones."""
     bits = mix(seeds ^ np.uint64(_key(0, purpose))) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53
 
 
 def generator(seed: int, phase: str) -> np.random.Generator:
-    """A generator for one phase of the run, the same on every machine."""
+    """Return a generator for one phase of the run, the same on every machine."""
     return np.random.Generator(np.random.Philox(key=_key(seed, phase)))
 
 
@@ -220,43 +218,31 @@ def _key(seed: int, phase: str) -> int:
 
 
 def mix(x: Seeds) -> Seeds:
-    """The finaliser of SplitMix64 (Steele, Lea & Flood 2014): a bijection on 64 bits."""
+    """Apply the finaliser of SplitMix64 (Steele, Lea & Flood 2014): a bijection on 64 bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-Seeds = npt.NDArray[np.uint64]
-
-
-# Conditions: what a generator needs to know of each sample, as columns of arrays.
-#
+# Conditions: columns of arrays that a generator needs to know of each sample.
 # A condition is public: a prompt, an API class, a simulator's parameters. It belongs to its sample and is carried to
 # all its descendants (App. I of the paper), independent of the private label.
 
-
 Column = npt.NDArray[Any]
-
 CONDITION = "condition."
 """Before a condition's name, as its column is stored."""
-
 SOFT_LABEL = "soft_label"
-"""The column in which a generator may give each sample's probabilities of the labels: float32 (n, labels)."""
-
+"""Column of each sample's probabilities of the labels, if the generator gives them: float32 (n, labels)."""
 CAPTION = "caption"
-"""The column in which a generator may keep the text that each sample was drawn from."""
-
+"""Column of the text that each sample was drawn from, if the generator keeps it."""
 DRAWN = "drawn"
-"""The column in which a generator may keep each sample as it was drawn, before it was resized, to vary that:
-uint8 (n, height, width, 3). It is no reason to ask for samples apart."""
-
-
+"""Column of each sample as it was drawn, before it was resized, if the generator varies that: uint8 (n, height, width,
+3). It is no reason to ask for samples apart."""
 GENERATOR = "generator"
-"""The column in which a generator of several keeps which of them made each sample, by name."""
-
+"""Column of the generator, of several, that made each sample, by name."""
 PART = "."
-"""In the name of a column that only some of the samples have, those of one generator of several: `hand.font`. All
-others are 0, or empty."""
+"""Part of the name of a column that only the samples of one generator of several have: `hand.font`. All others are 0,
+or empty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,16 +279,16 @@ class Conditions(Mapping[str, Column]):
 
     @property
     def rows(self) -> int | None:
-        """The number of samples described; None without columns."""
+        """The number of samples; None without columns."""
         return next((len(column) for column in self.columns.values()), None)
 
     def take(self, indices: Indices) -> Conditions:
-        """The rows at `indices`, in that order."""
+        """Return the rows at `indices`, in that order."""
         return Conditions({name: column[indices] for name, column in self.columns.items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Conditions]) -> Conditions:
-        """All parts, one after another.
+        """Put all parts one after another.
 
         Raises:
             ContractError: their columns differ, but for those of some samples (`PART`).
@@ -311,9 +297,9 @@ class Conditions(Mapping[str, Column]):
         if len(names) > 1:
             raise ContractError(f"Condition columns differ between answers: {sorted(names)}.")
         like = {name: column for part in parts for name, column in part.items()}
-        return cls({name: np.concatenate([_of(part, name, one) for part in parts]) for name, one in like.items()})
 
+        def column(part: Conditions, name: str) -> Column:
+            shape = (part.rows or 0, *like[name].shape[1:])
+            return part[name] if name in part else np.zeros(shape, like[name].dtype)
 
-def _of(part: Conditions, name: str, like: Column) -> Column:
-    """A column of a part; without it, 0 or empty, of the type and shape of `like`."""
-    return part[name] if name in part else np.zeros((part.rows or 0, *like.shape[1:]), like.dtype)
+        return cls({name: np.concatenate([column(part, name) for part in parts]) for name in like})

@@ -1,4 +1,4 @@
-"""JSON of which every reader has the same: no key twice, no infinite number."""
+"""JSON that every reader reads alike: no key twice, no infinite number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DIGITS = 20
 
 
 def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The mapping of `pairs`, as an `object_pairs_hook`; ValueError: a key comes twice."""
+    """Return the mapping of `pairs`, as an `object_pairs_hook`; raise ValueError if a key comes twice."""
     content = dict(pairs)
     if len(content) != len(pairs):
         raise ValueError("a key comes twice")
@@ -19,11 +19,7 @@ def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The object that `text` holds, all of whose numbers are finite and whose keys differ.
-
-    Raises:
-        ValueError: it holds none.
-    """
+    """Return the object that `text` holds; raise ValueError unless its numbers are finite and its keys differ."""
     try:
         values = json.loads(
             text, parse_float=_number, parse_int=_whole, parse_constant=_number, object_pairs_hook=unlike

@@ -1,4 +1,10 @@
-"""Files of columns, Parquet and Arrow's IPC, opened alike and streamed batch by batch."""
+"""Tables and folders from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, and public texts in them.
+
+The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
+(RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
+declared encoding has a lone surrogate for each of them, so that whoever takes it as text can refuse that row alone.
+No message holds a cell.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +31,14 @@ _ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 @dataclass(frozen=True)
 class ColumnFile:
-    """An open Parquet or Arrow file.
+    """An open Parquet or Arrow file."""
 
-    Attributes:
-        schema: pyarrow's; its metadata may hold Hugging Face's.
-        batches: some columns as record batches of at most so many rows; to be called once.
-        arrow: pyarrow.
-    """
-
-    schema: Any
-    batches: Callable[[Sequence[str], int], Iterator[Any]]
-    arrow: Any
+    schema: Any  # pyarrow's; its metadata may hold Hugging Face's
+    batches: Callable[[Sequence[str], int], Iterator[Any]]  # columns, most rows of a record batch; to be called once
+    arrow: Any  # pyarrow
 
     def cells(self, batch: Any, name: str) -> Iterator[object]:
-        """A batch's values in a column: for numbers that have names these; for bytes that are no text surrogates."""
+        """Yield a batch's values in a column: names for named numbers, surrogates for bytes that are no text."""
         column, names, types = batch.column(name), feature_names(self.schema.metadata, name), self.arrow.types
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -52,7 +52,7 @@ class ColumnFile:
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """The names that Hugging Face's metadata give to the numbers of a column in Parquet or Arrow; none, mostly."""
+    """Return the names that Hugging Face's metadata give to the numbers of a column; none, mostly."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -61,14 +61,14 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 def _text(data: Any) -> str:
-    """The beginning of a cell's text; bytes that are none become lone surrogates."""
+    """Return the beginning of a cell's text; bytes that are none become lone surrogates."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
 
 
 @contextmanager
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
-    """A file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
+    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
 
     One page of Parquet is in memory, one record batch of Arrow; no file is mapped: one that is cut off while it is read
     would end the process.
@@ -103,33 +103,31 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
 
 
 def _arrow_file(opened: Any, arrow: Any) -> ColumnFile:
-    """Arrow's IPC. A stream that breaks off between two batches reads as a whole one, so its end is looked at."""
+    """Open Arrow's IPC. A stream that breaks off between two batches reads as a whole one, so its end is checked."""
     if opened.size() < len(_ARROW_END):
         raise arrow.ArrowInvalid("too short")
     if opened.read(len(_ARROW_FILE)) == _ARROW_FILE:
         reader = arrow.ipc.open_file(opened)
-        found = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        whole = (reader.get_batch(number) for number in range(reader.num_record_batches))
     else:
         opened.seek(opened.size() - len(_ARROW_END))
         if opened.read() != _ARROW_END:
             raise arrow.ArrowInvalid("no end")
         opened.seek(0)
-        found = reader = arrow.ipc.open_stream(opened)
-
+        whole = reader = arrow.ipc.open_stream(opened)
     plain = {arrow.string(): arrow.binary(), arrow.large_string(): arrow.large_binary()}  # a bad text is one record's
 
     def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
-        for batch in found:
-            chosen = batch.select(columns)
-            for column in chosen.columns:  # of a damaged file they may point anywhere
+        for batch in whole:
+            selection = batch.select(columns)
+            for column in selection.columns:  # of a damaged file they may point anywhere
                 (column.view(plain[column.type]) if column.type in plain else column).validate(full=True)
-            yield from (chosen.slice(start, together) for start in range(0, batch.num_rows, together))
+            yield from (selection.slice(start, together) for start in range(0, batch.num_rows, together))
 
     return ColumnFile(reader.schema, batches, arrow)
 
 
-# Folders: which files in them are samples; of public ones, which label each has.
-
+# Folders: the files in them, and labels of public ones.
 
 LABELS_CSV = "labels.csv"
 # fmt: off
@@ -148,48 +146,38 @@ def is_clutter(name: str) -> bool:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """The files of a folder, at any depth, but for clutter."""
+    """Yield the files of a folder, at any depth, but for clutter."""
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_clutter(name)]
         yield from (Path(parent, name) for name in names if not is_clutter(name))
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """The files of a folder, at any depth, whose names end so, sorted; clutter is left out."""
+    """Return the files of a folder, at any depth, whose names end so, sorted; clutter is left out."""
     return sorted(path for path in walk(folder) if path.suffix.lower() in suffixes)
 
 
 def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
-    """The label of each of the `files` in `folder`, as `labels.csv` at its top has it, such as `pe export` writes.
+    """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its `labels.csv`.
 
-    A file that is not there has the name of the subfolder of `folder` that it lies in; None: it lies in none.
+    The label of a file that is not listed there is the subfolder of `folder` that it lies in; None: it lies in none.
 
     Raises:
-        RecipeError: labels.csv is no such file.
+        RecipeError: labels.csv, such as `pe export` writes, is no such file.
     """
-    places, listed = [path.relative_to(folder) for path in files], _listed_labels(folder / LABELS_CSV)
-    return [listed.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None) for place in places]
+    table, rows = folder / LABELS_CSV, []
+    if table.is_file():
+        try:
+            with table.open(newline="", encoding="utf-8-sig") as file:
+                rows = list(csv.DictReader(file, strict=True))
+        except (OSError, csv.Error, UnicodeDecodeError) as error:
+            raise RecipeError(f"path: '{table}' is not a CSV file in UTF-8 with commas.") from error
+    labels = {row["file"]: row["label"] for row in rows if row.get("file") and row.get("label")}
+    places = [path.relative_to(folder) for path in files]
+    return [labels.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None) for place in places]
 
 
-def _listed_labels(table: Path) -> dict[str, str]:
-    """File → label, by the columns `file` and `label` of a CSV file; empty: there is none, or no such column."""
-    if not table.is_file():
-        return {}
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, csv.Error, UnicodeDecodeError) as error:
-        raise RecipeError(f"path: '{table}' is not a CSV file in UTF-8 with commas.") from error
-    return {row["file"]: row["label"] for row in rows if row.get("file") and row.get("label")}
-
-
-# Tables from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, by the file's suffix.
-#
-# The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
-# (RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
-# declared encoding has a lone surrogate for each of them, so that whoever takes it as text can refuse that row alone.
-# No message holds a cell.
-
+# Tables.
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", *COLUMNAR)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -204,7 +192,7 @@ SomePath = TypeVar("SomePath", bound=TablePath)
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """The file at `path`, or those of a folder that are tables, in the order of their names.
+    """Return the file at `path`, or those of a folder that are tables, in the order of their names.
 
     Raises:
         BadTable: nothing is there, it is no table, or the folder holds none or several kinds.
@@ -228,23 +216,23 @@ def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[Some
 
 
 def tables_in(folder: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """The tables at the top of a folder, but for hidden files, `labels.csv`, and what `datasets` keeps as its cache."""
+    """Return the tables at the top of a folder, but for hidden files, `labels.csv`, and the cache of `datasets`."""
     inside = cast(Iterator[SomePath], folder.iterdir())
-    found = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
+    files = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
     return sorted(
         file
-        for file in found
+        for file in files
         if not (is_clutter(file.name) or file.name.startswith(_CACHED) or file.name == LABELS_CSV)
     )
 
 
 def has_splits(folder: TablePath) -> bool:
-    """Whether a folder holds a DatasetDict of `datasets`: a folder for each split."""
+    """Return True if a folder holds a DatasetDict of `datasets`: a folder for each split."""
     return any(file.name == _SPLITS for file in folder.iterdir())
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
-    """The names of a table's columns; of JSON lines, those of its first row.
+    """Return the names of a table's columns; of JSON lines, those of its first row.
 
     Raises:
         BadTable: the file cannot be read.
@@ -261,12 +249,7 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 
 
 def read_rows(file: TablePath, columns: Sequence[str], encoding: str = UTF_8) -> Iterator[Row]:
-    """The values of these columns, row by row; a few rows are in memory.
-
-    Args:
-        file: a table.
-        columns: their names.
-        encoding: of all but Parquet and Arrow.
+    """Yield the values of these columns, row by row; a few rows are in memory. Parquet and Arrow have no `encoding`.
 
     Yields:
         Strings, from CSV and TSV; else what JSON, Parquet or Arrow hold there, None where a row has no such value.
@@ -284,7 +267,7 @@ def read_rows(file: TablePath, columns: Sequence[str], encoding: str = UTF_8) ->
 
 
 def read_lines(file: TablePath, encoding: str = UTF_8) -> Iterator[str]:
-    """The lines of a file, each with its end.
+    """Yield the lines of a file, each with its end.
 
     Raises:
         BadTable: the file cannot be read, or a line is longer than any text.
@@ -295,10 +278,9 @@ def read_lines(file: TablePath, encoding: str = UTF_8) -> Iterator[str]:
 
 @contextmanager
 def _open_text(file: TablePath, encoding: str) -> Iterator[Iterator[str]]:
-    """The lines of a file, each with its end."""
     try:
-        with file.open(encoding=with_mark(encoding), errors="surrogateescape", newline="") as opened:
-            yield _lines(file, opened)
+        with file.open(encoding=with_mark(encoding), errors="surrogateescape", newline="") as text:
+            yield _lines(file, text)
     except UnicodeError as error:
         raise BadTable(f"{file} is not text in {encoding}: convert it, or declare its encoding.") from error
     except OSError as error:
@@ -349,12 +331,12 @@ def _header(file: TablePath, reader: Iterator[list[str]]) -> list[str]:
 
 
 def _json_rows(file: TablePath, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
-    known: set[str] = set()
-    for found in _objects(file, lines):
-        known.update(found)
-        yield tuple(found.get(column) for column in columns)
-    for column in columns if known else ():
-        check_column(file, column, known)
+    names: set[str] = set()
+    for row in _objects(file, lines):
+        names.update(row)
+        yield tuple(row.get(column) for column in columns)
+    for column in columns if names else ():
+        check_column(file, column, names)
 
 
 def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object]]:
@@ -362,12 +344,12 @@ def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object
         if not line.strip():
             continue
         try:
-            found = json.loads(line, object_pairs_hook=unlike)
+            row = json.loads(line, object_pairs_hook=unlike)
         except (ValueError, RecursionError) as error:
             raise BadTable(f"Line {number:,} of {file} is no JSON object whose keys differ.") from error
-        if not isinstance(found, dict):
+        if not isinstance(row, dict):
             raise BadTable(f"Line {number:,} of {file} is no JSON object: write one in each line.")
-        yield found
+        yield row
 
 
 def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
@@ -380,27 +362,25 @@ def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
             yield from zip(*(opened.cells(batch, column) for column in columns), strict=True)
 
 
-def check_column(file: TablePath, column: str, known: Sequence[str] | set[str]) -> None:
-    """Refuse a column that is not there; the nearest is named, not all: without a header they are a record's cells.
+def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:
+    """Raise BadTable if a column is not among the `names`.
 
-    Raises:
-        BadTable: it is not among the `known` ones.
+    The nearest is named, not all: without a header they are a record's cells.
     """
-    if column in known:
+    if column in names:
         return
-    near = nearest_name(column, known) if known else ""
+    near = nearest_name(column, names) if names else ""
     hint = near if near.startswith("did") else "name one that it has; of CSV and TSV the first row names them."
     if own := _SEPARATORS.get(file.suffix.lower()):
-        other = next((word for mark, word in _WORDS.items() if len(known) == 1 and mark in min(known)), "")
-        if any(name.lower().startswith("sep=") for name in known):
+        other = next((word for mark, word in _WORDS.items() if len(names) == 1 and mark in min(names)), "")
+        if any(name.lower().startswith("sep=") for name in names):
             hint = f"it begins with a line sep=: leave that line out, and save the table with {_WORDS[own]}."
         elif other:
             hint = f"its cells are separated by {other}: save it with {_WORDS[own]}."
     raise BadTable(f"{file} has no column '{column}': {hint}")
 
 
-# Public texts on disk: a file of lines, a folder of .txt files, or tables.
-
+# Public texts on disk.
 
 TEXT = ".txt"
 WHOLE = 2**24
@@ -409,13 +389,7 @@ WHOLE = 2**24
 
 @dataclass(frozen=True)
 class PublicText:
-    """A public text.
-
-    Attributes:
-        name: its place, for messages.
-        label: its label; None: it has none.
-        utf8: the text.
-    """
+    """A public text, under the name of its place."""
 
     name: str
     label: str | None
@@ -424,7 +398,7 @@ class PublicText:
 
 @dataclass(frozen=True)
 class PublicTexts:
-    """Where public texts are.
+    """Public texts in a file of lines, a folder of .txt files, or tables.
 
     Attributes:
         path: a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by `labels.csv` or the
@@ -440,11 +414,7 @@ class PublicTexts:
     encoding: str = UTF_8
 
     def check(self) -> None:
-        """Refuse a place where no public texts can be; none is read.
-
-        Raises:
-            RecipeError: nothing is there, or no text or table.
-        """
+        """Raise RecipeError if nothing is there, or no text or table; none is read."""
         if not self.path.exists():
             raise RecipeError(f"There are no public texts at {self.path}: name a file or a folder that is there.")
         if self.path.is_file() and self.path.suffix.lower() not in (TEXT, *SUFFIXES):
@@ -452,7 +422,7 @@ class PublicTexts:
             raise RecipeError(f"{self.path} is no file of public texts: its name must end in one of {known}.")
 
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
-        """The texts in order, each cut to `longest` bytes; empty lines, cells and files are passed over.
+        """Yield the texts in order, each cut to `longest` bytes; empty lines, cells and files are passed over.
 
         Args:
             longest: bytes, ≥ 1.
@@ -465,7 +435,7 @@ class PublicTexts:
             MissingDependency: pyarrow is not installed, which reads Parquet.
         """
         self.check()
-        found = False
+        is_empty = True
         for name, label, source in self._sources(whole):
             if isinstance(source, str) and not source.strip():
                 continue
@@ -473,14 +443,14 @@ class PublicTexts:
                 continue
             if isinstance(source, Path) and whole and size > longest:
                 raise RecipeError(f"{source} has more than {longest:,} bytes: split it into several files.")
-            found = True
+            is_empty = False
             utf8 = decode_text(source, longest=longest, cut=True, encoding=self.encoding, name=name)
             yield PublicText(name, label, utf8)
-        if not found:
+        if is_empty:
             raise RecipeError(f"{self.path} holds no public texts ({TEXT}, or {', '.join(SUFFIXES)}).")
 
     def _sources(self, whole: bool) -> Iterator[tuple[str, str | None, str | Path]]:
-        """Each text's name, label and content, or the file that holds it."""
+        """Yield each text's name, label and content, or the file that holds it."""
         if self.path.is_file() and self.path.suffix.lower() == TEXT:
             if whole:
                 yield str(self.path), None, self.path

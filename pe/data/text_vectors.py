@@ -1,4 +1,4 @@
-"""What texts are made of: words, and runs of three characters, each with a weight.
+"""Pieces of texts: words, and runs of three characters, each with a weight.
 
 A text's pieces depend on that text alone, come in one order, and are the same on every machine.
 """
@@ -23,7 +23,7 @@ _IS_RUN = np.uint64(2**63)
 
 
 def words_of(text: str) -> tuple[Keys, Weights, Weights]:
-    """A text's words: ascending keys, how often each is there, and how much it is worth by its length alone.
+    """Return a text's words: ascending keys, their counts, and the worth of each by its length alone.
 
     Frequent words of a language are short (Zipf's law of abbreviation), so length stands in for rarity where no public
     texts tell it: 0.05 for one or two letters, 1 from six on.
@@ -39,7 +39,7 @@ def words_of(text: str) -> tuple[Keys, Weights, Weights]:
 
 
 def runs_of(text: str) -> tuple[Keys, Weights]:
-    """A text's runs of three characters, white space as one space: ascending keys, how often each is there.
+    """Return a text's runs of three characters, white space as one space: ascending keys, and their counts.
 
     They serve languages that put no space between words, words in several forms, and texts without a word.
     """
@@ -51,33 +51,27 @@ def runs_of(text: str) -> tuple[Keys, Weights]:
 
 
 def damped(counts: Weights) -> Weights:
-    """1 + ln(count): a word that is there ten times does not tell ten times as much."""
+    """Return 1 + ln(count): a word that is there ten times does not tell ten times as much."""
     return 1 + np.log(counts)
 
 
 @dataclass(frozen=True)
 class Rarity:
-    """How rare each piece is among public texts.
+    """Rarity of pieces among public texts."""
 
-    Attributes:
-        keys: of the pieces, ascending.
-        documents: in how many of the texts each is.
-        total: of the texts.
-    """
-
-    keys: Keys
-    documents: npt.NDArray[np.int64]
-    total: int
+    keys: Keys  # of the pieces, ascending
+    documents: npt.NDArray[np.int64]  # number of texts with each piece
+    total: int  # number of texts
 
     @classmethod
     def among(cls, texts: Iterable[Keys]) -> Rarity:
-        """That of the pieces of texts, each given as its own, without repeats."""
-        found = list(texts)
-        keys, documents = np.unique(np.concatenate([np.zeros(0, np.uint64), *found]), return_counts=True)
-        return cls(keys, documents.astype(np.int64), len(found))
+        """Count the pieces of texts, each given by its own pieces without repeats."""
+        pieces = list(texts)
+        keys, documents = np.unique(np.concatenate([np.zeros(0, np.uint64), *pieces]), return_counts=True)
+        return cls(keys, documents.astype(np.int64), len(pieces))
 
     def of(self, keys: Keys) -> Weights:
-        """ln((1 + texts) / (1 + texts with the piece)) + 1, float64 (n,); most for a piece that no public text has."""
+        """Return ln((1 + texts) / (1 + texts with the piece)) + 1, float64 (n,); most for a piece of no public text."""
         if not len(self.keys):
             return np.ones(len(keys))
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)

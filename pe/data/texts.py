@@ -1,4 +1,16 @@
-"""Texts: n pieces of text, each as UTF-8 of at most so many bytes."""
+"""Texts, a modality: UTF-8 of at most so many bytes; and how texts from outside become that, executing nothing.
+
+The rules, in the order in which they apply:
+
+1. No more than MARGIN times the longest text is read, or normalised: a larger one is refused, or cut there.
+2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes that it does not
+   know, and halves of surrogate pairs, are refused.
+3. A NUL is refused: it is no text, or text of another encoding.
+4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`plain`), and white space
+   at both ends is.
+5. What is empty then is refused.
+6. What is longer than the longest text is refused, or cut between two characters.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +35,6 @@ LONGEST = 2000
 """Bytes of the longest text, where nothing else is declared: some 300 English words."""
 
 _CARD, _COLUMNS, _LINES, _LINE, _SIZE = (384, 216), 48, 11, 18, 14
-_KEPT = "\n\t"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +66,11 @@ class Texts:
 
     @classmethod
     def of(cls, texts: Iterable[str], longest: int = LONGEST) -> Texts:
-        """The texts, each plain (`plain`) and cut to `longest` bytes, never within a character.
+        """Make each text plain (`plain`) and cut it to `longest` bytes, never within a character.
 
         Args:
             texts: any.
-            longest: bytes, at least 1: of the longest that there may be, not of the longest that there is.
+            longest: bytes, at least 1, that a text may have.
 
         Raises:
             ContractError: a single text.
@@ -74,12 +85,12 @@ class Texts:
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Texts:
-        """The texts `rows`, each of bytes; None becomes an empty one."""
+        """Put the texts `rows`, each of bytes, into one batch; None becomes an empty one."""
         return cls(np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}"))
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Texts:
-        """Made-up texts: one letter, the same word many times, and random letters, of all lengths."""
+        """Make up texts: one letter, the same word many times, and random letters, of all lengths."""
         texts = []
         for i in range(count):
             rng = generator(i, "examples")
@@ -90,14 +101,14 @@ class Texts:
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Why a private text is not as declared, as the end of a sentence on it; empty: it is."""
+        """Say why a private text is not as declared, as the end of a sentence on it; empty: it is."""
         if len(bytes(row)) <= shape[0]:
             return ""
         return f"has more than {shape[0]:,} bytes: raise private.longest, or cut longer ones by private.cut: true"
 
     @classmethod
     def check(cls, array: Array) -> bool:
-        """Whether an array that was read from a file holds texts."""
+        """Return True if an array that was read from a file holds texts."""
         if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
             return False
         try:
@@ -107,13 +118,13 @@ class Texts:
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """The texts one after another, compressed; none of them holds a NUL."""
+        """Join and compress the texts; none of them holds a NUL."""
         packed = zlib.compress(b"\0".join(array.tolist()), 1)
         return {"deflated": np.frombuffer(packed, np.uint8), "width": np.array(array.itemsize)}
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
-        """The array that `pack` was given, to the bit."""
+        """Return the array that `pack` was given, to the bit."""
         return np.array(zlib.decompress(parts["deflated"].tobytes()).split(b"\0"), dtype=f"S{int(parts['width'])}")
 
     @property
@@ -130,74 +141,59 @@ class Texts:
         return (self.utf8.itemsize,)
 
     def take(self, indices: Indices) -> Texts:
-        """The texts at `indices`, in that order."""
+        """Return the texts at `indices`, in that order."""
         return Texts(self.utf8[indices])
 
     def only(self, *indices: int) -> Texts:
-        """As many texts, empty but for those at `indices`."""
+        """Return as many texts, empty but for those at `indices`."""
         utf8 = np.zeros_like(self.utf8)
         utf8[list(indices)] = self.utf8[list(indices)]
         return Texts(utf8)
 
     def distances(self, others: Texts) -> npt.NDArray[np.float64]:
-        """Of all pieces of three characters of two texts, the share that is not in both: 0 equal, 1 none in common."""
+        """Return the share of two texts' pieces of three characters that is not in both: 0 equal, 1 none in common."""
         pairs = zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True)
         return np.array([len(one ^ other) / len(one | other) for one, other in pairs], np.float64)
 
     def pictures(self) -> list[Image.Image]:
-        """The beginning of each text, as a card."""
+        """Draw the beginning of each text, as a card."""
         return [_card(text) for text in self.strings]
 
     def files(self) -> Iterator[bytes]:
-        """Each text as UTF-8."""
+        """Yield each text as UTF-8."""
         return iter(self.utf8.tolist())
 
 
 def plain(text: str) -> str:
-    """The text in normal form C, lines ended by line feeds, without other control characters or lone surrogates."""
+    """Return a text in normal form C, lines ended by line feeds, without other controls or lone surrogates."""
     text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
     if text.isprintable():
         return text
-    return "".join(each for each in text if each in _KEPT or unicodedata.category(each) not in ("Cc", "Cs"))
+    return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cs"))
 
 
 def shortened(text: str, longest: int) -> bytes:
-    """As many of the text's characters as `longest` bytes of UTF-8 hold."""
+    """Return as many of a text's characters as `longest` bytes of UTF-8 hold."""
     return text.encode()[:longest].decode(errors="ignore").encode()
 
 
 def _pieces(text: str) -> set[str]:
-    """All runs of three characters, ends marked, so that no text is without one."""
+    """Return all runs of three characters, ends marked, so that no text is without one."""
     marked = f"\0{text}\0\0"
     return {marked[i : i + 3] for i in range(len(marked) - 2)}
 
 
 def _card(text: str) -> Image.Image:
-    """A text's first lines on a white card."""
     lines = [row for line in text.splitlines() for row in wrap(line, _COLUMNS)]
-    shown = lines[:_LINES] + (["…"] if len(lines) > _LINES else [])
+    lines = lines[:_LINES] + (["…"] if len(lines) > _LINES else [])
     card = Image.new("RGB", _CARD, "white")
-    pen, font = ImageDraw.Draw(card), font_for(" ".join(shown), _SIZE) or ImageFont.load_default(_SIZE)
-    for i, line in enumerate(shown):
+    pen, font = ImageDraw.Draw(card), font_for(" ".join(lines), _SIZE) or ImageFont.load_default(_SIZE)
+    for i, line in enumerate(lines):
         pen.text((8, 6 + i * _LINE), line, fill="black", font=font)
     return card
 
 
-# Texts from outside: files, cells of tables and strings become UTF-8 by stated rules, executing nothing.
-#
-# The rules, in the order in which they apply:
-#
-# 1. No more than MARGIN times the longest text is read, or normalised: a larger one is refused, or cut there.
-# 2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes that it does not
-#    know,
-#    and halves of surrogate pairs, are refused.
-# 3. A NUL is refused: it is no text, or text of another encoding.
-# 4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`pe.data.texts.plain`),
-#    and
-#    white space at both ends is.
-# 5. What is empty then is refused.
-# 6. What is longer than the longest text is refused, or cut between two characters.
-
+# Texts from outside, by the rules above.
 
 UTF_8 = "utf-8"
 MARGIN = 4
@@ -205,7 +201,7 @@ MARGIN = 4
 
 
 def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str) -> bytes:
-    """The UTF-8 of a text, by the rules above.
+    """Return the UTF-8 of a text, by the rules above.
 
     Args:
         source: the encoded bytes, the file that holds them, or text that is decoded already, in which what could not
@@ -213,7 +209,7 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
         longest: bytes of UTF-8 that a text may have, ≥ 1.
         cut: a longer one is cut; otherwise it is refused.
         encoding: of bytes, as Python names it (`check_encoding`).
-        name: what messages call the text.
+        name: of the text in messages.
 
     Returns:
         1 to `longest` bytes.
@@ -241,11 +237,7 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
 
 
 def check_encoding(name: str) -> str:
-    """The encoding's name, if Python knows it and it is one of text.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Return an encoding's name; raise ValueError if Python does not know it as one of text."""
     try:
         b"text".decode(name)
     except UnicodeError:
@@ -258,7 +250,7 @@ def check_encoding(name: str) -> str:
 
 
 def with_mark(encoding: str) -> str:
-    """The encoding; of UTF-8, with which a byte order mark is left out."""
+    """Return the encoding; for UTF-8 one that leaves a byte order mark out."""
     return "utf-8-sig" if codecs.lookup(encoding).name == UTF_8 else encoding
 
 
@@ -273,7 +265,7 @@ def _read(path: Path, most: int, name: str) -> bytes:
 
 
 def _decode(data: bytes, encoding: str, whole: bool, name: str) -> str:
-    """The text; of data that were cut off, without a character that the end cuts through."""
+    """Decode a text; one that was cut off loses a character that the end cuts through."""
     try:
         return codecs.getincrementaldecoder(with_mark(encoding))().decode(data, whole)
     except UnicodeError as error:
