@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,24 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)))
 
 
-class LabelNumbers:
+class _Numbers(ABC):
+    def __init__(self, where: Where, kind: str) -> None:
+        self._where, self._numbers, self._error = where, array(kind), ""
+        self._number: dict[str, int] = {}
+
+    def take(self, values: Iterable[object]) -> None:
+        """Add the values of the next records."""
+        for value in values:
+            if self._error:
+                return
+            self._numbers.append(self._number_of(value, text_of(value)))
+
+    @abstractmethod
+    def _number_of(self, value: object, name: str | None) -> int:
+        """Return the number of a value, whose text is `name`; set the error if it has none."""
+
+
+class LabelNumbers(_Numbers):
     """The labels of records, taken one after another, as indices into the class list: 4 bytes each. Confidential.
 
     The first fault is kept for `finish`, so that a fault of the whole file is told first.
@@ -68,28 +86,21 @@ class LabelNumbers:
     """
 
     def __init__(self, classes: Sequence[str] | None, where: Where) -> None:
-        self._classes, self._where = classes, where
+        super().__init__(where, "i")
+        self._classes = classes
         self._number = {name: index for index, name in enumerate(classes or ())}
-        self._numbers = array("i")
         self._names: set[str] = set()  # where there is no class list
-        self._error = ""
 
-    def take(self, values: Iterable[object]) -> None:
-        """Add the labels of the next records."""
+    def _number_of(self, value: object, name: str | None) -> int:
         if self._classes is not None and not self._classes:
-            self._numbers.extend(0 for _ in values)
-            return
-        for value in values:
-            if self._error:
-                return
-            name = text_of(value)
-            if name is None:
-                self._error = f"{self._where(len(self._numbers))} has {_fault(value)}."
-            elif self._classes is None:
-                self._names.add(name)
-            elif name not in self._number:
-                self._error = self._stranger(name, self._classes)
-            self._numbers.append(self._number.get(name or "", 0))
+            return 0
+        if name is None:
+            self._error = f"{self._where(len(self._numbers))} has {_fault(value)}."
+        elif self._classes is None:
+            self._names.add(name)
+        elif name not in self._number:
+            self._error = self._stranger(name, self._classes)
+        return self._number.get(name or "", 0)
 
     def finish(self) -> tuple[tuple[str, ...], Labels]:
         """Return the class list (("all",) where labels are ignored) and each record's index into it, int32 (n,).
@@ -123,7 +134,7 @@ def _fault(value: object) -> str:
     return f"a label of type {type(value).__name__}: labels are names or whole numbers"
 
 
-class UnitNumbers:
+class UnitNumbers(_Numbers):
     """The privacy units of records, taken one after another, numbered by first appearance. Confidential.
 
     Equal text is one unit, wherever it appears; names that only look alike, and text beside numbers, are refused: one
@@ -136,22 +147,15 @@ class UnitNumbers:
     """
 
     def __init__(self, unit_name: str, where: Where) -> None:
-        self._unit_name, self._where = unit_name, where
-        self._number: dict[str, int] = {}
-        self._numbers = array("q")
+        super().__init__(where, "q")
+        self._unit_name = unit_name
         self._first: dict[bool, int] = {}  # is it text → the first such record
-        self._error = ""
 
-    def take(self, values: Iterable[object]) -> None:
-        """Add the units of the next records."""
-        for value in values:
-            if self._error:
-                return
-            name = text_of(value)
-            self._first.setdefault(isinstance(value, str | bytes), len(self._numbers))
-            if name is None:
-                self._error = self._lack(len(self._numbers))
-            self._numbers.append(self._number.setdefault(name or "", len(self._number)))
+    def _number_of(self, value: object, name: str | None) -> int:
+        self._first.setdefault(isinstance(value, str | bytes), len(self._numbers))
+        if name is None:
+            self._error = self._lack(len(self._numbers))
+        return self._number.setdefault(name or "", len(self._number))
 
     def finish(self) -> Units:
         """Return each record's unit, int64 (n,).
@@ -195,43 +199,6 @@ def _folded(name: str) -> str:
     return _ZEROS.sub("", _POINT_ZERO.sub(r"\1", name))
 
 
-def encode_labels(
-    values: Iterable[object] | LabelNumbers | None, count: int, classes: Sequence[str] | None, where: Where
-) -> tuple[tuple[str, ...], Labels]:
-    """Return the class list (("all",) without labels), and each record's index into it, int32 (count,). Confidential.
-
-    Raises:
-        PrivateDataError: see `LabelNumbers.finish`; or several classes are listed for records without labels (None).
-    """
-    if values is None:
-        if len(classes or ()) > 1 and count:
-            raise PrivateDataError(
-                "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
-                "says where they stand), or leave classes out."
-            )
-        return tuple(classes or (ONE_LABEL,)), np.zeros(count, dtype=np.int32)
-    if not isinstance(values, LabelNumbers):
-        numbers = LabelNumbers(classes, where)
-        numbers.take(values)
-        values = numbers
-    return values.finish()
-
-
-def encode_units(values: Iterable[object] | UnitNumbers | None, count: int, unit_name: str, where: Where) -> Units:
-    """Return each record's privacy unit, int64 (count,); without units (None), each is its own. Confidential.
-
-    Raises:
-        PrivateDataError: see `UnitNumbers.finish`.
-    """
-    if values is None:
-        return np.arange(count, dtype=np.int64)
-    if not isinstance(values, UnitNumbers):
-        numbers = UnitNumbers(unit_name, where)
-        numbers.take(values)
-        values = numbers
-    return values.finish()
-
-
 # Columns of a table, as `pe init` proposes them.
 
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "topic", "sentiment", "stars", "rating")
@@ -257,16 +224,10 @@ class FoundColumns:
         values: Callable[[str], Iterable[object]],
         like: Iterable[str] = (),
     ) -> FoundColumns:
-        """Look for the column of labels, unless the owner has named it.
+        """Look for the column of labels among the `columns` of the table at `path`.
 
-        Args:
-            path: the table.
-            columns: their names.
-            sample: the column of samples.
-            label: the column of labels, as the owner names it; empty: none; None: one with a usual name, or the first
-                of `like`.
-            values: reads a column of labels.
-            like: columns that may hold labels, too.
+        `label` is its name as the owner gives it; empty: none; None: a usual name, or the first of `like`. `values`
+        reads a column.
 
         Raises:
             PrivateDataError: a column that the owner has named is not there.

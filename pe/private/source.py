@@ -15,16 +15,17 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
+import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from pe.data.remote import RemotePath
 from pe.data.samples import Samples, Shape
-from pe.errors import RecipeError
+from pe.errors import PrivateDataError, RecipeError
 from pe.plugins.registry import load
 from pe.plugins.settings import sentence
 from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where, class_fault
-from pe.private.naming import ONE_LABEL, LabelNumbers, UnitNumbers, encode_labels, encode_units
+from pe.private.naming import ONE_LABEL, LabelNumbers, UnitNumbers
 
 Class = TypeVar("Class", bound=type[Any])
 RECORD, SUBFOLDER = "record", "subfolder"
@@ -149,11 +150,25 @@ class PrivateSource(ABC):
         Raises:
             PrivateDataError: labels or units are not as declared.
         """
-        classes, numbers = encode_labels(labels, count, self.class_names, where)
+        if labels is not None and not isinstance(labels, LabelNumbers):
+            values, labels = labels, LabelNumbers(self.class_names, where)
+            labels.take(values)
+        if units is not None and not isinstance(units, UnitNumbers):
+            values, units = units, UnitNumbers(self.privacy_unit, where)
+            units.take(values)
+        if labels is not None:
+            classes, numbers = labels.finish()
+        elif len(self.labels) > 1 and count:
+            raise PrivateDataError(
+                "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
+                "says where they stand), or leave classes out."
+            )
+        else:
+            classes, numbers = self.labels, np.zeros(count, np.int32)
         return PrivateDataset(
             records,
             numbers,
-            encode_units(units, count, self.privacy_unit, where),
+            np.arange(count) if units is None else units.finish(),
             classes=classes,
             modality=self.modality,
             shape=self.shape,

@@ -116,20 +116,9 @@ class ImageParquet(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns | None:
-        """Propose columns to `pe init`, and the names in that of labels. Confidential.
+        """Propose columns to `pe init` that the owner has not named, and the names in that of labels. Confidential.
 
-        Args:
-            path: the file or folder.
-            image_column: as the owner names it; None: that of this name, or the first with bytes.
-            label: the column of labels as the owner names it; empty: none; None: one with a usual name, or of class
-                names.
-
-        Returns:
-            None: no column is named, and none holds bytes.
-
-        Raises:
-            MissingDependency: pyarrow is not installed.
-            PrivateDataError: no such file; a column that is named is not there.
+        The image column is that of this name, or the first with bytes; None: none holds bytes. See `FoundColumns.find`.
         """
         files = cls(path, size=1)._files()
         with _open(files[0]) as file:
@@ -138,13 +127,13 @@ class ImageParquet(TableSource, ImageSource):
         if image_column is None and not images:
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
-        named = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
+        with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
 
         def values(column: str) -> Iterator[object]:
             return chain.from_iterable(_cells(each, column) for each in files)
 
-        columns = FoundColumns.find(path, schema.names, image, label, values, named)
-        return replace(columns, labels=tuple(named.get(columns.label or "", columns.labels)))
+        columns = FoundColumns.find(path, schema.names, image, label, values, with_names)
+        return replace(columns, labels=tuple(with_names.get(columns.label or "", columns.labels)))
 
     def _files(self) -> Sequence[TablePath]:
         with as_private():
@@ -235,15 +224,11 @@ class TextTable(TableSource, TextSource):
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`, and the names in that of labels. Confidential.
+        """Propose columns to `pe init` that the owner has not named, and the names in that of labels. Confidential.
 
-        Args:
-            path: the file or folder.
-            text_column: as the owner names it; None: that of this name, or the one with the most text.
-            label: the column of labels as the owner names it; empty: none; None: one with a usual name.
+        The text column is that of this name, or the one with the most text. See `FoundColumns.find`.
 
         Raises:
-            MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
             PrivateDataError: no such file; a column that is named is not there, or there is none with text.
         """
         with as_private():

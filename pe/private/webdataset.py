@@ -81,10 +81,7 @@ class WebDataset(TableSource, ImageSource):
     def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns:
         """Propose columns to `pe init`, as the first sample has them, and the names of labels. Confidential.
 
-        Args:
-            path: the file or folder.
-            image_column: the images' suffix as the owner names it; None: there is one image in a sample.
-            label: the place of the label, as the owner names it; empty: none; None: a usual name, or `cls`.
+        The column of labels may be `cls`, too. See `FoundColumns.find`.
 
         Raises:
             PrivateDataError: no such file, no samples, or a name that the first sample lacks.

@@ -141,11 +141,7 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """The result of the run's trial of its generator's variations, in a clause; None: there is none yet.
-
-        Raises:
-            RunError: the file is damaged.
-        """
+        """The result of the run's trial of its generator's variations, in a clause; None: there is none yet."""
         path = self.folder / DEGREE
         return printable(str(read_json_file(path).get("told", ""))) if path.is_file() else None
 
@@ -155,20 +151,12 @@ class Run:
 
     @property
     def certificate(self) -> Page:
-        """The certificate as a page of Markdown, a `str`; a notebook shows it as it is printed.
-
-        Raises:
-            RunError: the run is not finished.
-        """
+        """The certificate of a finished run as a page of Markdown, a `str`; a notebook shows it as it is printed."""
         return Page(read_finished(self.folder, PAGE))
 
     @property
     def guarantee(self) -> dict[str, Any]:
-        """The certificate as JSON values: epsilon, delta, releases, covered files and so on.
-
-        Raises:
-            RunError: the run is not finished, or its certificate is damaged.
-        """
+        """The certificate of a finished run as JSON values: epsilon, delta, releases, covered files and so on."""
         return read_certificate(self.folder)
 
     def export(self, to: str | Path, form: Format = "npz") -> Path:
