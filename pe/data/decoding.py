@@ -108,15 +108,9 @@ def convert_pixels(
     name: str = "The image",
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """Apply the same rules to an array: h×w, or h×w×c with c of 1, 3 or 4 (alpha last).
+    """Apply the same rules, as `decode_image` does, to an array of uint8, uint16 or bool, which is not changed.
 
-    Args:
-        pixels: uint8, uint16 or bool; not changed.
-        size: as for `decode_image`, like all others.
-        resize: how it gets the size.
-        channels: 1 or 3.
-        name: of the image.
-        deep: notes.
+    It is h×w, or h×w×c with c of 1, 3 or 4 (alpha last).
 
     Raises:
         BadImage: another dtype or shape, too large, or of another size while `resize` is None.

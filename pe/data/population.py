@@ -52,8 +52,8 @@ class ColumnWriter:
             target = open_table(self._path(name), column.dtype, (self._rows, *column.shape[1:]))
             self._files[name] = target
         if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:
-            got, first = (f"{a.dtype} {a.shape[1:]}" for a in (column, target))
-            raise ContractError(f"All answers of one run have one shape: '{name}' came as {got} after {first}.")
+            form, first = (f"{a.dtype} {a.shape[1:]}" for a in (column, target))
+            raise ContractError(f"All answers of one run have one shape: '{name}' came as {form} after {first}.")
         return target
 
     def _path(self, name: str) -> Path:
@@ -157,8 +157,8 @@ class Population:
     @staticmethod
     def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
         """Name samples and conditions (and other arrays of n rows) as they are stored."""
-        named = {f"{CONDITION}{name}": column for name, column in conditions.items()}
-        return {samples.kind: samples.array, **named, **others}
+        public = {f"{CONDITION}{name}": column for name, column in conditions.items()}
+        return {samples.kind: samples.array, **public, **others}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Array]) -> Population:

@@ -85,11 +85,11 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     is_arrow = path.suffix.lower() == ARROW
     try:
         with ExitStack() as stack:
-            opened = stack.enter_context(path.open_bytes() if isinstance(path, RemotePath) else path.open("rb"))
+            content = stack.enter_context(path.open_bytes() if isinstance(path, RemotePath) else path.open("rb"))
             if is_arrow:
-                yield _arrow_file(stack.enter_context(arrow.PythonFile(opened, "r")), arrow)
+                yield _arrow_file(stack.enter_context(arrow.PythonFile(content, "r")), arrow)
                 return
-            file = stack.enter_context(parquet.ParquetFile(opened, pre_buffer=False, buffer_size=2**20))
+            file = stack.enter_context(parquet.ParquetFile(content, pre_buffer=False, buffer_size=2**20))
 
             def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
                 yield from file.iter_batches(together, columns=columns, use_threads=False)
@@ -102,19 +102,19 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
         raise BadTable(f"{path} cannot be read as {kind}: it is damaged or of another format.") from error
 
 
-def _arrow_file(opened: Any, arrow: Any) -> ColumnFile:
+def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
     """Open Arrow's IPC. A stream that breaks off between two batches reads as a whole one, so its end is checked."""
-    if opened.size() < len(_ARROW_END):
+    if content.size() < len(_ARROW_END):
         raise arrow.ArrowInvalid("too short")
-    if opened.read(len(_ARROW_FILE)) == _ARROW_FILE:
-        reader = arrow.ipc.open_file(opened)
+    if content.read(len(_ARROW_FILE)) == _ARROW_FILE:
+        reader = arrow.ipc.open_file(content)
         whole = (reader.get_batch(number) for number in range(reader.num_record_batches))
     else:
-        opened.seek(opened.size() - len(_ARROW_END))
-        if opened.read() != _ARROW_END:
+        content.seek(content.size() - len(_ARROW_END))
+        if content.read() != _ARROW_END:
             raise arrow.ArrowInvalid("no end")
-        opened.seek(0)
-        whole = reader = arrow.ipc.open_stream(opened)
+        content.seek(0)
+        whole = reader = arrow.ipc.open_stream(content)
     plain = {arrow.string(): arrow.binary(), arrow.large_string(): arrow.large_binary()}  # a bad text is one record's
 
     def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
@@ -197,10 +197,10 @@ def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[Some
     Raises:
         BadTable: nothing is there, it is no table, or the folder holds none or several kinds.
     """
-    known = ", ".join(suffixes)
+    types = ", ".join(suffixes)
     if path.is_file():
         if path.suffix.lower() not in suffixes:
-            raise BadTable(f"{path} is of no type that is read here: its name must end in one of {known}.")
+            raise BadTable(f"{path} is of no type that is read here: its name must end in one of {types}.")
         return [path]
     if not path.is_dir():
         raise BadTable(f"{path} does not exist.")
@@ -208,7 +208,7 @@ def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[Some
     if not files:
         if has_splits(path):
             raise BadTable(f"{path} holds a data set of several splits: name the folder of one of them.")
-        raise BadTable(f"The folder {path} holds no files of these types: {known}.")
+        raise BadTable(f"The folder {path} holds no files of these types: {types}.")
     kinds = sorted({file.suffix.lower() for file in files})
     if len(kinds) > 1:
         raise BadTable(f"The folder {path} holds tables of several kinds ({', '.join(kinds)}): keep one of them.")
@@ -240,8 +240,8 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
-        with open_columns(file) as opened:
-            return list(opened.schema.names)
+        with open_columns(file) as content:
+            return list(content.schema.names)
     with _open_text(file, encoding) as lines:
         if suffix in _SEPARATORS:
             return _header(file, csv.reader(lines, delimiter=_SEPARATORS[suffix], strict=True))
@@ -353,13 +353,13 @@ def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object
 
 
 def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
-    with open_columns(file) as opened:
+    with open_columns(file) as content:
         for column in columns:
-            if opened.schema.names.count(column) != 1:
-                check_column(file, column, opened.schema.names)
+            if content.schema.names.count(column) != 1:
+                check_column(file, column, content.schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
-        for batch in opened.batches(list(dict.fromkeys(columns)), _ROWS_READ):
-            yield from zip(*(opened.cells(batch, column) for column in columns), strict=True)
+        for batch in content.batches(list(dict.fromkeys(columns)), _ROWS_READ):
+            yield from zip(*(content.cells(batch, column) for column in columns), strict=True)
 
 
 def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:
@@ -418,8 +418,8 @@ class PublicTexts:
         if not self.path.exists():
             raise RecipeError(f"There are no public texts at {self.path}: name a file or a folder that is there.")
         if self.path.is_file() and self.path.suffix.lower() not in (TEXT, *SUFFIXES):
-            known = ", ".join((TEXT, *SUFFIXES))
-            raise RecipeError(f"{self.path} is no file of public texts: its name must end in one of {known}.")
+            types = ", ".join((TEXT, *SUFFIXES))
+            raise RecipeError(f"{self.path} is no file of public texts: its name must end in one of {types}.")
 
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
         """Yield the texts in order, each cut to `longest` bytes; empty lines, cells and files are passed over.

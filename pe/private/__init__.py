@@ -1,4 +1,4 @@
-"""Where private records come from, the private data set, and its embeddings.
+"""Sources of private records, the private data set, and its embeddings.
 
 Only pe.histogram, pe.evaluation and adapters.trained use what stands here; see
 `PrivateDataset` for what is public and what is confidential.

@@ -162,10 +162,8 @@ class PrivateDataset:
         """Decode every record once, before any API call or release. Equal data have equal fingerprints under one key.
 
         The answer and the error are the data owner's. The bad records are for confidential/ alone; the error, which
-        refuses a start, may be told on the console, because no run goes on beside it.
-
-        Args:
-            key: of the fingerprint, so that nobody without it can test a guess at the records.
+        refuses a start, may be told on the console, because no run goes on beside it. Nobody without the `key` of the
+        fingerprint can test a guess at the records.
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or,
@@ -293,11 +291,7 @@ def find_overlap(
     them learns nothing of the answer. Memory grows with their number, by a digest and a name each, and not with that
     of the records.
 
-    Args:
-        digests: of all private records.
-        public: names and samples, decoded as the private records are.
-        modality: of both.
-        shape: of a private record.
+    `digests` are those of all private records, `public` are names and samples, decoded as private records are.
 
     Raises:
         ContractError: a public sample is of another shape: it was not decoded as the private records are.

@@ -76,24 +76,20 @@ def text_kind_at(path: Path) -> str:
 
 
 def look(path: Path, image_column: str | None, text_column: str | None, label_column: str | None) -> Seen:
-    """Find out what lies at `path`.
+    """Find out what lies at `path`, a folder or a file.
 
-    Args:
-        path: a folder or a file.
-        image_column: of Parquet or Arrow files, as the owner names it; None: it is looked for.
-        text_column: the same, of tables of texts.
-        label_column: the same, of labels; empty: none.
+    Columns are those of a table, as the owner names them; None: they are looked for. An empty label column: none.
 
     Raises:
         RecipeError: nothing is there that a starting recipe can be written for.
         PrivateDataError: it cannot be read.
         MissingDependency: a library is not installed that reads it.
     """
-    known = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
+    choices = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
     if not path.exists():
-        raise RecipeError(f"{path} does not exist: name {known}.")
+        raise RecipeError(f"{path} does not exist: name {choices}.")
     if path.is_file() and path.suffix.lower() not in (".npz", *TAR, *TABLES):
-        raise RecipeError(f"{path} is of no type that is read here: name {known}.")
+        raise RecipeError(f"{path} is of no type that is read here: name {choices}.")
 
     def table(kind: str, key: str, columns: FoundColumns) -> Seen:
         settings = {"kind": kind, "path": path, key: columns.sample, "label_column": columns.label}
@@ -120,10 +116,7 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
 
 
 def look_at_shape(dataset: PrivateDataset) -> SeenShape:
-    """Return the size that suits most of the first records; those that cannot be read are passed over.
-
-    Args:
-        dataset: of a source without a resize rule, in colour.
+    """Return the size that suits most of the first records, of a source without a resize rule, in colour.
 
     Raises:
         PEError: none of them can be read; the first one's error.
@@ -141,8 +134,7 @@ def look_at_shape(dataset: PrivateDataset) -> SeenShape:
 def look_at_length(dataset: PrivateDataset) -> int:
     """Return the bytes that suit most of the first texts: twice the median, as a round number. Confidential.
 
-    Args:
-        dataset: of a source that cuts no text that `longest` might hold.
+    The source must cut no text that `longest` might hold.
 
     Raises:
         PEError: none of them can be read; the first one's error.

@@ -193,10 +193,7 @@ class PrivateSource(ABC):
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
     """Read a source from plain settings; their `kind` is the name of its entry point.
 
-    Args:
-        settings: of the source, `kind` among them.
-        where: begins messages.
-        section: of the recipe, before the keys that messages name.
+    Messages begin with `where`, and have the recipe's `section` before the keys that they name.
 
     Raises:
         PluginError: there is no source of this kind.

@@ -140,18 +140,16 @@ class ImageParquet(TableSource, ImageSource):
             return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
 
     def _label_hint(self, file: TablePath) -> str:
-        with _open(file) as opened:
-            columns = ", ".join(f"'{name}'" for name in opened.schema.names)
+        with _open(file) as table:
+            columns = ", ".join(f"'{name}'" for name in table.schema.names)
         return f"name the column of {file} that holds the labels; it has {columns}"
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
         columns = (self.label_column, self._unit)
-        with _open(file) as opened:
-            self._check_columns(file, opened)
-            for batch in opened.batches(list(dict.fromkeys(filter(None, columns))), _VALUES_READ):
-                labels, units = (
-                    opened.cells(batch, name) if name else repeat(None, batch.num_rows) for name in columns
-                )
+        with _open(file) as table:
+            self._check_columns(file, table)
+            for batch in table.batches(list(dict.fromkeys(filter(None, columns))), _VALUES_READ):
+                labels, units = (table.cells(batch, name) if name else repeat(None, batch.num_rows) for name in columns)
                 yield from zip(labels, units, strict=True)
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
@@ -187,8 +185,8 @@ class ImageParquet(TableSource, ImageSource):
 
 @contextmanager
 def _open(path: TablePath) -> Iterator[ColumnFile]:
-    with as_private(), open_columns(path) as opened:
-        yield opened
+    with as_private(), open_columns(path) as table:
+        yield table
 
 
 def _is_bytes(kind: Any, types: Any) -> bool:

@@ -234,8 +234,8 @@ def _members(path: TablePath) -> Iterator[tuple[tarfile.TarInfo, _Bounded]]:
     """Yield the headers of a file's members, one in memory, and the file."""
     try:
         with as_private():
-            opened = path.open_bytes() if isinstance(path, RemotePath) else path.open("rb")
-            with _Bounded(opened.detach(), 2**16) as file, tarfile.open(fileobj=file, mode="r:") as tar:  # type: ignore[attr-defined]
+            source = path.open_bytes() if isinstance(path, RemotePath) else path.open("rb")
+            with _Bounded(source.detach(), 2**16) as file, tarfile.open(fileobj=file, mode="r:") as tar:  # type: ignore[attr-defined]
                 while (member := tar.next()) is not None:
                     if member.size < 0:
                         raise tarfile.ReadError("a negative length")

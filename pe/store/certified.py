@@ -71,14 +71,14 @@ def read_finished(folder: Path, name: str) -> str:
         raise RunError(f"{folder / name} is damaged: restore it from a copy.") from error
 
 
-def write_certificate(folder: Path, certificate: Mapping[str, Any], covered: Mapping[str, str]) -> None:
-    """Put a certificate for the files `covered` (name → SHA-256) into `folder`, as JSON and as Markdown.
+def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    """Put a certificate for `files` (name → SHA-256) into `folder`, as JSON and as Markdown.
 
     The signature under the one before is deleted.
     """
     (folder / SIGNED).unlink(missing_ok=True)
-    files = [{"file": name, "sha256": digest} for name, digest in sorted(covered.items())]
-    for name, content in certificate_files({**certificate, "covered": files}).items():
+    entries = [{"file": name, "sha256": digest} for name, digest in sorted(files.items())]
+    for name, content in certificate_files({**certificate, "covered": entries}).items():
         write_durably(folder / name, content)
 
 

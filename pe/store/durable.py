@@ -101,12 +101,9 @@ _ATTEMPTS, _PAUSE = 6, 0.02  # `pe status` holds the lock for an instant while i
 
 
 class RunLock:
-    """The lock of the one process that writes into a run.
+    """The lock of the one process that writes into a run; RunError if another process holds it.
 
     The file holds this process's id, for messages alone.
-
-    Raises:
-        RunError: another process holds it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -175,14 +172,9 @@ _NETWORK_FUSE = ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse
 
 
 def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
-    """Refuse a folder, which need not exist yet, on a network mount: SQLite's journal is not safe there.
+    """Raise RunError if a folder, which need not exist yet, is on a network mount: SQLite's journal is not safe there.
 
-    Args:
-        folder: the place of a run.
-        mounts: the kernel's table of mounts; where there is none (macOS), nothing is checked.
-
-    Raises:
-        RunError: the folder lies on a network file system.
+    Nothing is checked where there is no table of mounts (macOS).
     """
     if not mounts.is_file():
         return
@@ -203,16 +195,13 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
 
 
 def publish(folder: Path) -> None:
-    """Replace each file in `releases/` by a fresh copy, and level all times of the run's shareable side.
+    """Replace each file in `releases/` by a fresh copy, and level all times of the shareable side of a locked run.
 
     A release is stored when it is drawn, before its public deadline, and a birth time cannot be set. All other
     shareable files are written once, after a generator's answer or at a deadline. See docs/privacy.md.
 
     Guarantee: birth times of releases follow from the moment of the call and from their names and sizes, and their
     inode numbers are new.
-
-    Args:
-        folder: the run's directory, locked by this process.
 
     Raises:
         RunError: the operating system refused a write. The run can be resumed.
@@ -225,11 +214,7 @@ def publish(folder: Path) -> None:
 
 
 def level_times(folder: Path) -> None:
-    """Set the times of a run's directory, and of all in it that may be shared, to when the run began, in whole seconds.
-
-    Raises:
-        RunError: the operating system refused.
-    """
+    """Set the times of a run's directory, and of all in it that may be shared, to its beginning, in whole seconds."""
     with writing(folder):
         began = _beginning(folder)
         for top in folder.iterdir():
@@ -245,9 +230,6 @@ def level_confidential(folder: Path) -> None:
     """Set the times of `confidential/` itself, which anybody who sees the run can read, to when the run began.
 
     To be called after the last write into it: a journal that is closed removes files.
-
-    Raises:
-        RunError: the operating system refused.
     """
     path = folder / CONFIDENTIAL
     with writing(folder):

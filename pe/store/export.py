@@ -93,8 +93,8 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     """Copy all covered files, without their time stamps, and check the copies."""
-    covered = digests(certificate)
-    for name in covered:
+    files = digests(certificate)
+    for name in files:
         path, parts = folder / name, PurePosixPath(name).parts
         is_inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
         if is_inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
@@ -104,11 +104,11 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     if problems:
         raise RunError(f"{folder} is not as it was certified and cannot be exported: {problems[0]}")
     for name, shorten in ((RECIPE, without_folders), (FITTED, _without_paths)):
-        if name in covered:
+        if name in files:
             path = target / name
             path.write_text(shorten(path.read_text(encoding="utf-8")), encoding="utf-8")
-            covered[name] = sha256(path)
-    write_certificate(target, certificate, covered)
+            files[name] = sha256(path)
+    write_certificate(target, certificate, files)
 
 
 def _without_paths(text: str) -> str:

@@ -52,17 +52,11 @@ _JOURNAL = "journal.sqlite"
 
 @dataclass(frozen=True)
 class RunWriter:
-    """A run that this process may write; a context manager that closes it at the end.
-
-    Attributes:
-        run: the run.
-        journal: every chunk, charge, release and change of state.
-        lock: held until `close`.
-    """
+    """A run that this process may write; a context manager that closes it at the end."""
 
     run: Run
-    journal: Journal
-    lock: RunLock
+    journal: Journal  # every chunk, charge, release and change of state
+    lock: RunLock  # held until `close`
 
     @classmethod
     def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
@@ -153,11 +147,7 @@ class RunWriter:
             (self.folder / WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
-        """Load the finished population in the run's folder `place`, memory-mapped; None while it is not finished.
-
-        Raises:
-            DamagedFile: a file of it is missing or was changed.
-        """
+        """Load the finished population in the run's folder `place`, as `check_files` allows; None while unfinished."""
         if not self.journal.files(f"{place}/"):
             return None
         self.check_files(f"{place}/")
@@ -245,11 +235,7 @@ def has_journal(run: Run) -> bool:
 
 @contextmanager
 def read_journal(run: Run) -> Iterator[Journal]:
-    """Open the journal of a run that this process only reads; another may be writing it.
-
-    Raises:
-        RunError: the confidential side was purged.
-    """
+    """Open the journal of a run to read it, while another process may write it; raise RunError after a purge."""
     if not has_journal(run):
         raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
     journal = Journal(run.confidential / _JOURNAL, reading=True)
@@ -295,10 +281,10 @@ class JournalReleases:
 
     def find(self, name: str) -> StoredRelease | None:
         """Return the release stored under `name`, a whole file without its row included; None if never charged."""
-        stored = self._stored.get(name)
-        if stored is not None and stored.array is None:
-            stored = self._stored[name] = replace(stored, array=self._read(name))
-        return stored
+        release = self._stored.get(name)
+        if release is not None and release.array is None:
+            release = self._stored[name] = replace(release, array=self._read(name))
+        return release
 
     def charged(self) -> Sequence[StoredRelease]:
         """Return every release ever charged, in the order of the first charge."""
@@ -351,11 +337,7 @@ class JournalReleases:
 
 
 def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
-    """Return all charges, in order: the release, and True if it is unsafe.
-
-    Raises:
-        DamagedFile: a charge is not what was written.
-    """
+    """Return all charges, in order: the release, and True if it is unsafe; raise DamagedFile for a changed one."""
     charges = []
     for name, declared, unsafe in journal.charges():
         try:
