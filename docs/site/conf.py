@@ -14,6 +14,7 @@ from typing import Any
 
 import pe
 from pe.plugins import protocols
+from pe.recipe.explain import kinds, page, sections
 
 project = "Private Evolution toolkit"
 author = "the authors of the toolkit"
@@ -100,6 +101,12 @@ def _methods(kind: type) -> bool:
     return any(callable(value) or isinstance(value, property) for name, value in vars(kind).items() if name[0] != "_")
 
 
+def _write_recipe(app: Any, config: Any) -> None:
+    """Write the page of all keys of a recipe, which is not in git: `pe explain --markdown`."""
+    path = Path(app.srcdir, "docs", "recipe.md")
+    path.write_text(page([*sections(), *kinds()]) + "\n", encoding="utf-8")
+
+
 def _complete(app: object, page: str, source: list[str]) -> None:
     """Add to a page what its source, which people read on the repository's host, cannot have: menus, the API."""
     if page == root_doc:
@@ -123,5 +130,6 @@ def _finish(app: Any, exception: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Sphinx calls this."""
+    app.connect("config-inited", _write_recipe)
     app.connect("source-read", _complete)
     app.connect("build-finished", _finish)

@@ -172,7 +172,7 @@ def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None, as_js
 
 @click.command()
 @click.argument("what", required=False)
-@click.option("--markdown", is_flag=True, help="Everything, as the page docs/recipe.md.")
+@click.option("--markdown", is_flag=True, help="Everything, as one page of Markdown.")
 def explain(what: str | None, markdown: bool) -> None:
     """What may stand in a recipe.
 

@@ -254,7 +254,7 @@ def _plain(value: Any) -> str:
     return str(value) or '""'
 
 
-# The page docs/recipe.md: what may stand in a recipe, a table for each part.
+# The site's page of all keys, docs/recipe.md, which is not in git: a table for each part.
 
 
 def page(parts: list[Part]) -> str:
@@ -264,7 +264,7 @@ def page(parts: list[Part]) -> str:
         "",
         "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code that reads a recipe. "
         "Every value in a recipe is public. `pe init` writes one to begin with; [examples](../examples/README.md). "
-        "A value may stand [in a file of its own](data.md#values-in-files-of-their-own).",
+        "A value may stand in a file of its own: `!include FILE`.",
     ]
     for part in sorted(parts, key=lambda part: [one.section for one in parts].index(part.section)):
         lines += ["", f"{'###' if part.kind else '##'} {part.title}", "", part.text]
