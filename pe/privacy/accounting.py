@@ -1,10 +1,9 @@
-"""ε(δ), δ(ε) and μ of a list of releases: whatever is done, always rounded to the safe side.
+"""ε(δ), δ(ε) and μ of a list of releases, always rounded to the safe side.
 
-Unsampled Gaussians and Laplace counts have closed forms (closed_form.py, laplace.py), which hold for the
-discrete mechanisms on fine grids too. Sampling and coarse grids go through privacy loss distributions
-(pld.py); Rényi bounds (rdp.py) and not crediting the sampling hold always, and the least of them counts.
-No ε is ever below the closed form of the unsampled Gaussians. Which release is accounted how is settled in
-mechanisms.py, where a new mechanism begins.
+Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms on fine grids too.
+Sampling and coarse grids go through privacy loss distributions. Rényi bounds, and not crediting the sampling, hold
+always; the least bound counts. No ε is ever below the closed form of the unsampled Gaussians. A new mechanism begins
+in mechanisms.py, which says how each release is accounted.
 """
 
 from __future__ import annotations
@@ -17,9 +16,12 @@ from pe.privacy.mechanisms import (
     Parts,
     check_delta,
     gaussian_epsilon,
-    gaussian_floor,
     mixed_delta,
     mixed_epsilon,
+    pld_delta,
+    pld_epsilon,
+    rdp_delta,
+    rdp_epsilon,
     sort_parts,
 )
 from pe.privacy.release import Release
@@ -27,12 +29,13 @@ from pe.privacy.release import Release
 _PLD_CAN = 2000.0
 
 
-def epsilon(releases: Iterable[Release], delta: float) -> float:
+def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -> float:
     """The ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP. Never too small.
 
     Args:
         releases: of one relation and one unit; none gives 0.
         delta: strictly between 0 and 1; there is no default.
+        quick: take bounds that need no privacy loss distribution; the result is never smaller than without.
 
     Returns:
         ε ≥ 0; 0 where delta is met already without any ε; infinite if one of them is without noise.
@@ -46,23 +49,15 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
         return math.inf
     if parts.closed:
         return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
-    bound = 0.0 if _total_variation(parts) <= delta else min(_bounds(parts, delta))
-    if not parts.rho and 0 < bound < _PLD_CAN:
-        from pe.privacy.mechanisms import pld_epsilon
-
+    if not quick and _total_variation(parts) <= delta:
+        bound = 0.0
+    else:
+        bound = rdp_epsilon(parts, delta)
+        if not (parts.lattice or parts.rho):
+            bound = min(bound, mixed_epsilon(math.sqrt(parts.unsampled), parts.laplace, delta))
+    if not (quick or parts.rho) and 0 < bound < _PLD_CAN:
         bound = min(bound, pld_epsilon(parts, delta, bound))
-    return max(bound, gaussian_epsilon(gaussian_floor(parts), delta))
-
-
-def quick_epsilon(releases: Iterable[Release], delta: float) -> float:
-    """An ε that is never below `epsilon`'s, and is found without a privacy loss distribution."""
-    check_delta(delta)
-    parts = sort_parts(releases)
-    if parts.noiseless:
-        return math.inf
-    if parts.closed:
-        return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
-    return max(min(_bounds(parts, delta)), gaussian_epsilon(gaussian_floor(parts), delta))
+    return max(bound, gaussian_epsilon(math.sqrt(parts.floor), delta))
 
 
 def delta(releases: Iterable[Release], epsilon: float) -> float:
@@ -78,16 +73,12 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
         return 1.0
     if parts.closed:
         return mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
-    from pe.privacy.mechanisms import rdp_delta
-
     bounds = [rdp_delta(parts, epsilon)]
     if not (parts.lattice or parts.rho):
         bounds.append(mixed_delta(math.sqrt(parts.unsampled), parts.laplace, epsilon))
     if not parts.rho and epsilon < _PLD_CAN:
-        from pe.privacy.mechanisms import pld_delta
-
         bounds.append(pld_delta(parts, epsilon))
-    return max(min(bounds), mixed_delta(gaussian_floor(parts), (), epsilon))
+    return max(min(bounds), mixed_delta(math.sqrt(parts.floor), (), epsilon))
 
 
 def gdp_mu(releases: Iterable[Release]) -> float | None:
@@ -103,21 +94,8 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
 
 def _total_variation(parts: Parts) -> float:
     """A bound on δ(0), cheap: total variation adds up, and sampling at rate q multiplies it by q."""
-
-    def gaussian(mu: float) -> float:
-        return math.erf(mu / math.sqrt(8))
-
-    sampled = (part.count * part.rate * gaussian(1 / part.noise_multiplier) for part in parts.sampled)
+    gaussian = math.erf(math.sqrt(parts.gaussian) / math.sqrt(8))
+    sampled = (part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8)) for part in parts.sampled)
     laplace = (part.count * math.tanh(part.shift / part.scale / 2) for part in parts.laplace)
     coarse = math.sqrt(parts.rho / 2) + math.fsum(math.sqrt(part.count) / (2 * part.scale) for part in parts.lattice)
-    return (gaussian(math.sqrt(parts.gaussian)) + math.fsum((*sampled, *laplace)) + coarse) * (1 + 1e-10)
-
-
-def _bounds(parts: Parts, delta: float) -> list[float]:
-    """Upper bounds of ε that always exist."""
-    from pe.privacy.mechanisms import rdp_epsilon
-
-    bounds = [rdp_epsilon(parts, delta)]
-    if not (parts.lattice or parts.rho):
-        bounds.append(mixed_epsilon(math.sqrt(parts.unsampled), parts.laplace, delta))
-    return bounds
+    return (gaussian + math.fsum((*sampled, *laplace)) + coarse) * (1 + 1e-10)

@@ -1,4 +1,4 @@
-"""The least noise that meets a target (ε, δ), rounded up until the recomputed ε is within it."""
+"""The least noise that meets a target (ε, δ), and the most hits that releases leave to any attack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 from pe.errors import PrivacyError
 from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
-from pe.privacy.accounting import gdp_mu, quick_epsilon
+from pe.privacy.accounting import gdp_mu
 from pe.privacy.ledger import Budget
 from pe.privacy.mechanisms import sort_parts
 from pe.privacy.release import Release
@@ -23,15 +23,17 @@ LEAST, MOST = 1e-3, 1e9
 """The range of noise multipliers that is searched."""
 
 _DIGITS = 10
-"""Significant digits of what is found: a run goes on where sums round otherwise, for it finds the same noise."""
+"""Significant digits of a multiplier: a run goes on where sums round otherwise, for it finds the same noise."""
 
 _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
 _NEAR = 1e-2
-"""How near the bounds that are quick are brought to the budget, to begin the slow search there."""
+"""How near the quick bounds come to the budget before the slow search begins there."""
 
 _FAR = 50.0
 """An ε so many times e beyond the target, or below it, tells the search no more than that it is far."""
+
+_POINTS = 9
 
 
 def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) -> float:
@@ -52,11 +54,14 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
     def exactly(z: float) -> float:
         return epsilon_of(releases(z), budget.delta)
 
+    def quickly(z: float) -> float:
+        return epsilon_of(releases(z), budget.delta, quick=True)
+
     if sort_parts(releases(1.0)).closed:
         return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
     try:
-        near = _least(lambda z: quick_epsilon(releases(z), budget.delta), budget, 1.0, 4.0, _NEAR)
-    except PrivacyError:  # what is fixed exceeds the target by the quick bounds, which may be far above its ε
+        near = _least(quickly, budget, 1.0, 4.0, _NEAR)
+    except PrivacyError:  # the fixed releases exceed the target by the quick bounds, which may be far above their ε
         if exactly(MOST) > budget.epsilon:
             raise
         return _least(exactly, budget, 1.0, 4.0, _SLOW_TOLERANCE)
@@ -66,7 +71,7 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
 def _least(at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float) -> float:
     """The smallest z, up to `tolerance`, with at(z) within the budget; searched from `start` by steps of `factor`."""
     high = start
-    while (reached := at(high)) > budget.epsilon:
+    while (high_epsilon := at(high)) > budget.epsilon:
         high *= factor
         if high > MOST:
             raise PrivacyError(
@@ -74,47 +79,33 @@ def _least(at: Callable[[float], float], budget: Budget, start: float, factor: f
                 "what else is charged takes all of it. Raise epsilon or charge less."
             )
     low = high / factor
-    while low >= LEAST and (missed := at(low)) <= budget.epsilon:
-        high, reached, low = low, missed, low / factor
+    while low >= LEAST and (low_epsilon := at(low)) <= budget.epsilon:
+        high, high_epsilon, low = low, low_epsilon, low / factor
     if low < LEAST:
         return high
-    return _narrow(at, budget.epsilon, {math.log(low): missed, math.log(high): reached}, tolerance)
+    return _narrow(at, budget.epsilon, {math.log(low): low_epsilon, math.log(high): high_epsilon}, tolerance)
 
 
-def _narrow(at: Callable[[float], float], target: float, known: dict[float, float], tolerance: float) -> float:
-    """The z between two of which one misses the target and one meets it: Brent's method, on logarithms.
-
-    Args:
-        at: z → ε, falling.
-        target: ε.
-        known: the two: ln z → ε.
-        tolerance: relative, of z.
-    """
+def _narrow(at: Callable[[float], float], target: float, values: dict[float, float], tolerance: float) -> float:
+    """Search between the two points of `values` (ln z → ε), of which the second meets the target: Brent's method."""
     from scipy.optimize import brentq
 
-    low, high = known
+    low, high = values
 
     def excess(log_z: float) -> float:
-        if log_z not in known:
-            known[log_z] = at(math.exp(log_z))
-        return max(-_FAR, min(_FAR, math.log(max(known[log_z], sys.float_info.min) / target)))
+        if log_z not in values:
+            values[log_z] = at(math.exp(log_z))
+        return max(-_FAR, min(_FAR, math.log(max(values[log_z], sys.float_info.min) / target)))
 
-    found = _round_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
-    while at(found) > target:  # Brent's point may lie on either side, and rounding may make ε uneven: go up
-        found = _round_up(found * (1 + tolerance / 2))
-    return found
+    z = _round_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
+    while at(z) > target:  # Brent's point may lie on either side, and rounding may make ε uneven: go up
+        z = _round_up(z * (1 + tolerance / 2))
+    return z
 
 
 def _round_up(z: float) -> float:
-    """The least number of so many significant digits that is not below z."""
     with localcontext(prec=_DIGITS, rounding=ROUND_CEILING):
         return float(+Decimal(z))
-
-
-# How often an attack may be right: the trade-off between hits and false alarms that releases leave possible.
-
-
-_POINTS = 9
 
 
 def most_hits(releases: Iterable[Release], false_alarms: Sequence[float], delta: float) -> list[float]:

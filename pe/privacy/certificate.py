@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pe.errors import PrivacyError
 from pe.privacy import words
 from pe.privacy.accounting import epsilon, gdp_mu
-from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.covered import BANNER, RELEASES, compare_files, release_file
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation, Release
@@ -18,6 +17,10 @@ from pe.privacy.release import Relation, Release
 FORMAT = 2
 """Since 2 the warnings hold what follows from ε, and what the recipe adds. Of a run without noise `epsilon`, `delta`,
 `budget` and `gdp_mu` are null."""
+
+_TOLERANCE = 1e-6
+_MOST = 10_000
+"""Charges of all releases together, and draws of an unsampled one, beyond which nobody's time is spent on a check."""
 
 
 def build_certificate(
@@ -52,19 +55,27 @@ def build_certificate(
         declared_units: the public number of privacy units, where these are not records; None: not stated.
         warnings: what else a reader should worry about, which does not follow from the certificate's own numbers.
     """
-    events = ledger.events()
-    promise = _promise(ledger)
-    delta = promise["delta"]
+    events, budget, total = ledger.events(), ledger.budget, words.finite(ledger.total())
+    delta, mu = None if budget is None else budget.delta, gdp_mu(events)
+    voided = words.voided_by(budget is None, ledger.unsafe)
     other_fits: dict[str, Any] | str | None = None
     if delta is not None and fitted_on_others is not None:
         others = fitted_on_others
-        other_fits = others if isinstance(others, str) else _others(*others, events, delta)
-    implied = words.warnings(promise["epsilon"], delta, declared_size, declared_units)
+        other_fits = others if isinstance(others, str) else _other_fit(*others, events, delta)
+    deltas = [] if delta is None else sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
         "run": run,
-        **promise,
+        "holds": not voided,
+        "epsilon": total,
+        "delta": delta,
+        "statement": words.statement(total, delta, ledger.relation, ledger.unit, voided, mu),
+        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
+        "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
+        "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
+        "epsilon_at": [{"delta": at, "epsilon": value} for at, value in ledger.epsilon_at(deltas).items()],
+        "gdp_mu": mu,
         "pool_overlaps": pool_overlaps,
         "declared_size": declared_size,
         "declared_units": declared_units,
@@ -74,92 +85,57 @@ def build_certificate(
         "fitted_on_others": other_fits,
         "not_covered": words.not_covered(private_data_sent_to, other_fits, pool_overlaps),
         "notes": words.notes(events),
-        "warnings": [*implied, *warnings],
-        "voided_by": _voided_by(ledger),
+        "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
+        "voided_by": voided,
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
     }
 
 
-def _promise(ledger: Ledger) -> dict[str, Any]:
-    """What holds, for whom, in numbers and in words."""
-    budget, voided, total = ledger.budget, _voided_by(ledger), words.finite(ledger.total())
-    delta, mu = None if budget is None else budget.delta, gdp_mu(ledger.events())
-    return {
-        "holds": not voided,
-        "epsilon": total,
-        "delta": delta,
-        "statement": words.statement(total, delta, ledger.relation, ledger.unit, voided, mu),
-        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
-        "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
-        "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
-        "epsilon_at": [] if delta is None else _at_other_deltas(ledger, delta),
-        "gdp_mu": mu,
-    }
-
-
-def _voided_by(ledger: Ledger) -> list[str]:
-    return words.voided_by(ledger.budget is None, ledger.unsafe)
-
-
-def _at_other_deltas(ledger: Ledger, delta: float) -> list[dict[str, float]]:
-    deltas = sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
-    return [{"delta": key, "epsilon": value} for key, value in ledger.epsilon_at(deltas).items()]
-
-
-def _others(run: str, fit: Sequence[Release], events: Sequence[Release], delta: float) -> dict[str, Any]:
-    """What the generator's fit on other records cost those, and what holds for a unit that is in both after all."""
+def _other_fit(run: str, fit: Sequence[Release], events: Sequence[Release], delta: float) -> dict[str, Any]:
+    """The cost of the generator's fit for its own records, and the total for a unit that is in both sets after all."""
     return {
         "run": run,
         "private_sets": "declared disjoint, not verified",
         "delta": delta,
-        "epsilon": epsilon_of(fit, delta),
-        "epsilon_if_in_both": epsilon_of([*fit, *events], delta),
+        "epsilon": epsilon(fit, delta),
+        "epsilon_if_in_both": epsilon([*fit, *events], delta),
         "releases": [release.to_dict() for release in fit],
     }
 
 
 def _releases(ledger: Ledger) -> list[dict[str, Any]]:
     """Every planned or charged release, with how often it counts and how far it came."""
-    stored = {one.release.name: one for one in ledger.stored()}
-    known = {release.name: release for release in ledger.planned}
-    known |= {name: one.release for name, one in stored.items()}
-    entries = []
-    for name, release in known.items():
-        one = stored.get(name)
-        state = "planned" if one is None else "charged" if one.array is None else "released"
-        charges = 1 if one is None else one.charges
-        unsafe = one is not None and one.unsafe
-        entries.append({**release.to_dict(), "charges": charges, "state": state, "unsafe": unsafe})
-    return entries
-
-
-# Checks a certificate anew: ε from its releases, its sentences from its numbers, its files by their hashes.
-
-
-_KEYS = frozenset({"charges", "state", "unsafe"})
-_FORMATS = range(1, FORMAT + 1)
-_TOLERANCE = 1e-6
-_MOST = 10_000
-"""Charges of all releases together, and draws of an unsampled one, beyond which nobody's time is spent on a check."""
+    entries = {
+        release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False}
+        for release in ledger.planned
+    }
+    for one in ledger.stored():
+        state = "charged" if one.array is None else "released"
+        more = {"charges": one.charges, "state": state, "unsafe": one.unsafe}
+        entries[one.release.name] = one.release.to_dict() | more
+    return list(entries.values())
 
 
 def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
-    """What is wrong with `certificate` and the files in `folder`, one sentence each; empty if nothing is.
+    """Check a certificate anew: ε from its releases, its sentences from its numbers, its files by their hashes.
 
     It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to match is not
     found out: the certificate is self-issued. A signature (pe/store/signing.py) finds that out.
+
+    Returns:
+        A sentence for each fault of `certificate` and of the files in `folder`; empty if there is none.
     """
     try:
-        if certificate["format"] not in _FORMATS:
+        if certificate["format"] not in range(1, FORMAT + 1):
             return [f"The certificate has format {certificate['format']!r}; this software reads formats 1 to {FORMAT}."]
-        covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
+        digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         return [
-            *_numbers(certificate),
-            *_words(certificate),
-            *_listed(certificate, covered),
-            *compare_files(folder, covered),
+            *_check_numbers(certificate),
+            *_check_words(certificate),
+            *_check_releases(certificate, digests),
+            *compare_files(folder, digests),
         ]
     except PrivacyError as error:
         return [f"The certificate is not valid: {error}"]
@@ -171,7 +147,8 @@ def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
     """The releases, each as often as it was charged."""
     releases: list[Release] = []
     for entry in certificate["releases"]:
-        release = Release.from_dict({key: value for key, value in entry.items() if key not in _KEYS})
+        own = ("charges", "state", "unsafe")
+        release = Release.from_dict({key: value for key, value in entry.items() if key not in own})
         charges = entry["charges"]
         if not isinstance(charges, int) or not 1 <= charges <= _MOST - len(releases):
             raise PrivacyError(f"Release '{release.name}' is charged {charges!r} times.")
@@ -181,88 +158,71 @@ def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
     return releases
 
 
-def _numbers(certificate: Mapping[str, Any]) -> list[str]:
+def _check_numbers(certificate: Mapping[str, Any]) -> Iterator[str]:
     releases = certified_releases(certificate)
     if certificate["budget"] is None:
-        return _without_noise(certificate, releases)
-    problems = []
+        for key in ("epsilon", "delta", "gdp_mu", "epsilon_at"):
+            if certificate[key]:
+                yield f"It has no budget, so its '{key}' cannot be {certificate[key]}."
+        if any(release.noised for release in releases):
+            yield "It says that no noise was added, and lists releases with noise."
+        return
     for release in releases:
         if str(release.relation) != certificate["relation"]["name"] or release.unit != certificate["unit"]["name"]:
-            problems.append(f"Release '{release.name}' has another relation or unit than the certificate.")
-    stated = [(certificate["delta"], certificate["epsilon"])]
-    stated += [(one["delta"], one["epsilon"]) for one in certificate["epsilon_at"]]
-    for delta, claimed in dict.fromkeys(stated):
-        found = epsilon(releases, delta)
-        if not math.isclose(found, claimed, rel_tol=_TOLERANCE, abs_tol=1e-9):
-            problems.append(f"ε at δ = {delta:g} is {found:.6g} by its releases, not {claimed:.6g} as it says.")
+            yield f"Release '{release.name}' has another relation or unit than the certificate."
+    stated = [(one["delta"], one["epsilon"]) for one in (certificate, *certificate["epsilon_at"])]
+    for delta, claim in dict.fromkeys(stated):
+        total = epsilon(releases, delta)
+        if not math.isclose(total, claim, rel_tol=_TOLERANCE, abs_tol=1e-9):
+            yield f"ε at δ = {delta:g} is {total:.6g} by its releases, not {claim:.6g} as it says."
     budget = Budget(**certificate["budget"])
     if epsilon(releases, budget.delta) > budget.epsilon * (1 + _TOLERANCE):
-        problems.append(f"The releases exceed the budget of ε = {budget.epsilon:g} at δ = {budget.delta:g}.")
-    mu, claimed_mu = gdp_mu(releases), certificate["gdp_mu"]
-    if (mu is None) != (claimed_mu is None) or not math.isclose(mu or 0, claimed_mu or 0, rel_tol=_TOLERANCE):
-        problems.append(f"μ is {mu} by its releases, not {claimed_mu} as it says.")
-    return problems
+        yield f"The releases exceed the budget of ε = {budget.epsilon:g} at δ = {budget.delta:g}."
+    mu, claim = gdp_mu(releases), certificate["gdp_mu"]
+    if (mu is None) != (claim is None) or not math.isclose(mu or 0, claim or 0, rel_tol=_TOLERANCE):
+        yield f"μ is {mu} by its releases, not {claim} as it says."
 
 
-def _listed(certificate: Mapping[str, Any], covered: Collection[str]) -> list[str]:
-    """Compare the releases that are listed as made with the files that are covered."""
-    listed_files = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
-    there = {name for name in covered if name.startswith(f"{RELEASES}/")}
-    return [
-        *(
-            f"'{name}' is covered, and no release that was made is listed for it."
-            for name in sorted(there - listed_files)
-        ),
-        *(f"A release is listed as made, and '{name}' is not covered." for name in sorted(listed_files - there)),
-    ]
-
-
-def _without_noise(certificate: Mapping[str, Any], releases: Sequence[Release]) -> list[str]:
-    """Whether a certificate without a budget states no number, and no noise."""
-    problems = [
-        f"It has no budget, so its '{key}' cannot be {certificate[key]}."
-        for key in ("epsilon", "delta", "gdp_mu", "epsilon_at")
-        if certificate[key]
-    ]
-    if any(release.noised for release in releases):
-        problems.append("It says that no noise was added, and lists releases with noise.")
-    return problems
-
-
-def _words(certificate: Mapping[str, Any]) -> list[str]:
-    """Whether the sentences say what the numbers do."""
-    problems = []
+def _check_words(certificate: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the sentences with the numbers."""
     relation, unit = Relation(certificate["relation"]["name"]), certificate["unit"]["name"]
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
     noiseless = certificate["budget"] is None
     voided = words.voided_by(noiseless, unsafe)
     if certificate["holds"] is not (not voided):
-        problems.append(f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was used.")
+        yield f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was used."
     if noiseless is not any(one["file"] == BANNER for one in certificate["covered"]):
-        problems.append(f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other.")
+        yield f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other."
     numbers = certificate["epsilon"], certificate["delta"], relation, unit, voided
     promises = [words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)]  # the second, of older ones
+    other = (certificate.get(key) for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps"))
     expected = {
         "voided_by": voided,
         "statement": promises[certificate["statement"] == promises[1]],
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
-        "warnings": _warnings(certificate),
-        "not_covered": words.not_covered(
-            certificate.get("private_data_sent_to"),
-            certificate.get("fitted_on_others"),
-            certificate.get("pool_overlaps"),
-        ),
+        "warnings": _expected_warnings(certificate),
+        "not_covered": words.not_covered(*other),
     }
-    return problems + [
-        f"Its '{key}' is not what its numbers say." for key, value in expected.items() if certificate[key] != value
-    ]
+    for key, value in expected.items():
+        if certificate[key] != value:
+            yield f"Its '{key}' is not what its numbers say."
 
 
-def _warnings(certificate: Mapping[str, Any]) -> list[str]:
-    """The certificate's warnings as they must be: first those that follow from its numbers, then any that it has."""
+def _expected_warnings(certificate: Mapping[str, Any]) -> list[str]:
+    """First the warnings that follow from the certificate's numbers, then any others that it has."""
     delta, sizes = certificate["delta"], (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
         return words.warnings(0.0, delta, *sizes)
     implied = words.warnings(certificate["epsilon"], delta, *sizes)
     return [*implied, *map(str, certificate["warnings"][len(implied) :])]
+
+
+def _check_releases(certificate: Mapping[str, Any], names: Collection[str]) -> Iterator[str]:
+    """Compare the releases that are listed as made with the files that are covered."""
+    made = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
+    files = {name for name in names if name.startswith(f"{RELEASES}/")}
+    for name in sorted(files - made):
+        yield f"'{name}' is covered, and no release that was made is listed for it."
+    for name in sorted(made - files):
+        yield f"A release is listed as made, and '{name}' is not covered."

@@ -1,19 +1,18 @@
-"""Which files a certificate covers: each by name and SHA-256."""
+"""The files that a certificate covers: each by name and SHA-256."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 CONFIDENTIAL = "confidential"
 RELEASES = "releases"
 BANNER = "NO-GUARANTEE.txt"
-"""Of a run without noise: that nothing is promised, for whoever sees the folder and opens no certificate."""
+"""Tells whoever sees the folder of a run without noise, and opens no certificate, that nothing is promised."""
 CERTIFICATES = frozenset({"certificate.json", "certificate.md"})
 SIGNED = "certificate.dsse.json"
 """The owner's signature under the certificate, if there is one."""
-_NOT_COVERED = CERTIFICATES | {SIGNED}
 
 
 def release_file(name: str) -> str:
@@ -26,21 +25,21 @@ def hash_files(folder: Path) -> dict[str, str]:
 
     Names are relative, with `/`, sorted. A symbolic link is not followed and not listed.
     """
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not path.is_file() or name in _NOT_COVERED or _confidential(name):
-            continue
-        found[name] = sha256(path)
-    return found
+    return {name: sha256(path) for name, path in _entries(folder).items() if path.is_file() and not path.is_symlink()}
 
 
-def compare_files(folder: Path, covered: Mapping[str, str]) -> list[str]:
-    """One sentence for each file that is missing, changed, or not covered though it is there."""
+def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
+    """One sentence for each file that is missing, changed, or not covered though it is there.
+
+    Args:
+        folder: that holds the files.
+        digests: name → SHA-256 of every covered file.
+    """
     problems = []
-    for name, digest in sorted(covered.items()):
+    for name, digest in sorted(digests.items()):
+        path = PurePosixPath(name)
         try:
-            if not _inside(name):
+            if path.is_absolute() or ".." in path.parts or not path.parts:
                 problems.append(f"'{name}' is not the name of a file inside the folder.")
             elif (folder / name).is_symlink() or not (folder / name).is_file():
                 problems.append(f"'{name}' is covered but missing.")
@@ -48,7 +47,8 @@ def compare_files(folder: Path, covered: Mapping[str, str]) -> list[str]:
                 problems.append(f"'{name}' was changed: its SHA-256 is not the certificate's.")
         except (OSError, ValueError):  # no name of a file on this system, or not to be read
             problems.append(f"'{name}' is covered but cannot be read.")
-    return problems + [f"'{name}' is there but not covered." for name in _extra(folder, covered)]
+    extra = sorted(_entries(folder).keys() - digests.keys())
+    return problems + [f"'{name}' is there but not covered." for name in extra]
 
 
 def sha256(path: Path) -> str:
@@ -57,18 +57,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _extra(folder: Path, covered: Collection[str]) -> list[str]:
-    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = (path.relative_to(folder).as_posix() for path in paths)
-    return sorted(
-        name for name in names if name not in covered and name not in _NOT_COVERED and not _confidential(name)
-    )
-
-
-def _confidential(name: str) -> bool:
-    return PurePosixPath(name).parts[0] == CONFIDENTIAL
-
-
-def _inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and bool(path.parts)
+def _entries(folder: Path) -> dict[str, Path]:
+    """Name → path of whatever may be shared: all but folders, confidential/, the certificate and its signature."""
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    return {
+        name: path
+        for name, path in paths.items()
+        if (path.is_symlink() or not path.is_dir())
+        and name not in CERTIFICATES | {SIGNED}
+        and PurePosixPath(name).parts[0] != CONFIDENTIAL
+    }

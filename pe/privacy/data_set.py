@@ -1,4 +1,8 @@
-"""A small text file that one process at a time reads and replaces, whole or not at all."""
+"""The data set's ledger: a file beside the private data that adds up all runs over it.
+
+Every run enters its planned releases before its first one is drawn, and stays entered, finished or not; one that has
+drawn nothing may be struck out again. The file holds no private value; it belongs to the owner of the data.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,80 +24,14 @@ from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 from pe.privacy.words import finite
 
-Write = Callable[[str], None]
-
-
-@contextmanager
-def locked_file(path: Path) -> Iterator[tuple[bytes, Write]]:
-    """The file's content (b"" of a new one), and a function that replaces it durably; no other process comes between.
-
-    A new file has mode 0600, and is gone again if nothing is written; an existing one keeps its mode, and a link to it
-    stays one.
-
-    Raises:
-        OSError: the file cannot be made, read or replaced; what it held before stands.
-    """
-    with _lock(path) as (file, is_new):
-        mode = os.fstat(file.fileno()).st_mode & 0o777
-        try:
-            yield file.read(), lambda text: _replace(path.resolve(), text, mode)
-        finally:
-            if is_new and _is(file, path):
-                path.resolve().unlink()
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
-    """The file, which no other process replaces meanwhile, and whether it was made here."""
-    while True:
-        is_new = not path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if _is(file, path):
-                yield file, is_new and os.fstat(file.fileno()).st_size == 0
-                return
-
-
-def _is(file: BinaryIO, path: Path) -> bool:
-    """Whether an open file is still the one of that name: whoever held the lock before may have replaced it."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    new = path.with_name(f"{path.name}.part")
-    new.unlink(missing_ok=True)
-    with new.open("x", encoding="utf-8") as whole:
-        os.fchmod(whole.fileno(), mode)
-        whole.write(text)
-        whole.flush()
-        os.fsync(whole.fileno())
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the name, too
-    finally:
-        os.close(folder)
-
-
-# The data set's ledger: a file beside the private data that adds up all runs over it.
-#
-# Every run enters its planned releases before its first one is drawn, and stays entered, finished or not; one that has
-# drawn nothing may be struck out again. The file holds no private value; it belongs to the owner of the data.
-
-
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class DataSetLedger:
-    """The ledger file of one data set.
+    """The ledger file of one data set, which need not exist yet.
 
-    Attributes:
-        path: the file; it need not exist yet.
+    Every method raises PrivacyError if the file cannot be read or written, or is not a ledger file.
     """
 
     path: Path
@@ -116,10 +55,9 @@ class DataSetLedger:
 
         Raises:
             BudgetExceeded: the total would exceed the file's cap; the run was not entered.
-            PrivacyError: the file cannot be written, or is not a ledger file.
         """
         with self._open() as (content, save):
-            runs = self._with(content, run, releases)
+            runs = self._runs_with(content, run, releases)
             save(content | {"runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
             return _total(runs, delta)
 
@@ -137,12 +75,12 @@ class DataSetLedger:
                     f"The run is not in {self.path}, or was struck out of it, so nothing is drawn: resume it, which "
                     "enters it again."
                 )
-            save({**content, "drawn": {**content.get("drawn", {}), run: releases}})
+            save(content | {"drawn": {**content.get("drawn", {}), run: releases}})
 
     def strike(self, run: str) -> None:
         """Strike a run that has drawn nothing out, durably; it draws only after it was entered again.
 
-        The caller knows that nothing was drawn; what this file notes of draws is held against it.
+        The caller knows that nothing was drawn; the file's own note of draws is held against it.
 
         Raises:
             PrivacyError: the run is not entered, or has begun to draw; nothing was changed.
@@ -152,43 +90,67 @@ class DataSetLedger:
                 raise PrivacyError(f"{self.path} does not hold this run: name the file that does.")
             if run in content.get("drawn", {}):
                 raise PrivacyError(f"By {self.path} this run has begun to draw noise, so its entry stays.")
-            save(content | {name: _without(content.get(name, {}), run) for name in ("runs", "deltas")})
+            for entries in (content["runs"], content.setdefault("deltas", {})):
+                entries.pop(run, None)
+            save(content)
 
     def drawn(self, run: str) -> int:
-        """How many releases the run has drawn and kept, as far as it is noted."""
+        """Return how many releases the run has drawn and kept, as far as the file notes it."""
         return int(self.read().get("drawn", {}).get(run, 0))
 
     def total(self, delta: float) -> dict[str, Any]:
-        """The data set's total as it stands now, as `enter` returns it.
-
-        Raises:
-            PrivacyError: it is not a ledger file.
-        """
+        """The data set's total as it stands now, as `enter` returns it."""
         return _total(self.read()["runs"], delta)
 
-    def check(self, releases: Sequence[Release]) -> None:
-        """Refuse a new run that the cap would refuse, without entering it.
-
-        Raises:
-            BudgetExceeded: as `enter`.
-            PrivacyError: as `enter`.
-        """
-        with self._open() as (content, _):
-            self._with(content, "", releases)
-
     def refusal(self, releases: Sequence[Release]) -> str:
-        """Why `check` would refuse; empty: it would not. Reads the file, and makes none.
-
-        Raises:
-            PrivacyError: it is not a ledger file, or cannot be read.
-        """
+        """Return why the cap would refuse a new run with these releases; empty: it would not. Makes no file."""
         try:
-            self._with(self.read(), "", releases)
+            self._runs_with(self.read(), "", releases)
         except BudgetExceeded as error:
             return str(error)
         return ""
 
-    def _with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
+    def cap(self, budget: Budget | None) -> None:
+        """Set the cap that refuses the next run over it, or take it away."""
+        with self._open() as (content, save):
+            save(content | {"cap": None if budget is None else asdict(budget)})
+
+    def add(self, other: DataSetLedger) -> None:
+        """Count all runs of another ledger file in this one, too, durably: for records that both stand for.
+
+        A run that stands in both counts once.
+        """
+        theirs = other.read()
+        with self._open() as (content, save):
+            both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
+            save(content | both)
+
+    def read(self) -> dict[str, Any]:
+        """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
+
+        Also deltas (identity → the run's δ) and drawn (identity → releases kept, of a run that has begun to draw),
+        which a file may lack.
+        """
+        try:
+            return self._parse(self.path.read_bytes() if self.path.exists() else b"")
+        except OSError as error:
+            raise PrivacyError(
+                f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to its permissions."
+            ) from error
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
+        """The content, and a function that replaces it, whole or not at all; no other process comes between."""
+        try:
+            with _locked_file(self.path) as (text, write):
+                yield self._parse(text), lambda content: write(json.dumps(content, indent=1) + "\n")
+        except OSError as error:
+            raise PrivacyError(
+                f"The data set's ledger file {self.path} cannot be written ({error.strerror}): "
+                "name another with private.ledger_file."
+            ) from error
+
+    def _runs_with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
         """The file's runs with one more, if the cap allows it."""
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
@@ -206,64 +168,13 @@ class DataSetLedger:
                 )
         return runs
 
-    def cap(self, budget: Budget | None) -> None:
-        """Set the cap that refuses the next run over it, or take it away."""
-        with self._open() as (content, save):
-            save({**content, "cap": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}})
-
-    def add(self, other: DataSetLedger) -> None:
-        """Count all runs of another ledger file in this one, too, durably: for records that both stand for.
-
-        A run that stands in both counts once.
-
-        Raises:
-            PrivacyError: as `enter`; or one of them is not a ledger file.
-        """
-        theirs = other.read()
-        with self._open() as (content, save):
-            both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
-            save(content | both)
-
-    def read(self) -> dict[str, Any]:
-        """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
-
-        Also deltas (identity → the run's δ) and drawn (identity → releases kept, of a run that has begun to draw),
-        which a file may lack.
-
-        Raises:
-            PrivacyError: it is not a ledger file, or cannot be read.
-        """
+    def _parse(self, text: bytes) -> dict[str, Any]:
+        if not text:
+            return {"format": FORMAT, "cap": None, "runs": {}}
         try:
-            written = self.path.read_bytes() if self.path.exists() else b""
-        except OSError as error:
-            raise PrivacyError(
-                f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to its permissions."
-            ) from error
-        return self._parse(written) if written else _empty()
-
-    @contextmanager
-    def _open(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
-        """The content, and a function that replaces it, whole or not at all; no other process comes between."""
-        try:
-            with locked_file(self.path) as (written, write):
-                yield (
-                    self._parse(written) if written else _empty(),
-                    lambda content: write(json.dumps(content, indent=1) + "\n"),
-                )
-        except OSError as error:
-            raise self._refuse(error) from error
-
-    def _refuse(self, error: OSError) -> PrivacyError:
-        return PrivacyError(
-            f"The data set's ledger file {self.path} cannot be written ({error.strerror}): "
-            "name another with private.ledger_file."
-        )
-
-    def _parse(self, written: bytes) -> dict[str, Any]:
-        try:
-            content = json_object(written.decode())
-            cap, runs, drawn = content["cap"], content["runs"], content.get("drawn", {})
-            maps = (runs, drawn, content.get("deltas", {}))
+            content = json_object(text.decode())
+            cap, runs = content["cap"], content["runs"]
+            maps = (runs, content.get("drawn", {}), content.get("deltas", {}))
             if content["format"] != FORMAT or not all(isinstance(one, dict) for one in maps):
                 raise ValueError("another format")
             for releases in runs.values():
@@ -285,12 +196,12 @@ def total_epsilon(runs: dict[str, Any], delta: float) -> float:
     if len({release.unit for release in releases}) > 1:
         releases = list(map(for_a_record, releases))
     elif whom(runs):
-        releases = list(map(_replaced, releases))
+        releases = list(map(_for_a_replacement, releases))
     return epsilon(releases, delta)
 
 
 def whom(runs: dict[str, Any]) -> str:
-    """Whom a total over runs of several relations or units is for; empty: of one, and for that."""
+    """For whom a total over runs of several relations or units holds; empty: they have one of each."""
     units = {values["unit"] for run in runs.values() for values in run}
     if len(units) > 1:
         return "for one record replaced by another, of the same unit or not, since the runs protect different units"
@@ -305,7 +216,7 @@ def for_a_record(release: Release) -> Release:
     Two larger units change if the new record is somebody else's. Where units are sampled, that is two releases, each
     with half of the noise's variance, since each unit has a coin of its own.
     """
-    doubled = replace(_replaced(release), unit="record")
+    doubled = replace(_for_a_replacement(release), unit="record")
     if release.unit == "record":
         return doubled
     if release.sampling is not None:
@@ -313,7 +224,7 @@ def for_a_record(release: Release) -> Release:
     return replace(doubled, sensitivity=doubled.sensitivity * 2, noise_multiplier=doubled.noise_multiplier / 2)
 
 
-def _replaced(release: Release) -> Release:
+def _for_a_replacement(release: Release) -> Release:
     """The release as it protects one unit that is replaced by another: taken away, and added."""
     times = 1 if release.relation is Relation.REPLACE_ONE else 2
     return replace(
@@ -325,14 +236,51 @@ def _replaced(release: Release) -> Release:
 
 
 def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
-    epsilon_of_all = finite(total_epsilon(runs, delta))
-    total = {"epsilon": epsilon_of_all, "delta": None if epsilon_of_all is None else delta, "runs": len(runs)}
-    return total | ({"for": whom(runs)} if whom(runs) else {})
+    total = finite(total_epsilon(runs, delta))
+    stated = {"epsilon": total, "delta": None if total is None else delta, "runs": len(runs)}
+    return stated | ({"for": whom(runs)} if whom(runs) else {})
 
 
-def _without(entries: dict[str, Any], run: str) -> dict[str, Any]:
-    return {name: entry for name, entry in entries.items() if name != run}
+@contextmanager
+def _locked_file(path: Path) -> Iterator[tuple[bytes, Callable[[str], None]]]:
+    """The file's content (b"" of a new one), and a function that replaces it durably; no other process comes between.
+
+    A new file has mode 0600, and is gone again if nothing is written; an existing one keeps its mode, and a link to it
+    stays one. After an OSError the file is as it was.
+    """
+    while True:
+        is_new = not path.exists()
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(file, path):
+                continue  # another process, which held the lock before, has replaced it
+            status = os.fstat(file.fileno())
+            try:
+                yield file.read(), partial(_replace, path.resolve(), status.st_mode & 0o777)
+            finally:
+                if is_new and status.st_size == 0 and _is_at(file, path):
+                    path.resolve().unlink()
+            return
 
 
-def _empty() -> dict[str, Any]:
-    return {"format": FORMAT, "cap": None, "runs": {}}
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _replace(path: Path, mode: int, text: str) -> None:
+    new = path.with_name(f"{path.name}.part")
+    new.unlink(missing_ok=True)
+    with new.open("x", encoding="utf-8") as whole:
+        os.fchmod(whole.fileno(), mode)
+        whole.write(text)
+        whole.flush()
+        os.fsync(whole.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name, too
+    finally:
+        os.close(folder)

@@ -1,9 +1,4 @@
-"""The public clock: private work ends, for whoever watches, at an instant that was set before it began.
-
-How long a search or an embedding takes depends on the number of private records and on their values. Who receives the
-next request, or sees the console, must not learn it: the work is held back until a deadline that follows from public
-numbers alone.
-"""
+"""The ledger: the only door to noise, with the budget it keeps to, the store it writes to and the public clock."""
 
 from __future__ import annotations
 
@@ -22,20 +17,26 @@ import numpy.typing as npt
 
 from pe.data.quiet import quiet
 from pe.errors import BudgetExceeded, PEError, PrivacyError
-from pe.privacy.accounting import delta as delta_of
-from pe.privacy.accounting import epsilon as epsilon_of
-from pe.privacy.mechanisms import check_delta, check_same_kind
+from pe.privacy.accounting import epsilon
+from pe.privacy.mechanisms import check_delta
 from pe.privacy.noise import Noise, SystemNoise
 from pe.privacy.release import Relation, Release
+
+Array = npt.NDArray[Any]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PublicClock:
-    """Holds pieces of private work back until their deadlines.
+    """Holds pieces of private work back until their deadlines, which follow from public numbers alone.
+
+    How long a search or an embedding takes depends on the number of private records and on their values. Who receives
+    the next request, or sees the console, must not learn it.
 
     Attributes:
-        deadlines: name → seconds from the start of the work; what has no deadline is not held back.
-        overran: told of a piece of work that took longer than its deadline, by name.
+        deadlines: name → seconds from the start of the work; work without a deadline is not held back.
+        overran: called with the name of work that took longer than its deadline.
         stop: set to wait no longer: the run stops before anything that could tell the time.
     """
 
@@ -47,24 +48,18 @@ class PublicClock:
     def hold(self, work: str) -> Iterator[None]:
         """Let the block, which is the work of this name, end at its deadline and not before.
 
-        Guarantee: while the work meets its deadline, when the block ends does not depend on how long the work took,
-        but for what the system takes to wake a process. Work that raises is not held back: the run ends with it.
+        Guarantee: while the work meets its deadline, the end of the block does not depend on how long the work took,
+        but for the time that the system takes to wake a process. Work that raises is not held back: the run ends.
         """
-        deadline, started = self.deadlines.get(work), time.monotonic()
+        deadline, start = self.deadlines.get(work), time.monotonic()
         yield
         if deadline is None:
             return
-        left = started + deadline - time.monotonic()
-        if left < 0:
+        wait = start + deadline - time.monotonic()
+        if wait < 0:
             self.overran(work)
         else:
-            self.stop.wait(left)
-
-
-# Where charges and noisy arrays are kept; the run's journal is one such place, memory another.
-
-
-Array = npt.NDArray[Any]
+            self.stop.wait(wait)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +68,8 @@ class StoredRelease:
 
     Attributes:
         release: as declared when it was first charged.
-        charges: how often it was charged, ≥ 1; more than once after a crash that may have left traces.
-        unsafe: whether any of its draws came from unsafe noise.
+        charges: number of charges, ≥ 1; more than one after a crash that may have left traces.
+        unsafe: True if any of its draws came from unsafe noise.
         array: the noisy array; None while charged only.
     """
 
@@ -85,55 +80,46 @@ class StoredRelease:
 
 
 class ReleaseStore(Protocol):
-    """Durable records: when a method returns, what it did survives a crash of the process and the machine."""
+    """Durable records: the effect of a method that has returned survives a crash of the process and the machine."""
 
     def find(self, name: str) -> StoredRelease | None:
-        """What is stored under `name`; None if it was never charged."""
-        ...
+        """Return the record of the release `name`; None if it was never charged."""
 
     def charged(self) -> Sequence[StoredRelease]:
-        """Every release ever charged, in the order of the first charge."""
-        ...
+        """Return every release ever charged, in the order of the first charge."""
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge of `release`, to be drawn from safe or unsafe noise."""
-        ...
 
     def keep(self, name: str, array: Array) -> None:
         """Store the noisy array of a charged release, all of it or nothing."""
-        ...
 
     def traces(self, name: str) -> bool:
-        """Whether anything of a draw of `name` that was never kept may still exist anywhere.
+        """Return True if anything of a draw of `name` that was never kept may still exist anywhere.
 
         A draw lives in memory until `keep`, so a process that ended leaves none; a partly written file,
         a checkpoint or a swapped page that could survive does. When in doubt, True.
         """
-        ...
 
 
 class MemoryStore:
-    """Keeps everything in this process: for tests and for use from Python without a run."""
+    """A `ReleaseStore` in this process alone: for tests and for use from Python without a run."""
 
     def __init__(self) -> None:
         self._stored: dict[str, StoredRelease] = {}
 
     def find(self, name: str) -> StoredRelease | None:
-        """What is stored under `name`."""
+        """Return the record of the release `name`."""
         return self._stored.get(name)
 
     def charged(self) -> Sequence[StoredRelease]:
-        """Every release ever charged."""
+        """Return every release ever charged."""
         return tuple(self._stored.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge."""
-        before = self._stored.get(release.name)
-        if before is None:
-            self._stored[release.name] = StoredRelease(release, 1, unsafe, None)
-        else:
-            unsafe = before.unsafe or unsafe
-            self._stored[release.name] = replace(before, charges=before.charges + 1, unsafe=unsafe)
+        before = self._stored.get(release.name, StoredRelease(release, 0, False, None))
+        self._stored[release.name] = replace(before, charges=before.charges + 1, unsafe=before.unsafe or unsafe)
 
     def keep(self, name: str, array: Array) -> None:
         """Store a read-only copy."""
@@ -145,17 +131,8 @@ class MemoryStore:
         self._stored[name] = replace(before, array=array)
 
     def traces(self, name: str) -> bool:
-        """The memory in which a failed draw lived is this process's own and may be alive still."""
+        """Return True: the memory in which a failed draw lived is this process's own and may be alive still."""
         return True
-
-
-# The ledger: the only door to noise.
-#
-# `release` charges durably, draws, keeps durably and returns, in this order; what is kept is returned again without a
-# new draw. So the total never under-counts, whatever instant a crash picks.
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -173,6 +150,9 @@ class Budget:
 
 class Ledger:
     """Composes a run's releases and refuses, before the act, what would exceed the budget.
+
+    `release` charges durably, draws, keeps durably and returns, in this order; an array that is kept is returned again
+    without a new draw. So the total never under-counts, at whatever instant the process crashes.
 
     Guarantee: all that ever left `release`, together, is (budget.epsilon, budget.delta)-DP under `relation`
     for one `unit`, provided each release's declared sensitivity holds. The planned releases are
@@ -211,16 +191,16 @@ class Ledger:
         self._noise: Noise = SystemNoise() if noise is None else noise
         self.clock = PublicClock()
         self._lock = threading.RLock()
-        names = [release.name for release in self.planned]
-        if len(set(names)) < len(names):
+        if len({release.name for release in self.planned}) < len(self.planned):
             raise PrivacyError("Two planned releases have the same name: a name is unique within a run.")
-        check_same_kind([*self.planned, *(one.release for one in store.charged())], self.relation, unit)
+        for release in (*self.planned, *(one.release for one in store.charged())):
+            self._check_kind(release)
         for release in self.planned:
             self._check_same(release, store.find(release.name))
         self._check_affordable(self._events(), "The plan")
 
     def release(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        """The noisy array of `release`: the kept one, or a new one drawn by `draw` and kept first, at its deadline.
+        """Return the noisy array of `release`: the kept one, or a new one drawn by `draw` and kept, at its deadline.
 
         Args:
             release: its declaration, equal to the planned one of that name if there is one.
@@ -233,43 +213,39 @@ class Ledger:
         Raises:
             BudgetExceeded: it does not fit; nothing was charged or drawn.
             PrivacyError: another relation, unit or declaration than the ledger, plan or store has; or `draw` raised
-                what is no PEError.
+                an error other than a PEError.
         """
         with self._lock:
-            check_same_kind([release], self.relation, self.unit)
+            self._check_kind(release)
             planned = next((other for other in self.planned if other.name == release.name), release)
             if planned != release:
                 raise PrivacyError(f"Release '{release.name}' differs from the planned one: start a new run for it.")
-            stored = self._store.find(release.name)
-            self._check_same(release, stored)
-            if stored is not None and stored.array is not None:
-                return stored.array
+            before = self._store.find(release.name)
+            self._check_same(release, before)
+            if before is not None and before.array is not None:
+                return before.array
             with self.clock.hold(release.name):
-                self._charge(release, stored)
+                self._charge(release, before)
                 return self._draw(release, draw)
 
     def drawn(self, release: Release) -> bool:
-        """Whether `release` would return a kept array, without a new draw."""
-        stored = self._store.find(release.name)
-        return stored is not None and stored.array is not None
+        """Return True if `release` would return a kept array, without a new draw."""
+        before = self._store.find(release.name)
+        return before is not None and before.array is not None
 
     def total(self, delta: float | None = None) -> float:
         """ε of all that is planned or was charged, at `delta` (the budget's, if None); infinite without a budget."""
         if self.budget is None:
             return math.inf
-        return epsilon_of(self.events(), self.budget.delta if delta is None else delta)
+        return epsilon(self.events(), self.budget.delta if delta is None else delta)
 
     def epsilon_at(self, deltas: Iterable[float]) -> dict[float, float]:
         """ε of all that is planned or was charged, at each of `deltas` but those that the accountant cannot resolve."""
-        found = {}
+        totals = {}
         for delta in deltas:
             with suppress(PrivacyError):
-                found[delta] = self.total(delta)
-        return found
-
-    def delta_at(self, epsilon: float) -> float:
-        """δ of all that is planned or was charged, at `epsilon`."""
-        return delta_of(self.events(), epsilon)
+                totals[delta] = self.total(delta)
+        return totals
 
     def events(self) -> list[Release]:
         """Every planned or charged release, as often as it counts."""
@@ -282,28 +258,27 @@ class Ledger:
 
     @property
     def unsafe(self) -> bool:
-        """Whether unsafe noise was or will be used, or no budget was given: then there is no guarantee."""
+        """True if unsafe noise was or will be used, or no budget was given: then there is no guarantee."""
         return self.budget is None or self._noise.unsafe or any(one.unsafe for one in self._store.charged())
 
     def _events(self, extra: Release | None = None) -> list[Release]:
         """Planned ∪ charged, each as often as charged and at least once, with one more charge of `extra`."""
-        charges = {one.release.name: one.charges for one in self._store.charged()}
-        known = {release.name: release for release in self.planned}
-        known |= {one.release.name: one.release for one in self._store.charged()}
+        times = {release.name: (release, 0) for release in self.planned}
+        times |= {one.release.name: (one.release, one.charges) for one in self._store.charged()}
         if extra is not None:
-            known[extra.name] = extra
-            charges[extra.name] = charges.get(extra.name, 0) + 1
-        return [release for name, release in known.items() for _ in range(max(1, charges.get(name, 0)))]
+            times[extra.name] = extra, times.get(extra.name, (extra, 0))[1] + 1
+        return [release for release, charges in times.values() for _ in range(max(1, charges))]
 
-    def _charge(self, release: Release, stored: StoredRelease | None) -> None:
+    def _charge(self, release: Release, before: StoredRelease | None) -> None:
         """Charge, unless an earlier charge whose draw left no trace still covers this draw."""
-        covered = stored is not None and not self._store.traces(release.name)
-        if covered and stored is not None and (stored.unsafe or not self._noise.unsafe):
+        no_trace = before is not None and not self._store.traces(release.name)
+        if no_trace and before is not None and (before.unsafe or not self._noise.unsafe):
             return
         self._check_affordable(self._events(release), f"Release '{release.name}'")
         self._store.charge(release, self._noise.unsafe)
 
     def _draw(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
+        failure = ""
         try:
             with quiet():
                 array = draw(self._noise)
@@ -311,32 +286,37 @@ class Ledger:
             raise
         except Exception as error:  # its words may be about a private record
             log.error("Release '%s' was not drawn.", release.name, exc_info=error)
-            failed = type(error).__name__
-        else:
-            failed = ""
-        if failed:
-            raise PrivacyError(f"Release '{release.name}' was not drawn ({failed}): the log says why.")
+            failure = type(error).__name__
+        if failure:
+            raise PrivacyError(f"Release '{release.name}' was not drawn ({failure}): the log says why.")
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             raise PrivacyError(f"Release '{release.name}' drew {type(array).__name__}, not an array of numbers.")
         self._store.keep(release.name, array)
-        kept = self._store.find(release.name)
-        if kept is None or kept.array is None:
+        after = self._store.find(release.name)
+        if after is None or after.array is None:
             raise PrivacyError(f"Release '{release.name}' was not kept by its store: it is not used.")
-        return kept.array
+        return after.array
 
     def _check_affordable(self, events: Sequence[Release], what: str) -> None:
         if self.budget is None:
             return
-        total = epsilon_of(events, self.budget.delta)
+        total = epsilon(events, self.budget.delta)
         if total > self.budget.epsilon:
             raise BudgetExceeded(
                 f"{what} would bring the total to ε = {total:.6g} at δ = {self.budget.delta:g}, "
                 f"above the budget of ε = {self.budget.epsilon:.6g}; nothing was released."
             )
 
+    def _check_kind(self, release: Release) -> None:
+        if release.relation is not self.relation or release.unit != self.unit:
+            raise PrivacyError(
+                f"Release '{release.name}' is for {release.relation}/{release.unit}, "
+                f"but this ledger protects {self.relation}/{self.unit}: one ledger has one relation and one unit."
+            )
+
     @staticmethod
-    def _check_same(release: Release, stored: StoredRelease | None) -> None:
-        if stored is not None and stored.release != release:
+    def _check_same(release: Release, before: StoredRelease | None) -> None:
+        if before is not None and before.release != release:
             raise PrivacyError(
                 f"Release '{release.name}' was charged with other parameters before: start a new run for it."
             )

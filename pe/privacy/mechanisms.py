@@ -1,27 +1,35 @@
-"""Releases sorted by how they are accounted: the one place that turns mechanisms into numbers.
+"""Mechanisms as numbers: every release sorted by how it is accounted, and the bounds of each sort.
 
-Which bound holds for which release, and why, is in docs/proofs.md ("Discrete noise", "Composition").
+docs/proofs.md ("Discrete noise", "Composition") proves which bound holds for which release.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erf, erfcx, log_ndtr, ndtri
+from scipy.special import erf, erfcx, gammaln, log_ndtr, logsumexp, ndtri
 
 from pe.errors import PrivacyError
 from pe.privacy.release import CONVOLVED_FROM, Relation, Release
 
+FloatArray = npt.NDArray[np.float64]
+
 CONVOLVED = 2.0
 """r: discrete noise of scale s on integers is, up to a factor e^±1e-33 a draw, continuous noise of scale
 √(s² − r²) followed by discrete noise of scale r around it. Proof in docs/proofs.md, "Discrete noise"."""
+
+MARGIN = 1e-10
+"""Relative rounding to the safe side, far above the floating-point error of these formulas."""
+
+FLOOR = 1e-15
+"""Absolute rounding to the safe side. It also covers the pure-DP excess of 10^18 discrete draws."""
 
 _EXACT_BELOW = 64.0
 _MAX_UNIT_SHIFTS = 3
@@ -65,7 +73,7 @@ class Parts:
         lattice: coarse discrete Gaussians accounted exactly.
         rho: zCDP of coarse discrete Gaussians that only zCDP bounds.
         floor: μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form.
-        noiseless: whether something is released without noise, so that no ε holds.
+        noiseless: True if something is released without noise, so that no ε holds.
     """
 
     gaussian: float
@@ -78,7 +86,7 @@ class Parts:
 
     @property
     def closed(self) -> bool:
-        """Whether the closed forms of Gaussian and Laplace cover everything."""
+        """True if the closed forms of Gaussian and Laplace cover everything."""
         return not (self.sampled or self.lattice or self.rho)
 
     @property
@@ -88,19 +96,18 @@ class Parts:
 
 
 def sort_parts(releases: Iterable[Release]) -> Parts:
-    """The composition of `releases`, which must share one relation and one unit.
+    """Sort `releases`, which must share one relation and one unit.
 
-    The result does not depend on the order of the releases, nor on whether equal ones come one by one
-    or as a count.
+    The result depends neither on the order of the releases nor on whether equal ones come one by one or as a count.
 
     Raises:
-        PrivacyError: relations or units differ.
+        PrivacyError: relations or units differ, or a mechanism is unknown.
     """
     releases = list(releases)
     kinds = {(release.relation, release.unit) for release in releases}
     if len(kinds) > 1:
-        known = ", ".join(sorted(f"{relation}/{unit}" for relation, unit in kinds))
-        raise PrivacyError(f"Releases of different relations or privacy units do not add up: {known}.")
+        names = ", ".join(sorted(f"{relation}/{unit}" for relation, unit in kinds))
+        raise PrivacyError(f"Releases of different relations or privacy units do not add up: {names}.")
 
     gaussian, floor = Counter[float](), Counter[float]()
     lattice, zcdp = Counter[float](), Counter[float]()
@@ -110,8 +117,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
         if not release.noised:
             continue
         if release.mechanism == "discrete_laplace":
-            shift = math.ceil(release.grid * release.sensitivity)
-            laplace[shift, release.scale] += count
+            laplace[math.ceil(release.grid * release.sensitivity), release.scale] += count
         elif release.mechanism != "discrete_gaussian":
             raise PrivacyError(f"Release '{release.name}' is by {release.mechanism}, which nothing here accounts for.")
         elif release.sampling is not None:
@@ -136,21 +142,14 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     )
 
 
-def gaussian_floor(parts: Parts) -> float:
-    """The μ below which no ε is reported: the closed form of all unsampled Gaussians."""
-    return math.sqrt(parts.floor)
-
-
 def _continuous(release: Release) -> float:
     """The noise multiplier of continuous noise from which the release's follows, for a scale ≥ CONVOLVED_FROM."""
     return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
 
 
 def _unit_shifts(release: Release) -> int:
-    """How many one-step shifts cover every integer vector within the sensitivity; 0 if that many do not.
-
-    An integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0.
-    """
+    """Return how many one-step shifts cover every integer vector within the sensitivity; 0 if 1 to 3 do not."""
+    # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
     squared = (release.grid * release.sensitivity) ** 2
     shifts = round(squared) if abs(squared - round(squared)) < 1e-9 else math.floor(squared)
     return shifts if 1 <= shifts <= _MAX_UNIT_SHIFTS else 0
@@ -161,14 +160,11 @@ def _squares(counts: Counter[float]) -> float:
     return math.fsum(count / z**2 for z, count in sorted(counts.items()))
 
 
-def check_same_kind(releases: Sequence[Release], relation: Relation, unit: str) -> None:
-    """Raise PrivacyError unless every release speaks of `relation` and `unit`."""
-    for release in releases:
-        if release.relation is not relation or release.unit != unit:
-            raise PrivacyError(
-                f"Release '{release.name}' is for {release.relation}/{release.unit}, "
-                f"but this ledger protects {relation}/{unit}: one ledger has one relation and one unit."
-            )
+def check_delta(delta: float) -> float:
+    """Return `delta`, which must lie strictly between 0 and 1."""
+    if not 0 < delta < 1:
+        raise PrivacyError(f"delta lies strictly between 0 and 1, not {delta!r}.")
+    return float(delta)
 
 
 # ε(δ) and δ(ε) of Gaussian noise in closed form.
@@ -184,23 +180,7 @@ def check_same_kind(releases: Sequence[Release], relation: Relation, unit: str) 
 #
 # in which no large numbers cancel: μ from 1e-8 to 1e6 works.
 
-
-FloatArray = npt.NDArray[np.float64]
-
-MARGIN = 1e-10
-"""Relative rounding to the safe side, far above the floating-point error of these formulas."""
-
-FLOOR = 1e-15
-"""Absolute rounding to the safe side. It also covers the pure-DP excess of 10^18 discrete draws."""
-
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-
-
-def check_delta(delta: float) -> float:
-    """`delta` itself, if it lies strictly between 0 and 1."""
-    if not 0 < delta < 1:
-        raise PrivacyError(f"delta lies strictly between 0 and 1, not {delta!r}.")
-    return float(delta)
 
 
 def gaussian_log_delta(mu: float, epsilon: FloatArray) -> FloatArray:
@@ -258,7 +238,6 @@ def _mills(x: FloatArray) -> FloatArray:
 #
 # Where there are too many losses they are rounded up onto fewer values, which can only raise δ.
 
-
 _MOST_LOSSES = 8192
 _MOST_EACH = 1024
 
@@ -267,11 +246,10 @@ def laplace_losses(parts: Iterable[Laplace]) -> tuple[FloatArray, FloatArray]:
     """The losses of all `parts` together, ascending, rounded up, and their probabilities."""
     total = np.zeros(1), np.ones(1)
     for part in parts:
-        most = _MOST_LOSSES if len(total[0]) == 1 else _MOST_EACH
-        own = _losses(part, most)
-        losses = np.add.outer(total[0], own[0]).ravel()
+        values, weights = _losses(part, _MOST_LOSSES if len(total[0]) == 1 else _MOST_EACH)
+        losses = np.add.outer(total[0], values).ravel()
         order = np.argsort(losses)
-        total = _group(losses[order], np.multiply.outer(total[1], own[1]).ravel()[order])
+        total = _group(losses[order], np.multiply.outer(total[1], weights).ravel()[order])
     return total
 
 
@@ -339,7 +317,6 @@ def _group(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatAr
 # Discrete Gaussians satisfy the same zCDP as continuous ones, ρ = Σ(Δ/σ)²/2, in any dimension and on any grid
 # (Canonne, Kamath and Steinke 2020, Thm. 14). Conversion to (ε, δ): their Prop. 12.
 
-
 _ORDERS = 1 + np.logspace(-4, 8, 1500)
 _SAMPLED_ORDERS = np.unique(np.concatenate([1 + np.arange(1, 40) / 10, np.round(np.logspace(0.7, 3.5, 60))]))
 _MOST_TERMS = 1000
@@ -369,18 +346,13 @@ def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
     rho = parts.gaussian / 2 + parts.rho + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
     divergence = orders * rho
     for laplace in parts.laplace:
-        divergence = divergence + laplace.count * _pure_rdp(laplace, orders)
+        pure = laplace.shift / laplace.scale  # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
+        divergence = divergence + laplace.count * np.minimum(pure, orders * pure**2 / 2)
     for part in parts.sampled:
         plain = orders / (2 * part.noise_multiplier**2)
         once = plain if part.replace else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
         divergence = divergence + part.count * once
     return orders, divergence
-
-
-def _pure_rdp(part: Laplace, orders: FloatArray) -> FloatArray:
-    """Of any ε0-DP mechanism, ε0 = shift/scale: min(ε0, α·ε0²/2) (Bun and Steinke 2016, Prop. 3.3)."""
-    pure = part.shift / part.scale
-    return np.minimum(pure, orders * pure**2 / 2)
 
 
 @lru_cache(maxsize=64)
@@ -399,16 +371,12 @@ def _sampled_curve(rate: float, noise_multiplier: float) -> FloatArray:
 
 
 def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
-    from scipy.special import logsumexp
-
-    drawn = np.arange(order + 1)
-    return float(logsumexp(_term(_log_binomial(order, drawn), drawn, order - drawn, rate, noise_multiplier)))
+    draws = np.arange(order + 1)
+    return float(logsumexp(_term(_log_binomial(order, draws), draws, order - draws, rate, noise_multiplier)))
 
 
 def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
     """Log A_α at the orders between whole ones; all terms are added without their signs, which only raises it."""
-    from scipy.special import log_ndtr
-
     orders, log_binomial = _fractional_orders()
     i = np.arange(_MOST_TERMS, dtype=np.float64)
     rest, split = orders - i, noise_multiplier**2 * math.log(1 / rate - 1) + 0.5
@@ -416,9 +384,9 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
     above = _term(log_binomial, rest, i, rate, noise_multiplier) + log_ndtr((rest - split) / noise_multiplier)
     total = np.logaddexp.accumulate(np.logaddexp(below, above), axis=1)
     falls = (np.diff(below) < 0) & (np.diff(above) < 0)
-    done = falls & (np.maximum(below, above) < total - 30)[:, 1:]
-    last = done.argmax(axis=1) + 1
-    return np.where(done.any(axis=1), total[np.arange(len(orders)), last], math.inf)
+    converged = falls & (np.maximum(below, above) < total - 30)[:, 1:]
+    last = converged.argmax(axis=1) + 1
+    return np.where(converged.any(axis=1), total[np.arange(len(orders)), last], math.inf)
 
 
 @lru_cache(maxsize=1)
@@ -428,17 +396,14 @@ def _fractional_orders() -> tuple[FloatArray, FloatArray]:
     return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
 
 
-def _term(log_binomial: FloatArray, drawn: FloatArray, rest: FloatArray, rate: float, deviation: float) -> FloatArray:
-    """Log of C(α, i)·q^drawn·(1-q)^rest·exp((drawn² - drawn)/2σ²)."""
-    log_weight = drawn * math.log(rate) + rest * math.log1p(-rate)
-    return log_binomial + log_weight + (drawn**2 - drawn) / (2 * deviation**2)
+def _term(log_binomial: FloatArray, draws: FloatArray, rest: FloatArray, rate: float, deviation: float) -> FloatArray:
+    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²)."""
+    log_weight = draws * math.log(rate) + rest * math.log1p(-rate)
+    return log_binomial + log_weight + (draws**2 - draws) / (2 * deviation**2)
 
 
 def _log_binomial(order: FloatArray | float, i: FloatArray) -> FloatArray:
-    from scipy.special import gammaln
-
-    found: FloatArray = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
-    return found
+    return np.asarray(gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1))
 
 
 # Privacy loss distributions, by dp-accounting, for what has no closed form: sampling and coarse grids.
@@ -447,14 +412,7 @@ def _log_binomial(order: FloatArray | float, i: FloatArray) -> FloatArray:
 # of the declared sensitivity; the discretisation follows ε, in both directions; its Fourier transforms leave an
 # absolute error in δ, so a slack is taken off δ and tiny δ is left to Rényi bounds.
 
-
 _MOST_POINTS = 100_000
-
-
-def slack(parts: Parts) -> float:
-    """What numerical error may hide in a PLD's δ: about 1e-16 per composition, times ten."""
-    sampled = sum(part.count for part in parts.sampled)
-    return 1e-14 + 1e-15 * (sampled + sum(part.count for part in parts.lattice))
 
 
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
@@ -465,7 +423,7 @@ def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
         delta: the target.
         guess: an upper bound of ε, which sets the discretisation.
     """
-    goal = delta - slack(parts)
+    goal = delta - _slack(parts)
     if goal < delta / 2:
         return math.inf
     epsilon = float(_compose(parts, guess).get_epsilon_for_delta(goal))
@@ -475,7 +433,13 @@ def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
 def pld_delta(parts: Parts, epsilon: float) -> float:
     """δ(ε) of the composition's PLD, rounded up."""
     delta = float(_compose(parts, max(epsilon, 1e-3)).get_delta_for_epsilon(epsilon))
-    return min(1.0, delta * (1 + MARGIN) + slack(parts))
+    return min(1.0, delta * (1 + MARGIN) + _slack(parts))
+
+
+def _slack(parts: Parts) -> float:
+    """Return the numerical error that a PLD's δ may hide: about 1e-16 per composition, times ten."""
+    sampled = sum(part.count for part in parts.sampled)
+    return 1e-14 + 1e-15 * (sampled + sum(part.count for part in parts.lattice))
 
 
 def _compose(parts: Parts, guess: float) -> Any:
@@ -484,63 +448,45 @@ def _compose(parts: Parts, guess: float) -> Any:
     interval = _interval(parts, guess)
     total = pld.identity(value_discretization_interval=interval)
     if parts.gaussian:
-        total = total.compose(_gaussian(1 / math.sqrt(parts.gaussian), interval))
+        total = total.compose(_distribution(1 / math.sqrt(parts.gaussian), interval))
     if parts.laplace:
-        total = total.compose(_laplace(parts, interval))
+        masses: dict[int, float] = {}
+        for loss, weight in zip(*laplace_losses(parts.laplace), strict=True):
+            key = math.ceil(float(loss) / interval - 1e-9)  # rounds the loss up onto the interval
+            masses[key] = masses.get(key, 0.0) + float(weight)
+        total = total.compose(pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval))
     for part in (*parts.sampled, *parts.lattice):
-        total = total.compose(_repeat(part, interval))
+        total = total.compose(_distribution(part, interval))
     return total
 
 
-@lru_cache(maxsize=16)
-def _gaussian(deviation: float, interval: float) -> Any:
-    """All unsampled Gaussians together."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    return pld.from_gaussian_mechanism(deviation, value_discretization_interval=interval)
-
-
-@lru_cache(maxsize=16)
-def _repeat(part: Sampled | Lattice, interval: float) -> Any:
-    """One part, all its repetitions together."""
+@lru_cache(maxsize=32)
+def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
+    """One part, all its repetitions together; a number is the deviation of all unsampled Gaussians together."""
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 
     if isinstance(part, Lattice):
-        once = pld.from_discrete_gaussian_mechanism(
+        return pld.from_discrete_gaussian_mechanism(
             part.scale, sensitivity=1, value_discretization_interval=interval, use_connect_dots=True
-        )
-    else:
+        ).self_compose(part.count)
+    if isinstance(part, Sampled):
         relation = NeighboringRelation.REPLACE_ONE if part.replace else NeighboringRelation.ADD_OR_REMOVE_ONE
-        once = pld.from_gaussian_mechanism(
+        return pld.from_gaussian_mechanism(
             part.noise_multiplier,
             sensitivity=0.5 if part.replace else 1.0,  # under REPLACE_ONE the two shifts are ± this
             sampling_prob=part.rate,
             value_discretization_interval=interval,
             neighboring_relation=relation,
-        )
-    return once.self_compose(part.count)
-
-
-def _laplace(parts: Parts, interval: float) -> Any:
-    """All discrete Laplace releases, their losses rounded up onto the interval."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    masses: dict[int, float] = {}
-    for loss, weight in zip(*laplace_losses(parts.laplace), strict=True):
-        key = math.ceil(float(loss) / interval - 1e-9)
-        masses[key] = masses.get(key, 0.0) + float(weight)
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval)
+        ).self_compose(part.count)
+    return pld.from_gaussian_mechanism(part, value_discretization_interval=interval)
 
 
 def _interval(parts: Parts, guess: float) -> float:
-    """Fine enough for `guess`, coarse enough that no distribution has more than about _MOST_POINTS values.
-
-    A power of two, so that neighbouring calls share their distributions.
-    """
+    """Fine enough for `guess`, coarse enough that no distribution has more than about _MOST_POINTS values."""
     ranges = [10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.sampled]
     ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
     mu = math.sqrt(parts.gaussian)
     ranges += [20 * mu + mu**2]
     interval = max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)
-    return 2.0 ** math.floor(math.log2(interval))
+    return 2.0 ** math.floor(math.log2(interval))  # a power of two: neighbouring calls share their distributions

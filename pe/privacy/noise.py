@@ -1,4 +1,4 @@
-"""Uniform bits and sampling coins, straight from the operating system's entropy.
+"""Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests.
 
 No generator stands between: every number is made of bytes that the system's cryptographic source gave for it alone.
 """
@@ -21,19 +21,112 @@ from pe.privacy.release import FINEST
 
 Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+Shape = int | tuple[int, ...]
+Law = Literal["gaussian", "laplace"]
 
-_BITS = 53
+FINE = 2**16
+"""Grid steps per standard deviation, at least. Any G·σ ≥ 256 would do; more costs nothing and brings the
+discrete noise to within a relative 5e-10 of continuous noise (docs/proofs.md, "Discrete noise")."""
+
+_COIN_BITS = 53
+
+
+class Noise(Protocol):
+    """Draws of noise, and coins."""
+
+    @property
+    def unsafe(self) -> bool:
+        """True when the draws can be foretold: the certificate then says "no guarantee"."""
+
+    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
+        """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer; scale > 0."""
+
+    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
+        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; scale > 0."""
+
+    def coins(self, count: int, rate: float) -> Bools:
+        """Independent coins, bool (count,), each True with probability `rate`: Poisson sampling."""
+
+
+class SystemNoise:
+    """Noise that protects: exact discrete draws from the operating system's entropy.
+
+    Every draw of every bin, call and process is independent; there is no seed. A scale is at most 2^56.
+    """
+
+    unsafe = False
+
+    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
+        """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer."""
+        return discrete_draws(int(np.prod(shape)), _check(scale), "gaussian").reshape(shape)
+
+    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
+        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer."""
+        return discrete_draws(int(np.prod(shape)), _check(scale), "laplace").reshape(shape)
+
+    def coins(self, count: int, rate: float) -> Bools:
+        """Independent coins, each True with probability `rate` rounded down to 53 bits."""
+        heads: Bools = random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(math.floor(rate * 2.0**_COIN_BITS))
+        return heads
+
+
+class UnsafeSeededNoise:
+    """Noise for tests, repeatable from a seed: NO GUARANTEE. Whoever knows the seed removes the noise.
+
+    A ledger that draws from it is marked for good, and its certificate says "no guarantee".
+    """
+
+    unsafe = True
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
+        """Rounded Gaussian draws."""
+        return np.rint(self._generator.normal(scale=_check(scale), size=shape)).astype(np.int64)
+
+    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
+        """Differences of two geometric draws, which are discrete Laplace."""
+        stop = -math.expm1(-1 / _check(scale))
+        draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(stop, size=shape)
+        return np.asarray(draws, dtype=np.int64)
+
+    def coins(self, count: int, rate: float) -> Bools:
+        """Coins of the seeded generator."""
+        return self._generator.random(count) < rate
+
+
+def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:
+    """Integer steps per vote: the smallest power of two G with G·σ ≥ 2^16, σ = sensitivity·noise_multiplier.
+
+    `fractional` votes (q > 1 neighbours, units larger than a record) also get G ≥ 2^16, so that rounding
+    them toward zero loses less than 2^-16 of a vote.
+
+    Raises:
+        PrivacyError: so little noise that the grid would not fit into 64-bit sums.
+    """
+    deviation = noise_multiplier * sensitivity
+    if not (math.isfinite(deviation) and deviation > 0):
+        raise PrivacyError(f"A noise standard deviation is a finite number above 0, not {deviation}.")
+    grid = FINE if fractional else 1
+    while grid * deviation < FINE:
+        grid *= 2
+    if grid > FINEST:
+        raise PrivacyError(f"Noise of standard deviation {deviation:g} protects nothing: raise the noise multiplier.")
+    return grid
+
+
+def _check(scale: float) -> float:
+    if not 0 < scale <= LARGEST_SCALE:
+        raise PrivacyError(f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}.")
+    return float(scale)
 
 
 def random_words(count: int) -> Words:
     """Independent uniform numbers of 64 bits, uint64 (count,)."""
     return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-
-
-def coins(count: int, rate: float) -> Bools:
-    """Independent coins, bool (count,), each True with probability `rate` rounded down to 53 bits."""
-    heads: Bools = random_words(count) >> np.uint64(64 - _BITS) < np.uint64(math.floor(rate * 2.0**_BITS))
-    return heads
 
 
 # Exact draws of the discrete Gaussian and the discrete Laplace distribution, millions a second.
@@ -42,24 +135,16 @@ def coins(count: int, rate: float) -> Bools:
 # in proportion to density over step. Proposals are made of whole random bits. To accept is to compare a uniform real
 # number U with the probability p: floating point decides only where an error bound shows that it is right; integers,
 # fractions and decimals of growing precision decide the rest. So every draw has exactly the stated law, as if computed
-# with real numbers (of exp in float64 it is assumed that it is right to 2^−41 of itself; test_discrete.py measures
-# it).
+# with real numbers (of exp in float64 it is assumed that it is right to 2^−41 of itself; test_discrete.py measures it).
 #
-# The steps. The weight of x ≥ 0 is e^−a(x), with a(x) = x²/2s² (Gaussian) or x/s (Laplace). Blocks are w integers
-# wide, w
-# a power of two with s/64 < w ≤ s/32, or 1. Block k has B_k of CELLS cells, B_k ≥ c·e^−a(kw), and one cell is the
+# The steps. The weight of x ≥ 0 is e^−a(x), with a(x) = x²/2s² (Gaussian) or x/s (Laplace). Blocks are w integers wide,
+# w a power of two with s/64 < w ≤ s/32, or 1. Block k has B_k of CELLS cells, B_k ≥ c·e^−a(kw), and one cell is the
 # tail's. A random cell names the block, random bits the place in it. So each x of block k is proposed with probability
 # B_k/(CELLS·w) and accepted with p = c·e^−a(x)/B_k ≤ 1, for a rises. The tail begins at the first block K with
 # 128·c·e^−a(Kw) ≤ 1 and has parts m = 0, 1, … of 64·w integers, proposed with probability 2^−(m+1) and accepted with
 # p = 64·2^(m+1)·c·e^−a(x). That is at most 1 where part 0 begins, and so in all parts, for a rises by more than ln 2
-# over
-# each: 64·w ≥ s, and a(Kw) > 4. Either way x comes out with probability c·e^−a(x)/(CELLS·w). A random sign, with −0
-# refused, extends this to all integers. ∎
-
-
-Int64Array = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
-Law = Literal["gaussian", "laplace"]
+# over each: 64·w ≥ s, and a(Kw) > 4. Either way x comes out with probability c·e^−a(x)/(CELLS·w). A random sign, with
+# −0 refused, extends this to all integers. ∎
 
 CELLS = 4096
 PART = 64
@@ -80,28 +165,23 @@ _BATCH = 2**15  # proposals at a time: they stay in the cache
 def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
     """Independent draws with P(x) ∝ e^−x²/2·scale² (gaussian) or e^−|x|/scale (laplace), int64 (count,).
 
-    Guarantee: the law is exact; each draw is made of bits of its own from the operating system's entropy.
-
-    Args:
-        count: how many, ≥ 0.
-        scale: 0 < scale ≤ 2^56.
-        law: which.
+    Guarantee: the law is exact; each draw is made of bits of its own from the operating system's entropy. The scale
+    lies above 0 and up to 2^56.
     """
     envelope = _envelope(scale, law)
     draws, filled = np.empty(count, np.int64), 0
     while filled < count:
-        found = envelope.accepted(random_words(min(_BATCH, (count - filled) * 9 // 8 + 8)))[: count - filled]
-        draws[filled : filled + len(found)] = found
-        filled += len(found)
+        more = envelope.accepted(random_words(min(_BATCH, (count - filled) * 9 // 8 + 8)))[: count - filled]
+        draws[filled : filled + len(more)] = more
+        filled += len(more)
     return draws
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """The steps above the weights, in the symbols of the module's docstring.
+    """The steps above the weights, in the symbols of the proof above.
 
     Attributes:
-        law: which.
         scale: s.
         width_bits: log₂ w.
         c: the constant; an exact rational number, as every float is.
@@ -143,16 +223,16 @@ class Envelope:
         negative = (words >> np.uint64(_CELL_BITS)) & np.uint64(1) != 0
         place = (words >> np.uint64(_CELL_BITS + 1)) & np.uint64(2**self.width_bits - 1)
         x = (block << self.width_bits) + place.view(np.int64)
-        uniform, known = self._uniform(words)
+        uniform, digits = self._uniform(words)
 
         u = (uniform >> np.uint64(11)).astype(np.float64) * 2.0**-53
         beyond = u - self.ratios[block] * np.exp(-_exponents(x.astype(np.float64), self.scale, self.law))
-        taken = beyond < 0
-        for i in np.flatnonzero(~(np.abs(beyond) > self.doubt + 2.0**-known)):
-            x[i], taken[i] = self._decide(int(block[i]), int(x[i]), int(uniform[i]) >> 64 - known, known)
-        taken &= ~negative | (x != 0)
+        accept = beyond < 0
+        for i in np.flatnonzero(~(np.abs(beyond) > self.doubt + 2.0**-digits)):
+            x[i], accept[i] = self._decide(int(block[i]), int(x[i]), int(uniform[i]) >> 64 - digits, digits)
+        accept &= ~negative | (x != 0)
         np.negative(x, where=negative, out=x)
-        accepted: Int64Array = x[taken]
+        accepted: Int64Array = x[accept]
         return accepted
 
     def _uniform(self, words: Words) -> tuple[Words, int]:
@@ -162,13 +242,13 @@ class Envelope:
             return words >> np.uint64(used) << np.uint64(used), 64 - used
         return random_words(len(words)), 64
 
-    def _decide(self, block: int, x: int, bits: int, known: int) -> tuple[int, bool]:
-        """What is proposed, and whether it is accepted, in exact arithmetic."""
+    def _decide(self, block: int, x: int, bits: int, digits: int) -> tuple[int, bool]:
+        """Return the proposed integer, and True if it is accepted, in exact arithmetic."""
         if block < len(self.cells):
-            return x, below(bits, known, Fraction(self.c) / int(self.cells[block]), self.exponent(x))
+            return x, below(bits, digits, Fraction(self.c) / int(self.cells[block]), self.exponent(x))
         part, width = _heads(), PART << self.width_bits
         x = (block << self.width_bits) + part * width + int(random_words(1)[0]) % width
-        return x, below(bits, known, PART * 2 ** (part + 1) * Fraction(self.c), self.exponent(x))
+        return x, below(bits, digits, PART * 2 ** (part + 1) * Fraction(self.c), self.exponent(x))
 
     def exponent(self, x: int) -> Fraction:
         """a(x)."""
@@ -176,24 +256,27 @@ class Envelope:
         return ratio * ratio / 2 if self.law == "gaussian" else ratio
 
 
-def below(bits: int, known: int, factor: Fraction, exponent: Fraction) -> bool:
-    """Whether a uniform real in [0, 1) that begins with `known` binary digits, `bits`, lies below factor·e^−exponent.
+_envelope = lru_cache(maxsize=64)(Envelope.above)
 
-    As many more of its digits are drawn as it takes.
+
+def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
+    """Return True if a uniform real in [0, 1) that begins with these binary `digits` lies below factor·e^−exponent.
+
+    `bits` are the digits as a whole number; more are drawn until the comparison is certain.
     """
-    if bits >= factor * Fraction(2) ** (known - math.floor(exponent)):
+    if bits >= factor * Fraction(2) ** (digits - math.floor(exponent)):
         return False  # since e^−a ≤ 2^−⌊a⌋; else a small scale would cost numbers of many digits
-    digits = 40
+    precision = 40
     while True:
-        context = Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX)
+        context = Context(prec=precision, Emin=MIN_EMIN, Emax=MAX_EMAX)
         power = context.exp(-context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator)))
-        error = (exponent + 2) * Fraction(10) ** (1 - digits)  # of the exponent's rounding, and of the power's own
+        error = (exponent + 2) * Fraction(10) ** (1 - precision)  # of the exponent's rounding, and of the power's own
         low, high = (factor * Fraction(power) * (1 + sign * error) for sign in (-1, 1))
-        if bits + 1 <= low * 2**known:
+        if bits + 1 <= low * 2**digits:
             return True
-        if bits >= high * 2**known:
+        if bits >= high * 2**digits:
             return False
-        bits, known, digits = bits << 64 | int(random_words(1)[0]), known + 64, digits + 20
+        bits, digits, precision = bits << 64 | int(random_words(1)[0]), digits + 64, precision + 20
 
 
 def _exponents(x: Reals, scale: float, law: Law) -> Reals:
@@ -203,121 +286,8 @@ def _exponents(x: Reals, scale: float, law: Law) -> Reals:
 
 
 def _heads() -> int:
-    """How often a fair coin shows heads before it shows tails."""
+    """Return how many heads a fair coin shows before it shows tails."""
     heads = 0
     while not (word := int(random_words(1)[0])):
         heads += 64
     return heads + (word & -word).bit_length() - 1
-
-
-@lru_cache(maxsize=64)
-def _envelope(scale: float, law: Law) -> Envelope:
-    return Envelope.above(scale, law)
-
-
-# Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests.
-
-
-Shape = int | tuple[int, ...]
-
-FINE = 2**16
-"""Grid steps per standard deviation, at least. Any G·σ ≥ 256 would do; more costs nothing and brings the
-discrete noise to within a relative 5e-10 of continuous noise (docs/proofs.md, "Discrete noise")."""
-
-
-class Noise(Protocol):
-    """Draws of noise, and coins; whether they protect anybody is `unsafe`."""
-
-    @property
-    def unsafe(self) -> bool:
-        """True when the draws can be foretold: the certificate then says "no guarantee"."""
-        ...
-
-    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer; scale > 0."""
-        ...
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; scale > 0."""
-        ...
-
-    def coins(self, count: int, rate: float) -> Bools:
-        """Independent coins, bool (count,), each True with probability `rate`: Poisson sampling."""
-        ...
-
-
-class SystemNoise:
-    """Noise that protects: exact discrete draws from the operating system's entropy (pe/privacy/noise.py).
-
-    Every draw of every bin, call and process is independent; there is no seed.
-    """
-
-    unsafe = False
-
-    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer; 0 < scale ≤ 2^56."""
-        return discrete_draws(_count(shape), _check(scale), "gaussian").reshape(shape)
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; 0 < scale ≤ 2^56."""
-        return discrete_draws(_count(shape), _check(scale), "laplace").reshape(shape)
-
-    def coins(self, count: int, rate: float) -> Bools:
-        """Independent coins, each True with probability `rate`; see pe/privacy/noise.py."""
-        return coins(count, rate)
-
-
-class UnsafeSeededNoise:
-    """Noise for tests, repeatable from a seed: NO GUARANTEE. Whoever knows the seed removes the noise.
-
-    A ledger that draws from it is marked for good, and its certificate says "no guarantee".
-    """
-
-    unsafe = True
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Rounded Gaussian draws of the seeded generator."""
-        return np.rint(self._generator.normal(scale=_check(scale), size=shape)).astype(np.int64)
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """The difference of two geometric draws of the seeded generator, which is discrete Laplace."""
-        stop = -math.expm1(-1 / _check(scale))
-        draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(stop, size=shape)
-        return np.asarray(draws, dtype=np.int64)
-
-    def coins(self, count: int, rate: float) -> Bools:
-        """Coins of the seeded generator."""
-        return self._generator.random(count) < rate
-
-
-def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:
-    """Integer steps per vote: the smallest power of two G with G·σ ≥ 2^16, σ = sensitivity·noise_multiplier.
-
-    `fractional` votes (q > 1 neighbours, units larger than a record) also get G ≥ 2^16, so that rounding
-    them toward zero loses less than 2^-16 of a vote.
-
-    Raises:
-        PrivacyError: so little noise that the grid would not fit into 64-bit sums.
-    """
-    deviation = noise_multiplier * sensitivity
-    if not (math.isfinite(deviation) and deviation > 0):
-        raise PrivacyError(f"A noise standard deviation is a finite number above 0, not {deviation}.")
-    grid = FINE if fractional else 1
-    while grid * deviation < FINE:
-        grid *= 2
-    if grid > FINEST:
-        raise PrivacyError(f"Noise of standard deviation {deviation:g} protects nothing: raise the noise multiplier.")
-    return grid
-
-
-def _count(shape: Shape) -> int:
-    return math.prod(shape) if isinstance(shape, tuple) else shape
-
-
-def _check(scale: float) -> float:
-    if not 0 < scale <= LARGEST_SCALE:
-        raise PrivacyError(f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}.")
-    return float(scale)

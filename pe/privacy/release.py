@@ -1,13 +1,10 @@
-"""What was released, as a value; who counts it is another file (accounting.py).
-
-A release is public: it states a mechanism and its parameters, never a value computed from private data.
-"""
+"""A release: one noised quantity, stated by its mechanism and parameters, never by a value from private data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
@@ -24,7 +21,7 @@ Mechanism = Literal["discrete_gaussian", "discrete_laplace", "none"]
 
 
 class Relation(StrEnum):
-    """Which two private data sets count as neighbours.
+    """The pairs of private data sets that count as neighbours.
 
     add_remove: one has one unit more; the number of units is private.
     replace_one: they differ in one unit's data; the number of units is public.
@@ -63,7 +60,7 @@ class Release:
             under replace_one 2.
         noise_multiplier: noise standard deviation (Laplace: scale) divided by `sensitivity`; > 0, and 0 without
             noise. For a discrete Gaussian, the parameter σ of Canonne, Kamath and Steinke (2020).
-        relation: which neighbours the sensitivity speaks of.
+        relation: the neighbours for which the sensitivity holds.
         unit: "record", or the column or subfolder that names the user.
         sampling: None, or Poisson (Gaussian only).
         count: how often it is done, ≥ 1; DP-SGD's number of steps.
@@ -87,54 +84,42 @@ class Release:
         try:
             object.__setattr__(self, "relation", Relation(self.relation))
         except ValueError as error:
-            raise self._wrong("relation", f"one of {', '.join(Relation)}") from error
+            raise self._refuse("relation", f"one of {', '.join(Relation)}") from error
         if not self.name or not self.unit:
             raise PrivacyError("A release names itself and its privacy unit: both are non-empty text.")
         if self.mechanism not in get_args(Mechanism):
-            raise self._wrong("mechanism", f"one of {', '.join(get_args(Mechanism))}")
+            raise self._refuse("mechanism", f"one of {', '.join(get_args(Mechanism))}")
         if not (math.isfinite(self.sensitivity) and self.sensitivity > 0):
-            raise self._wrong("sensitivity", "a finite number above 0")
+            raise self._refuse("sensitivity", "a finite number above 0")
         if not self.noised and self.noise_multiplier != 0:
-            raise self._wrong("noise_multiplier", "0 where the mechanism is 'none'")
+            raise self._refuse("noise_multiplier", "0 where the mechanism is 'none'")
         if self.noised and not 1e-6 <= self.noise_multiplier <= 1e12:
-            raise self._wrong("noise_multiplier", "a number from 1e-6 to 1e12")
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or not 1 <= self.count <= 10**9:
-            raise self._wrong("count", "a whole number from 1 to 1e9")
-        self._check_grid()
-
-    def _check_grid(self) -> None:
-        grid = self.grid
+            raise self._refuse("noise_multiplier", "a number from 1e-6 to 1e12")
+        count, grid = self.count, self.grid
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 10**9:
+            raise self._refuse("count", "a whole number from 1 to 1e9")
         if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= FINEST or grid & (grid - 1):
-            raise self._wrong("grid", f"a power of two up to {FINEST}")
+            raise self._refuse("grid", f"a power of two up to {FINEST}")
         if self.sampling is not None and (self.mechanism != "discrete_gaussian" or self.scale < CONVOLVED_FROM):
-            raise self._wrong("sampling", f"None but for Gaussian noise of at least {CONVOLVED_FROM:g} grid steps")
+            raise self._refuse("sampling", f"None but for Gaussian noise of at least {CONVOLVED_FROM:g} grid steps")
 
-    def _wrong(self, field: str, wanted: str) -> PrivacyError:
-        return PrivacyError(f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {wanted}.")
+    def _refuse(self, field: str, right: str) -> PrivacyError:
+        return PrivacyError(f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {right}.")
 
     @property
     def noised(self) -> bool:
-        """Whether noise is added."""
+        """True if noise is added."""
         return self.mechanism != "none"
 
     @property
     def scale(self) -> float:
-        """What the noise is drawn with: standard deviation (Laplace: scale), in grid steps."""
+        """Standard deviation of the noise (Laplace: scale), in grid steps."""
         return self.grid * self.sensitivity * self.noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        return {
-            "name": self.name,
-            "mechanism": self.mechanism,
-            "sensitivity": self.sensitivity,
-            "noise_multiplier": self.noise_multiplier,
-            "relation": str(self.relation),
-            "unit": self.unit,
-            "sampling": None if self.sampling is None else {"poisson_rate": self.sampling.rate},
-            "count": self.count,
-            "grid": self.grid,
-        }
+        sampling = None if self.sampling is None else {"poisson_rate": self.sampling.rate}
+        return asdict(self) | {"relation": str(self.relation), "sampling": sampling}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Release:

@@ -1,11 +1,11 @@
-"""The certificate's sentences: plain, and no stronger than the mathematics."""
+"""The certificate's sentences, plain and no stronger than the mathematics, and its page of Markdown."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -54,55 +54,43 @@ NO_EPSILON = "none: no guarantee"
 def not_covered(
     private_data_sent_to: str | None, fitted_on_others: Mapping[str, Any] | str | None, pool_overlaps: str | None
 ) -> list[str]:
-    """What the certificate does not speak of, one sentence each.
-
-    Args:
-        private_data_sent_to: the host that saw private records; None: nobody did; or NOT_DECLARED.
-        fitted_on_others: as the certificate has it.
-        pool_overlaps: as the certificate has it.
-    """
-    found = list(NOT_COVERED)
+    """One sentence for each thing that the certificate does not cover; the arguments are the certificate's own keys."""
+    sentences = [] if pool_overlaps is None else [POOL_OVERLAPS]
+    if private_data_sent_to == NOT_DECLARED:
+        sentences.append(
+            "Whether the private records themselves were sent anywhere to be embedded, un-noised: the embedding of "
+            "this run does not declare it. Whoever received them saw them; this certificate does not protect them from "
+            "it."
+        )
+    elif private_data_sent_to is not None:
+        sentences.append(
+            f"The private records themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
+            "recipe allows: whoever runs that endpoint saw them, and this certificate does not protect them from it."
+        )
     if fitted_on_others == NOT_DECLARED:
-        found.insert(
-            0,
+        sentences.append(
             "Models or data of other runs over the same private records that the generator may take: the generator of "
-            "this run is an object that does not declare any, nor that there are none.",
+            "this run is an object that does not declare any, nor that there are none."
         )
     elif isinstance(fitted_on_others, Mapping):
         other, delta = fitted_on_others, fitted_on_others["delta"]
-        found.insert(
-            0,
+        sentences.append(
             f"The generator was fitted by the run '{other['run']}' on other private records, for which that alone cost "
             f"ε = {round_up(other['epsilon'])} at δ = {delta:g}. That nobody's records are in both sets is declared, "
-            f"not verified: for whoever is in both, the total is ε = {round_up(other['epsilon_if_in_both'])}.",
+            f"not verified: for whoever is in both, the total is ε = {round_up(other['epsilon_if_in_both'])}."
         )
-    if private_data_sent_to == NOT_DECLARED:
-        found.insert(
-            0,
-            "Whether the private records themselves were sent anywhere to be embedded, un-noised: the embedding of "
-            "this run does not declare it. Whoever received them saw them; this certificate does not protect them from "
-            "it.",
-        )
-    elif private_data_sent_to is not None:
-        found.insert(
-            0,
-            f"The private records themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
-            "recipe allows: whoever runs that endpoint saw them, and this certificate does not protect them from it.",
-        )
-    if pool_overlaps is not None:
-        found.insert(0, POOL_OVERLAPS)
-    return found
+    return [*sentences, *NOT_COVERED]
 
 
 def unit(name: str) -> str:
-    """What is protected, in words."""
+    """The privacy unit, in words."""
     if name == "record":
         return "One record: a single item of the private data. A person with several records is protected less."
     return f"One {name}: all records of the same '{name}' together, however many, over all classes."
 
 
 def relation(kind: Relation, name: str) -> str:
-    """Which worlds cannot be told apart, in words."""
+    """The worlds that cannot be told apart, in words."""
     return {
         Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {name} had never been in the data, "
         "or one more had been. How many there are is protected as well.",
@@ -114,7 +102,7 @@ def relation(kind: Relation, name: str) -> str:
 
 
 def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
-    """Why nothing is promised; empty: all is."""
+    """The reasons why nothing is promised; empty: the guarantee holds."""
     return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
 
 
@@ -152,9 +140,9 @@ def statement(
 
 
 def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
-    """How many in 100 a test finds that wrongly accuses 1 in 100: by μ-GDP, where it holds, else by ε and δ alone.
+    """Most hits in 100 of a test that wrongly accuses 1 in 100: by μ-GDP, where it holds, else by ε and δ alone.
 
-    Φ(Φ⁻¹(0.01) + μ), as Dong, Roth and Su (2022) have it, and `power`.
+    Φ(Φ⁻¹(0.01) + μ) (Dong, Roth and Su 2022), and `power`.
     """
     alone = round_up(100 * power(epsilon, delta, 0.01), 3)
     if mu is None:
@@ -182,27 +170,27 @@ def power(epsilon: float, delta: float, false_alarms: float) -> float:
 def warnings(
     epsilon: float | None, delta: float | None, declared_size: int | None, declared_units: int | None = None
 ) -> list[str]:
-    """What a reader should worry about though the guarantee holds, from the numbers that a certificate states."""
-    found: list[str] = []
+    """Warnings to a reader though the guarantee holds, from the numbers that a certificate states."""
+    sentences: list[str] = []
     if epsilon is None or delta is None:
-        return found
-    many, noun = (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
-    if many is not None and delta * many >= 1:
-        found.append(
-            f"δ = {delta:g} is not below 1/{many}, one over the declared number of {noun}s: at such a δ even "
+        return sentences
+    size, noun = (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
+    if size is not None and delta * size >= 1:
+        sentences.append(
+            f"δ = {delta:g} is not below 1/{size}, one over the declared number of {noun}s: at such a δ even "
             f"publishing a whole {noun} at random is allowed. Choose a smaller δ."
         )
     if epsilon > WEAK:
-        found.append(
+        sentences.append(
             f"ε = {round_up(epsilon, 4)} is above {WEAK:g}, where a guarantee protects hardly anybody: a test for "
             "whether somebody's data were used that wrongly accuses 1 in 100 may find "
             f"{round_up(100 * power(epsilon, delta, 0.01), 3)} in 100. Choose a smaller ε."
         )
-    return found
+    return sentences
 
 
 def notes(releases: Sequence[Release]) -> list[str]:
-    """How the noise was made."""
+    """The way in which the noise was made."""
     if not any(release.noised for release in releases):
         return []
     return [
@@ -212,13 +200,31 @@ def notes(releases: Sequence[Release]) -> list[str]:
     ]
 
 
-# A certificate as a page of Markdown.
-
-
 def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
     """The certificate as the files that a run holds: name → content."""
     text = json.dumps(certificate, indent=2, ensure_ascii=False) + "\n"
     return {"certificate.json": text.encode(), "certificate.md": certificate_markdown(certificate).encode()}
+
+
+def certificate_markdown(certificate: Mapping[str, Any], files: int | None = None) -> str:
+    """The certificate as a page for people; of more covered files than `files` it tells the number alone.
+
+    Raises:
+        KeyError, TypeError, ValueError: the certificate is damaged.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
+
+    # the page is Markdown, where HTML's escapes would be text; names of others pass `code`, `sentence` or `cell`
+    pages = Environment(  # noqa: S701
+        loader=PackageLoader("pe.privacy", ""), trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    pages.filters |= {"code": code, "sentence": sentence, "round_up": round_up, "cell": _cell}
+    values = {"pool_overlaps": None, "declared_units": None, **certificate}  # which older ones lack
+    more = {"files": files, "guarantee": guarantee, "pool_sentence": POOL_OVERLAPS}
+    try:
+        return pages.get_template("certificate.md.jinja").render(values | more)
+    except UndefinedError as error:
+        raise KeyError(str(error)) from error
 
 
 def code(text: str) -> str:
@@ -234,95 +240,6 @@ def sentence(text: str) -> str:
     return re.sub(r"[<\[\]]", r"\\\g<0>", printable(text))
 
 
-def certificate_markdown(certificate: Mapping[str, Any], files: int | None = None) -> str:
-    """The same content as the JSON, for people; of more covered files than `files` it tells the number alone."""
-    total = guarantee(certificate["epsilon"], certificate["delta"])
-    title = "# Privacy certificate" if certificate["holds"] else "# Privacy certificate: NO GUARANTEE"
-    parts = [
-        title,
-        f"Run {code(certificate['run'])}. Issued by the software that made the run, for itself: nobody else has "
-        "checked it. `pe privacy` recomputes it.",
-        f"## What is promised\n\n**{total if certificate['holds'] else 'Nothing'}.** "
-        + sentence(certificate["statement"]),
-        f"**{POOL_OVERLAPS}**" if certificate.get("pool_overlaps") else "",
-        f"- Protected: {sentence(certificate['unit']['words'])}\n"
-        f"- Compared: {sentence(certificate['relation']['words'])}\n"
-        f"- Declared number of records (public): {certificate['declared_size'] or 'not stated'}{_units(certificate)}",
-        _section("Voided by", certificate["voided_by"]),
-        _section("Warnings", certificate["warnings"]),
-        "## The same guarantee at other δ\n\n" + _epsilons(certificate) if certificate["epsilon_at"] else "",
-        _data_set(certificate["data_set"]),
-        "## Releases\n\nThe total counts every planned release, whether the run came to it or not.\n\n"
-        + _releases(certificate["releases"]),
-        _section("How the noise was made", certificate["notes"]),
-        _section("What is not covered", certificate["not_covered"]),
-        _section("What would void it", certificate["would_void"]),
-        "## Covered files\n\n" + _covered(certificate["covered"], files),
-        "## Software\n\n" + _table(("Distribution", "Version"), certificate["software"].items()),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _units(certificate: Mapping[str, Any]) -> str:
-    """How many units are declared, where these are not records."""
-    name = certificate["unit"]["name"]
-    many = certificate.get("declared_units") or "not stated"
-    return "" if name == "record" else f"\n- Declared number of units, by '{sentence(name)}' (public): {many}"
-
-
-def _epsilons(certificate: Mapping[str, Any]) -> str:
-    rows = ((f"{one['delta']:g}", round_up(one["epsilon"])) for one in certificate["epsilon_at"])
-    table = _table(("δ", "ε"), rows)
-    mu = certificate["gdp_mu"]
-    return table if mu is None else table + f"\n\nAs Gaussian differential privacy: μ = {mu:.6g}."
-
-
-def _data_set(data_set: Mapping[str, Any] | None) -> str:
-    if data_set is None:
-        return ""
-    runs = f"All {data_set['runs']} runs over this data that were recorded when it ended, together"
-    if data_set["runs"] == 1:
-        runs = "When it ended, this was the only recorded run over this data"
-    whom = f", {data_set['for']}" if "for" in data_set else ""
-    total = guarantee(data_set["epsilon"], data_set["delta"])
-    return f"## The data set\n\n{runs}: {total}{whom}. `pe ledger` tells the total since."
-
-
-def _releases(releases: Iterable[Mapping[str, Any]]) -> str:
-    head = ("Name", "Mechanism", "Noise multiplier", "Sensitivity", "Times", "Charges", "Sampling", "Grid", "State")
-    return _table(head, (_release(one) for one in releases))
-
-
-def _release(one: Mapping[str, Any]) -> tuple[str, ...]:
-    sampling = one["sampling"]
-    return (
-        one["name"],
-        one["mechanism"] + (" (UNSAFE)" if one["unsafe"] else ""),
-        f"{one['noise_multiplier']:.6g}",
-        f"{one['sensitivity']:.6g}",
-        str(one["count"]),
-        str(one["charges"]),
-        "none" if sampling is None else f"Poisson {sampling['poisson_rate']:.6g}",
-        str(one["grid"]),
-        one["state"],
-    )
-
-
-def _covered(covered: Sequence[Mapping[str, str]], most: int | None) -> str:
-    if most is not None and len(covered) > most:
-        return f"{len(covered):,} files; certificate.md names each with its hash."
-    return _table(("File", "SHA-256"), map(_file, covered))
-
-
-def _file(one: Mapping[str, str]) -> tuple[str, str]:
-    return code(one["file"]), code(one["sha256"])
-
-
-def _section(title: str, lines: Iterable[str]) -> str:
-    text = "\n".join(f"- {sentence(line)}" for line in lines)
-    return f"## {title}\n\n{text}" if text else ""
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+def _cell(value: object) -> str:
+    """Text in a table, whose bars do not end the cell."""
+    return str(value).replace("|", "\\|")
