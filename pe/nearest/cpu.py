@@ -9,12 +9,14 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from pe.errors import MissingDependency
-from pe.nearest.decide import Found, Threads
+from pe.nearest.decide import Neighbours, Threads
 from pe.nearest.exact import FLOAT32, Arithmetic, Vectors
+from pe.plugins.devices import import_library
+
+_PURPOSE = "The neighbour search"
 
 
-class _Limit:
+class _ProductLimit:
     """NumPy's products on one thread in the whole process, from the first that enters to the last that leaves."""
 
     def __init__(self) -> None:
@@ -23,15 +25,10 @@ class _Limit:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Limit them meanwhile."""
-        try:
-            from threadpoolctl import threadpool_limits
-        except ModuleNotFoundError as error:
-            if error.name != "threadpoolctl":
-                raise
-            raise MissingDependency.of("threadpoolctl", "cpu", "The neighbour search") from error
+        limits = import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
         with self._lock:
             if not self._inside:
-                self._stack.enter_context(threadpool_limits(1, user_api="blas"))
+                self._stack.enter_context(limits(1, user_api="blas"))
             self._inside += 1
         try:
             yield
@@ -42,7 +39,7 @@ class _Limit:
                     self._stack.close()
 
 
-one_product_thread = _Limit()
+one_product_thread = _ProductLimit()
 """Else products of several threads wait for each other: BLAS shares each one among all cores."""
 
 
@@ -62,12 +59,7 @@ class FaissSearch:
     """The search of IndexFlatL2, without that index's copy of the candidates.
 
     Threads share many queries and search on one core each: faiss's own threads share each product, and wait for each
-    other at its end.
-
-    Attributes:
-        returned: its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
-        sieve: the same.
-        threads: as many as faiss uses.
+    other at its end. Its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
     """
 
     returned = sieve = Arithmetic(FLOAT32)
@@ -76,25 +68,15 @@ class FaissSearch:
     def __init__(self, candidates: Vectors) -> None:
         self._candidates = candidates
 
-    def __call__(self, queries: Vectors, k: int) -> Found:
+    def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k candidates nearest to each query by computed squared distance."""
         distances, positions = import_faiss().knn(queries, self._candidates, k)
-        return Found(distances, positions, distances.max(axis=1))
+        return Neighbours(distances, positions, distances.max(axis=1))
 
 
 def import_faiss() -> Any:
-    """The library.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
-    try:
-        with warnings.catch_warnings():
-            # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"
-            warnings.filterwarnings("ignore", message="builtin type", category=DeprecationWarning)
-            import faiss
-    except ModuleNotFoundError as error:
-        if error.name != "faiss":
-            raise
-        raise MissingDependency.of("faiss", "cpu", "The neighbour search") from error
-    return faiss
+    """Return the library, or raise MissingDependency."""
+    with warnings.catch_warnings():
+        # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"
+        warnings.filterwarnings("ignore", message="builtin type", category=DeprecationWarning)
+        return import_library("faiss", "cpu", _PURPOSE)

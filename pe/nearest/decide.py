@@ -1,4 +1,4 @@
-"""From an approximate search to the exact answer: settle what is close, search anew what stays open."""
+"""From an approximate search to the exact answer: settle near-ties, search anew what stays open."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ class Frame:
         return cls(metric, centre, scale)
 
     def place(self, vectors: Vectors) -> tuple[Vectors, Reals]:
-        """The rows placed in the frame, float32, and their radii: infinite where float32 overflows."""
-        placed = np.empty(vectors.shape, np.float32)
+        """The rows in the frame, float32, and their radii: infinite where float32 overflows."""
+        rows = np.empty(vectors.shape, np.float32)
         step = max(1, _CHUNK // vectors.shape[1])
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for start in range(0, len(vectors), step):
                 part = vectors[start : start + step]
-                moved = (part if self.metric == "l2" else lift(part, self.metric)) - self.centre
-                placed[start : start + step] = moved * self.scale
-            return placed, radius(placed, FLOAT32)
+                centred = (part if self.metric == "l2" else lift(part, self.metric)) - self.centre
+                rows[start : start + step] = centred * self.scale
+            return rows, radius(rows, FLOAT32)
 
 
-class Found(NamedTuple):
-    """What a search returns for n queries.
+class Neighbours(NamedTuple):
+    """The answer of a search for n queries.
 
     Attributes:
         distances: computed squared distances of k distinct candidates per query, n×k, in any order.
@@ -105,19 +105,12 @@ class Threads:
     """Threads that share the queries of a search, each on one core.
 
     Attributes:
-        count: tells how many, ≥ 1.
-        one_core: entered while several share; gives what each thread calls first.
+        count: returns how many, ≥ 1.
+        one_core: entered while several share; gives the function that each thread calls first.
     """
 
     count: Callable[[], int]
     one_core: Callable[[], AbstractContextManager[Callable[[], object]]]
-
-    def map(self, work: Callable[[Integers], Integers], blocks: Sequence[Integers], threads: int) -> list[Integers]:
-        """Map `work` over blocks, in order, by so many threads; in the caller's thread if it is one."""
-        if threads == 1:
-            return [work(block) for block in blocks]
-        with self.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
-            return list(pool.map(work, blocks))
 
 
 ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
@@ -132,22 +125,18 @@ class Search(Protocol):
 
     @property
     def returned(self) -> Arithmetic:
-        """How the distances that it returns are computed."""
-        ...
+        """The arithmetic of the distances that it returns."""
 
     @property
     def sieve(self) -> Arithmetic:
-        """How the distances are computed by which it leaves candidates out."""
-        ...
+        """The arithmetic of the distances by which it leaves candidates out."""
 
     @property
     def threads(self) -> Threads:
-        """Those that may search at once."""
-        ...
+        """The threads that may search at once."""
 
-    def __call__(self, queries: Vectors, k: int) -> Found:
+    def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k ≤ m candidates that seem nearest to each query."""
-        ...
 
 
 class Decider:
@@ -162,13 +151,13 @@ class Decider:
     ) -> None:
         self.candidates, self.q, self.metric = candidates, q, metric
         self.frame = Frame.around(candidates, metric)
-        placed, radii = self.frame.place(candidates)
+        rows, radii = self.frame.place(candidates)
         zero = undirected(candidates, metric)
-        searched = (radii < _FAR) & ~zero
+        near = (radii < _FAR) & ~zero
         self.zero = np.flatnonzero(zero)  # at most one: candidates are distinct
-        self.searched = np.flatnonzero(searched)
-        self.radii = radii[searched]
-        self.searches = backend(placed if searched.all() else placed[searched])  # each sees what the last left open
+        self.searched = np.flatnonzero(near)
+        self.radii = radii[near]
+        self.searches = backend(rows if near.all() else rows[near])  # each sees what the last left open
 
     def __call__(self, queries: Vectors, places: Integers | None = None) -> Integers:
         """The q nearest candidates of each query, or of those at `places`, n×q; −1 for queries that are not finite."""
@@ -184,63 +173,60 @@ class Decider:
             block = read(part)
             zero, finite = undirected(block, self.metric), np.isfinite(block).all(axis=1)
             answer[part[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
-            left = finite & ~zero
-            answer[part[left]] = exact_nearest(block[left], self.candidates, self.q, self.metric, centre)
+            rest = finite & ~zero
+            answer[part[rest]] = exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
         return answer
 
     def _search(self, search: Search, read: Read, answer: Integers, rows: Integers, step: int) -> Integers:
-        """Write what can be decided from the search for these rows into `answer`; tell of which rows it cannot.
-
-        Threads share them, if there are enough for all. No row depends on another.
-        """
+        """Write the answers of these rows that the search decides; return the rows that it leaves open."""
         threads = search.threads.count()
         if len(rows) < threads * _SHARE:
             threads = 1
         each = -(-len(rows) // (threads * max(min(step, _SHARE), step // threads)))  # blocks of a thread
         blocks = [block for block in np.array_split(rows, max(1, threads * each)) if len(block)]  # none of them small
-        left = search.threads.map(lambda block: block[self._block(search, read, answer, block)], blocks, threads)
-        return np.concatenate([rows[:0], *left])
+        work = partial(self._block, search, read, answer)
+        if threads == 1:
+            return np.concatenate([rows[:0], *map(work, blocks)])
+        with search.threads.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
+            return np.concatenate(list(pool.map(work, blocks)))
 
-    def _block(self, search: Search, read: Read, answer: Integers, rows: Integers) -> Mask:
-        """The same for a block; tell which of its rows are left."""
-        block = read(rows)
-        placed, radii = self.frame.place(block)
-        near = (radii < _FAR) & ~undirected(block, self.metric)
-        if near.all():
-            at = np.arange(len(block))
-        else:
-            at = np.flatnonzero(near)
-            placed, radii = placed[near], radii[near]
-        left = np.ones(len(block), bool)
+    def _block(self, search: Search, read: Read, answer: Integers, rows: Integers) -> Integers:
+        """`_search` for a block; no row depends on another."""
+        queries = read(rows)
+        placed, radii = self.frame.place(queries)
+        at = np.flatnonzero((radii < _FAR) & ~undirected(queries, self.metric))
+        if len(at) < len(rows):
+            placed, radii = placed[at], radii[at]
+        is_open = np.ones(len(rows), bool)
         if len(at):
-            chosen, certain = self._decide(search, block, placed, radii, at)
-            answer[rows[at[certain]]] = chosen[certain]
-            left[at[certain]] = False
-        return left
+            nearest, certain = self._decide(search, queries, placed, radii, at)
+            answer[rows[at[certain]]] = nearest[certain]
+            is_open[at[certain]] = False
+        return rows[is_open]
 
     def _decide(
         self, search: Search, queries: Vectors, placed: Vectors, radii: Reals, rows: Integers
     ) -> tuple[Integers, Mask]:
-        """The q nearest among those retrieved for queries[rows], and whether they are so among all."""
+        """The q nearest among those retrieved for queries[rows]; True for rows where they are so among all."""
         columns, computed, error, beyond = self._retrieve(search, placed, radii)
         n, q, unit = len(rows), self.q, self.frame.scale**2
-        chosen = np.full((n, q), -1, np.int64)
+        nearest = np.full((n, q), -1, np.int64)
         if columns.shape[1] < q:
-            return chosen, np.zeros(n, bool)
+            return nearest, np.zeros(n, bool)
         farthest = np.partition(computed + error, q - 1, axis=1)[:, q - 1]
         # whoever may be among the q nearest of those retrieved
         window = computed - error <= farthest[:, None]
         clear = (window.sum(axis=1) == 1) & (farthest < beyond)  # one contender: nothing to settle
-        chosen[clear, 0] = columns[clear, window[clear].argmax(axis=1)]
+        nearest[clear, 0] = columns[clear, window[clear].argmax(axis=1)]
         window[clear] = False
 
         at, slots = np.nonzero(window)
         pairs = columns[at, slots]
         distances = settle(queries, self.candidates, rows[at], pairs, self.metric)
-        settled, merged = merge(np.full((n, q), np.inf), chosen, at, pairs, distances)
-        chosen[~clear] = merged[~clear]
-        farthest[~clear] = settled[~clear, -1] * unit
-        return chosen, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
+        best, merged = merge(np.full((n, q), np.inf), nearest, at, pairs, distances)
+        nearest[~clear] = merged[~clear]
+        farthest[~clear] = best[~clear, -1] * unit
+        return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
     def _retrieve(self, search: Search, placed: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
         """Candidates that may be nearest, n×k: indices, computed distances, their errors; and how near any other is.
@@ -248,7 +234,6 @@ class Decider:
         The last, one per query, is a lower bound on the distance to all candidates searched but not retrieved.
         """
         n, d, k = *placed.shape, min(self.q + _SPARE, len(self.searched))
-        unit = self.frame.scale**2
         distances, positions, last = search(placed, k)
         columns, computed = self.searched[positions], distances.astype(np.float64)
         error = search.returned.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
@@ -257,7 +242,7 @@ class Decider:
             beyond[:] = np.inf
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
-            computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * unit)])
+            computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * self.frame.scale**2)])
             error = np.hstack([error, np.zeros((n, 1))])
         return columns, computed, error, beyond
 
@@ -267,6 +252,6 @@ def _read(queries: Vectors, places: Integers | None, rows: Integers) -> Vectors:
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:
         return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1])
-    read = np.ascontiguousarray(queries[rows])
+    copy = np.ascontiguousarray(queries[rows])
     let_go(queries)
-    return read
+    return copy

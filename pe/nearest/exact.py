@@ -140,7 +140,7 @@ def lift(vectors: Vectors, metric: Metric) -> Reals:
 
 
 def undirected(vectors: npt.NDArray[np.floating], metric: Metric) -> Mask:
-    """Which rows have no direction: zero vectors under cosine, none under l2."""
+    """True for rows that have no direction: zero vectors under cosine, none under l2."""
     if metric == "l2":
         return np.zeros(len(vectors), bool)
     return np.asarray(~vectors.any(axis=1))
@@ -171,8 +171,8 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
 
     Args:
         queries: finite, n×d.
-        candidates: finite, m×d with m ≥ q.
-        q: neighbours per query.
+        candidates: finite, m×d.
+        q: neighbours per query, at most m.
         metric: "l2" or "cosine".
         centre: a point near the candidates; it changes the speed, never the answer.
     """
@@ -187,7 +187,7 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
 def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Reals) -> Integers:
     n, d = queries.shape
     x, x_radius, x_zero = _centre(queries, metric, centre)
-    best, chosen = np.full((n, q), np.inf), np.full((n, q), -1, np.int64)
+    best, nearest = np.full((n, q), np.inf), np.full((n, q), -1, np.int64)
     step = max(1, min(4096, _BLOCK // d))
     for start in range(0, len(candidates), step):
         c, c_radius, c_zero = _centre(candidates[start : start + step], metric, centre)
@@ -200,8 +200,9 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
             reach = np.minimum(reach, np.partition(approximate + error, q - 1, axis=1)[:, q - 1])
         rows, columns = np.nonzero(approximate - error <= reach[:, None])
         columns += start
-        best, chosen = merge(best, chosen, rows, columns, settle(queries, candidates, rows, columns, metric))
-    return chosen
+        distances = settle(queries, candidates, rows, columns, metric)
+        best, nearest = merge(best, nearest, rows, columns, distances)
+    return nearest
 
 
 def _centre(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Reals, Mask]:
@@ -210,13 +211,15 @@ def _centre(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Rea
     return lifted, radius(lifted, FLOAT64), undirected(vectors, metric)
 
 
-def merge(best: Reals, chosen: Integers, rows: Integers, columns: Integers, distances: Reals) -> tuple[Reals, Integers]:
+def merge(
+    best: Reals, nearest: Integers, rows: Integers, columns: Integers, distances: Reals
+) -> tuple[Reals, Integers]:
     """The q nearest of each row, in order, from the q it had (n×q) and the new pairs (rows, columns)."""
     n, q = best.shape
     rows = np.concatenate([np.repeat(np.arange(n), q), rows])
-    columns = np.concatenate([chosen.ravel(), columns])
+    columns = np.concatenate([nearest.ravel(), columns])
     distances = np.concatenate([best.ravel(), distances])
     order = np.lexsort((columns, distances, rows))
     starts = np.searchsorted(rows[order], np.arange(n))
-    kept = order[starts[:, None] + np.arange(q)]
-    return distances[kept], columns[kept]
+    first = order[starts[:, None] + np.arange(q)]
+    return distances[first], columns[first]

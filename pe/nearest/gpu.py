@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pe.errors import MissingDependency, RecipeError
-from pe.nearest.decide import ALONE, Found, Search
+from pe.errors import RecipeError
+from pe.nearest.decide import ALONE, Neighbours, Search
 from pe.nearest.exact import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
-from pe.plugins.devices import find_cards
+from pe.plugins.devices import find_cards, import_library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,16 +31,10 @@ _BYTES = 16  # free on a GPU for each float32 element of a temporary: so it take
 
 
 class TorchSearch:
-    """Distances of all pairs from a matrix product in `precision`, the best of them computed anew in float32.
-
-    Attributes:
-        returned: float32.
-        sieve: of the products.
-        threads: one; torch has its own.
-    """
+    """Distances of all pairs from a matrix product in `precision`, the best of them computed anew in float32."""
 
     returned = Arithmetic(FLOAT32)
-    threads = ALONE
+    threads = ALONE  # torch has its own
 
     def __init__(self, candidates: Tensor, precision: Precision) -> None:
         """Search these candidates, float32 m×d, on the device where they lie."""
@@ -49,7 +43,7 @@ class TorchSearch:
         self._factors = _factors(candidates, precision)
         self._squares = _squares(candidates)
 
-    def __call__(self, queries: Vectors, k: int) -> Found:
+    def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k candidates nearest to each query by the products' distances."""
         import torch
 
@@ -59,7 +53,7 @@ class TorchSearch:
             coarse, positions = self._nearest(placed, k)
             distances = coarse if self._precision == "fp32" else self._anew(placed, positions)
             last = coarse.amax(dim=1)
-            return Found(distances.cpu().numpy(), positions.cpu().numpy(), last.cpu().numpy())
+            return Neighbours(distances.cpu().numpy(), positions.cpu().numpy(), last.cpu().numpy())
 
     def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Distances and positions, n×k, from one block of candidates after another."""
@@ -67,21 +61,16 @@ class TorchSearch:
 
         factors, squares = _factors(queries, self._precision), _squares(queries)[:, None]
         step = max(k, _affordable(_BLOCK, queries) // len(queries))
-        best: Tensor | None = None
-        chosen: Tensor | None = None
+        best, chosen = (queries.new_empty((len(queries), 0), dtype=kind) for kind in (torch.float32, torch.int64))
         for start in range(0, len(self._candidates), step):
             part = slice(start, start + step)
             block = _product(factors, self._factors[part])
             block.mul_(-2).add_(squares).add_(self._squares[part])
-            found, places = block.topk(min(k, block.shape[1]), largest=False, sorted=False)
-            places += start
-            if best is None or chosen is None:
-                best, chosen = found, places
-                continue
-            best, order = torch.cat([best, found], dim=1).topk(k, largest=False, sorted=False)
-            chosen = torch.cat([chosen, places], dim=1).gather(1, order)
-        assert best is not None
-        assert chosen is not None
+            distances, places = block.topk(min(k, block.shape[1]), largest=False, sorted=False)
+            best, chosen = torch.cat([best, distances], dim=1), torch.cat([chosen, places.add_(start)], dim=1)
+            if start:
+                best, order = best.topk(k, largest=False, sorted=False)
+                chosen = chosen.gather(1, order)
         return best, chosen
 
     def _anew(self, queries: Tensor, positions: Tensor) -> Tensor:
@@ -94,28 +83,22 @@ class TorchSearch:
 
 
 class SharedSearch:
-    """The same search on several devices, each with a copy of the candidates and its share of the queries.
+    """The same search on several devices, each with a copy of the candidates and its share of the queries."""
 
-    Attributes:
-        returned: as of each.
-        sieve: as of each.
-        threads: one; it begins one for each device.
-    """
-
-    threads = ALONE
+    threads = ALONE  # it begins one for each device
 
     def __init__(self, searches: Sequence[TorchSearch]) -> None:
         """Search by these, of the same candidates and precision."""
         self._searches, self._precision = searches, searches[0]._precision
         self.returned, self.sieve = searches[0].returned, searches[0].sieve
 
-    def __call__(self, queries: Vectors, k: int) -> Found:
+    def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k candidates nearest to each query by the products' distances."""
         shares = np.array_split(queries, min(len(queries), len(self._searches)))
         # the setting is the whole process's: a thread that ends must not take it from the others
         with _products(self._precision), ThreadPoolExecutor(len(shares)) as pool:
-            found = list(pool.map(lambda search, share: search(share, k), self._searches, shares))
-        return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+            parts = list(pool.map(lambda search, share: search(share, k), self._searches, shares))
+        return Neighbours(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
@@ -125,7 +108,7 @@ def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
         MissingDependency: torch is not installed.
         RecipeError: torch sees none of the driver's GPUs, or one fails, for want of memory as a rule.
     """
-    torch = import_torch()
+    torch = _import_torch()
     places, given = devices(), torch.from_numpy(candidates)
     with _in_a_sentence(given, ", ".join(places)):
         tensor_cores = all(place != CPU and torch.cuda.get_device_capability(place) >= (8, 0) for place in places)
@@ -136,30 +119,14 @@ def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
 
 
 def devices() -> list[str]:
-    """All GPUs that torch sees, or else the CPU.
-
-    Raises:
-        MissingDependency: torch is not installed.
-        RecipeError: torch sees none of the driver's GPUs.
-    """
-    import_torch()
+    """All GPUs that torch sees, or else the CPU; errors as of `torch_searches`."""
+    _import_torch()
     cards = find_cards("evolution.neighbor_search: faiss, or CUDA_VISIBLE_DEVICES= to hide them, to search on the CPU")
     return [f"cuda:{i}" for i in range(cards)] or [CPU]
 
 
-def import_torch() -> Any:
-    """The library.
-
-    Raises:
-        MissingDependency: it is not installed.
-    """
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependency.of("torch", "embeddings", "The neighbour search by torch") from error
-    return torch
+def _import_torch() -> Any:
+    return import_library("torch", "embeddings", "The neighbour search by torch")
 
 
 def _factors(vectors: Tensor, precision: Precision) -> Tensor:
@@ -172,7 +139,6 @@ def _factors(vectors: Tensor, precision: Precision) -> Tensor:
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """The products of all pairs of rows."""
     return left @ right.T
 
 
@@ -185,17 +151,15 @@ def _squares(vectors: Tensor) -> Tensor:
 
 
 def _affordable(most: int, beside: Tensor) -> int:
-    """How many float32 elements, at most `most`, a temporary on the device of `beside` may have.
-
-    A GPU's free memory is the driver's and what torch keeps of it: its allocator gives that back where it must.
-    """
+    """Elements of float32, at most `most`, that a temporary on the device of `beside` may have."""
     import torch
 
     device = beside.device
     if device.type != "cuda":
         return most
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(most, (torch.cuda.mem_get_info(device)[0] + kept) // _BYTES)
+    # torch's allocator gives back where it must what it keeps of the driver's memory
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(most, (torch.cuda.mem_get_info(device)[0] + unused) // _BYTES)
 
 
 @contextmanager
@@ -204,21 +168,21 @@ def _products(precision: Precision) -> Iterator[None]:
 
     The setting is torch's own and holds for the whole process meanwhile.
     """
-    backends = import_torch().backends
+    backends = _import_torch().backends
     places = (backends.cuda.matmul, backends.mkldnn.matmul)
     before = [place.fp32_precision for place in places]
-    for place, wanted in zip(places, ("tf32" if precision == "tf32" else "ieee", "ieee"), strict=True):
-        place.fp32_precision = wanted
+    for place, setting in zip(places, ("tf32" if precision == "tf32" else "ieee", "ieee"), strict=True):
+        place.fp32_precision = setting
     try:
         yield
     finally:
-        for place, was in zip(places, before, strict=True):
-            place.fp32_precision = was
+        for place, setting in zip(places, before, strict=True):
+            place.fp32_precision = setting
 
 
 @contextmanager
 def _in_a_sentence(candidates: Tensor, place: str) -> Iterator[None]:
-    """Tell in one sentence that a device failed; what torch says of it may tell how many queries there are."""
+    """Report in one sentence that a device failed; torch's own words may tell how many queries there are."""
     try:
         yield
     except RuntimeError as error:

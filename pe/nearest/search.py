@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal, get_args
 
@@ -49,66 +48,45 @@ def nearest(
         candidates: float32, m×d. Public.
         q: neighbours per query, 1 ≤ q ≤ m.
         metric: "l2", or "cosine": Euclidean distance between the vectors normalised in float64.
-        backend: who searches (`choose`): "auto", "faiss" or "torch".
+        backend: "faiss" on the CPU; "torch" on all GPUs that it sees, or on the CPU; "auto": torch where that sees a
+            GPU, else faiss, or torch where faiss is not installed.
         places: int64, ascending: search for the queries there alone, which are read in blocks; None: for all.
 
     Raises:
-        RecipeError: an argument of the wrong dtype or shape, q out of range, an unknown metric or backend.
+        RecipeError: an argument of the wrong dtype or shape, q out of range, an unknown metric or backend; or torch
+            sees none of the driver's GPUs.
         MissingDependency: the backend is not installed.
     """
     _check(queries, candidates, q, metric, backend)
-    kept = _distinct(candidates)
+    first = _distinct(candidates)
     answer = np.full((len(queries) if places is None else len(places), q), -1, np.int64)
-    if kept.size:
-        vectors = np.ascontiguousarray(candidates if len(kept) == len(candidates) else candidates[kept])
-        decider = Decider(vectors, min(q, len(kept)), metric, choose(backend).searches)
+    if first.size:
+        vectors = np.ascontiguousarray(candidates if len(first) == len(candidates) else candidates[first])
+        decider = Decider(vectors, min(q, len(first)), metric, _choose(backend)[1])
         positions = decider(queries, places)
-        answer[:, : decider.q] = np.where(positions >= 0, kept[positions], -1)
+        answer[:, : decider.q] = np.where(positions >= 0, first[positions], -1)
     return answer
 
 
-@dataclass(frozen=True)
-class Searcher:
-    """A library on one kind of device.
-
-    Attributes:
-        words: what and where, for the log.
-        searches: makes of candidates the searches of them, from the fastest to the most accurate.
-    """
-
-    words: str
-    searches: Callable[[Vectors], Sequence[Search]]
+def describe(backend: Backend) -> str:
+    """The library and the device that `backend` comes to here; errors as of `nearest`."""
+    return _choose(backend)[0]
 
 
-def choose(backend: Backend) -> Searcher:
-    """The searcher of this name: faiss on the CPU; torch on all GPUs that it sees, or on the CPU.
+def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Sequence[Search]]]:
+    """The library and device in words, and a function: candidates → searches, from the fastest to the most accurate.
 
-    `auto` is torch where that sees a GPU, else faiss, or torch where faiss is not installed. What is chosen is what
-    searches: an error of it is never answered by another.
-
-    Raises:
-        MissingDependency: the library is not installed.
-        RecipeError: torch sees none of the driver's GPUs.
+    The chosen library searches: an error of it is never answered by another.
     """
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
         places = gpu.devices()
-        where = "the CPU" if places == [gpu.CPU] else words_for(len(places))
-        return Searcher(f"torch on {where}", gpu.torch_searches)
+        return f"torch on {'the CPU' if places == [gpu.CPU] else words_for(len(places))}", gpu.torch_searches
     cpu.import_faiss()
-    return Searcher("faiss on the CPU", lambda candidates: (cpu.FaissSearch(candidates),))
-
-
-def describe(backend: Backend) -> str:
-    """The library and the device that `backend` comes to here.
-
-    Raises:
-        MissingDependency: the library is not installed.
-        RecipeError: torch sees none of the driver's GPUs.
-    """
-    return choose(backend).words
+    return "faiss on the CPU", lambda candidates: (cpu.FaissSearch(candidates),)
 
 
 def _torch_is_better() -> bool:
+    """True where torch sees a GPU, or faiss is not installed."""
     if find_spec("torch") is None:
         return False
     return find_spec("faiss") is None or (has_driver() and gpu.devices() != [gpu.CPU])
@@ -116,18 +94,18 @@ def _torch_is_better() -> bool:
 
 def _distinct(candidates: Vectors) -> Integers:
     """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 are the same."""
-    keys, kept = _keys(candidates)
-    order = np.argsort(keys[kept], kind="stable")
-    same = np.flatnonzero(np.diff(keys[kept[order]]) == 0)
+    keys, finite = _keys(candidates)
+    order = np.argsort(keys[finite], kind="stable")
+    same = np.flatnonzero(np.diff(keys[finite[order]]) == 0)
     first: dict[int, list[int]] = {}
     again = []
-    for index in kept[np.sort(order[np.union1d(same, same + 1)])]:
+    for index in finite[np.sort(order[np.union1d(same, same + 1)])]:
         alike = first.setdefault(int(keys[index]), [])
         if any(np.array_equal(candidates[index], candidates[other]) for other in alike):
             again.append(index)
         else:
             alike.append(int(index))
-    return np.setdiff1d(kept, again, assume_unique=True) if again else kept
+    return np.setdiff1d(finite, again, assume_unique=True) if again else finite
 
 
 def _keys(candidates: Vectors) -> tuple[npt.NDArray[np.uint64], Integers]:
@@ -161,6 +139,6 @@ def _check(queries: Vectors, candidates: Vectors, q: int, metric: str, backend: 
         raise RecipeError(
             f"q = {q} neighbours of {len(candidates)} candidates cannot be: take a whole number from 1 to that."
         )
-    for name, value, known in (("metric", metric, get_args(Metric)), ("backend", backend, get_args(Backend))):
-        if value not in known:
-            raise RecipeError(f"Unknown {name} '{value}' for the neighbour search: {nearest_name(value, known)}")
+    for name, value, names in (("metric", metric, get_args(Metric)), ("backend", backend, get_args(Backend))):
+        if value not in names:
+            raise RecipeError(f"Unknown {name} '{value}' for the neighbour search: {nearest_name(value, names)}")

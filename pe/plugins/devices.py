@@ -1,4 +1,4 @@
-"""Which device torch computes on: by name, among those that this machine lets be used; and whether it lacked memory."""
+"""The device on which torch computes: found by name, among those that this machine lets be used."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ctypes
 import os
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pe.errors import MissingDependency, RecipeError
 
@@ -44,23 +45,21 @@ class DescribesPrecision(Protocol):
         Raises:
             RecipeError: this machine lacks a device; asked before there is a run.
         """
-        ...
+
+
+def import_library(name: str, extra: str, purpose: str) -> Any:
+    """Import a library that an extra brings; `purpose` is the subject of the message of MissingDependency."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise MissingDependency.of(name, extra, purpose) from error
 
 
 def require_torch(extra: str, purpose: str) -> None:
-    """Refuse to go on without torch.
-
-    Args:
-        extra: of this toolkit that installs it.
-        purpose: what it is needed for, the subject of the message.
-
-    Raises:
-        MissingDependency: it is not.
-    """
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("torch", extra, purpose) from error
+    """Raise MissingDependency without torch, as `import_library`."""
+    import_library("torch", extra, purpose)
 
 
 def find_device(name: str) -> torch.device:
@@ -90,7 +89,7 @@ def find_device(name: str) -> torch.device:
 
 @cache
 def keep_memory() -> None:
-    """Let this process keep the memory that a layer's output took, for the next one; before torch computes on the CPU.
+    """Let this process keep the memory of a layer's output for the next one; before torch computes on the CPU.
 
     The C library of most Linux systems returns large blocks to the system at once, which clears them anew for the next
     layer: that can take longer than the arithmetic. Elsewhere this does nothing.
@@ -101,7 +100,7 @@ def keep_memory() -> None:
 
 
 def find_cards(instead: str) -> int:
-    """How many GPUs `auto` may take, by torch.
+    """Return how many GPUs `auto` may take, by torch.
 
     Args:
         instead: the setting with which there is no need of GPUs, for the message.
@@ -109,32 +108,32 @@ def find_cards(instead: str) -> int:
     Raises:
         RecipeError: torch sees none of the driver's GPUs.
     """
-    if unseen := unseen_cards():
-        raise RecipeError(f"{unseen[:1].upper()}{unseen[1:]}: {FITTING_TORCH}, or set {instead}.")
+    if fault := unseen_cards():
+        raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
 
 
 def unseen_cards() -> str:
-    """What is wrong, if torch sees none of the driver's GPUs; else nothing."""
-    listed = listed_cards()
-    if not listed or count_cards():
+    """Describe the fault if torch sees none of the driver's GPUs; else return nothing."""
+    cards = listed_cards()
+    if not cards or count_cards():
         return ""
     import torch
 
-    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-    return f"the driver has {words_for(listed)}, and torch {torch.__version__}, {built}, sees none"
+    build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+    return f"the driver has {words_for(cards)}, and torch {torch.__version__}, {build}, sees none"
 
 
 def listed_cards() -> int:
     """GPUs of NVIDIA's driver on Linux, whatever torch sees; 0 if CUDA_VISIBLE_DEVICES hides all of them."""
     count = len(list(DRIVER.glob("nvidia[0-9]*")))
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    shown = first.startswith(("GPU-", "MIG-")) or (first.isdecimal() and int(first) < count)
-    return count if shown else 0
+    is_visible = first.startswith(("GPU-", "MIG-")) or (first.isdecimal() and int(first) < count)
+    return count if is_visible else 0
 
 
 def has_driver() -> bool:
-    """Whether there is a driver of NVIDIA's; without one torch, which is slow to load, need not be asked for GPUs."""
+    """True if there is NVIDIA's driver; without it torch, which is slow to load, need not be asked for GPUs."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -155,7 +154,7 @@ def count_cards() -> int:
 
 
 def memory_refused(error: Exception) -> bool:
-    """Whether the device had not enough memory, as far as its words tell; some have other causes, too."""
+    """True if the device lacked memory, as far as the error's words tell; some of these have other causes, too."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

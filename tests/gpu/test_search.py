@@ -11,7 +11,7 @@ import torch
 
 from pe.nearest import Backend, nearest
 from pe.nearest.exact import exact_nearest, settle
-from pe.nearest.search import choose
+from pe.nearest.search import _choose
 from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU
 
@@ -51,9 +51,9 @@ def test_votes_are_those_of_float64_and_distances_none_of_tf32(backend: Backend,
     queries, candidates, wanted = problem
     begun = time.perf_counter()
     votes = nearest(queries, candidates, VOTES, backend=backend)
-    tell(f"{choose(backend).words}, s", time.perf_counter() - begun)
+    tell(f"{_choose(backend)[0]}, s", time.perf_counter() - begun)
     some = queries[:64]
-    found = choose(backend).searches(candidates)[-1](some, VOTES)  # the most accurate one
+    found = _choose(backend)[1](candidates)[-1](some, VOTES)  # the most accurate one
     rows, columns = np.repeat(np.arange(len(some)), found.positions.shape[1]), found.positions.ravel()
     reach = np.linalg.norm(some, axis=1)[rows] + np.linalg.norm(candidates, axis=1)[columns]
     error = np.abs(found.distances.ravel() - settle(some, candidates, rows, columns, "l2")) / reach**2

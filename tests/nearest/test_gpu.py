@@ -73,7 +73,7 @@ def test_with_the_margin_of_float32_low_precision_would_decide_wrongly(monkeypat
 def _products_alone(self, queries, k):
     """The products' own distances, of k candidates, with nothing computed anew."""
     found, positions = self._nearest(torch.from_numpy(queries), k)
-    return decide.Found(found.numpy(), positions.numpy(), found.amax(dim=1).numpy())
+    return decide.Neighbours(found.numpy(), positions.numpy(), found.amax(dim=1).numpy())
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -25,4 +25,4 @@ class Unkind:
         computed = np.maximum(distances, 0).astype(np.float32)
         indices = np.argpartition(computed, k - 1, axis=1)[:, :k]
         found = np.take_along_axis(computed, indices, axis=1)
-        return decide.Found(found, indices, found.max(axis=1))
+        return decide.Neighbours(found, indices, found.max(axis=1))
