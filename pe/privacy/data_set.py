@@ -102,8 +102,13 @@ class DataSetLedger:
         """The data set's total as it stands now, as `enter` returns it."""
         return _total(self.read()["runs"], delta)
 
+    def check(self, releases: Sequence[Release]) -> None:
+        """Raise BudgetExceeded if the cap would refuse a new run with these releases, which is not entered."""
+        with self._open() as (content, _):
+            self._runs_with(content, "", releases)
+
     def refusal(self, releases: Sequence[Release]) -> str:
-        """Return why the cap would refuse a new run with these releases; empty: it would not. Makes no file."""
+        """Return why `check` would refuse; empty: it would not. Reads the file, and makes none."""
         try:
             self._runs_with(self.read(), "", releases)
         except BudgetExceeded as error:
