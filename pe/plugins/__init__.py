@@ -1,1 +1,1 @@
-"""What plugs in: the protocols, what is found by name, its libraries, weights and devices."""
+"""Plug-ins: their protocols, how they are found by name, and their libraries, weights and devices."""

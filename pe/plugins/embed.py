@@ -1,4 +1,4 @@
-"""Vectors of samples, whatever an embedding makes of some of them."""
+"""Vectors of samples, also where an embedding fails on some of them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
     Raises:
         PEError: the embedding's own, if it fails on blank samples, too: then it is out of order.
         Unavailable: its server is away; an embedding says so of blank samples alone.
-        ContractError: it fails there with what is no PEError.
+        ContractError: it fails there with another error.
     """
     try:
-        return _vectors(embedding, samples)
+        return check_vectors(embedding, samples)
     except Unavailable:
         raise
     except Exception as error:  # of whatever library
@@ -48,12 +48,17 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
     return vectors
 
 
+def calls_for_a_failing_sample(batch_size: int) -> int:
+    """How many more calls a block takes when the embedding fails on one of its samples."""
+    return 2 * math.ceil(math.log2(batch_size)) + 3
+
+
 def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -> None:
     """Embed made-up samples in blocks as private ones come, and refuse an embedding that breaks its promise there.
 
     One of many different samples, whose vector is the least extreme, is embedded again, at its place, among blank ones:
-    its vector must be the same. The blank ones must all have one vector. What arithmetic does to the last bits of a
-    vector is not found here.
+    its vector must be the same. The blank ones must all have one vector. Changes in the last bits of a vector are not
+    found here.
 
     Args:
         embedding: is asked twice, or, in blocks of 2 or 1, up to four times; it may fail on some samples, but not on
@@ -78,33 +83,23 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
         if not len(usable):
             raise ContractError(f"{name}.embed gives no finite vector for any of {count} made-up {modality.noun}.")
         apart = np.linalg.norm(first[usable] - first[usable].mean(axis=0), axis=1)
-        chosen = int(usable[apart.argmin()])
-        place = chosen % size
-        again = embed_block(embedding, blocks[chosen // size].only(place)).astype(np.float64)
+        middle = int(usable[apart.argmin()])
+        place = middle % size
+        again = embed_block(embedding, blocks[middle // size].only(place)).astype(np.float64)
     spread = math.sqrt(float(np.square(apart).mean()))
     if spread <= _ROUNDING * float(np.abs(first[usable]).max(initial=0.0)):
         raise ContractError(f"{name}.embed gives different {modality.noun} the same vector: then all votes are chance.")
     remedy = "each row must be a function of its own sample alone, so do not normalise over a block or keep a state."
-    if not float(np.linalg.norm(again[place] - first[chosen])) <= ALONE * spread:
+    if not float(np.linalg.norm(again[place] - first[middle])) <= ALONE * spread:
         raise ContractError(f"{name}.embed gives a sample another vector when the others in its block change: {remedy}")
     blank = np.delete(again, place, axis=0)
     if (np.linalg.norm(blank - blank[:1], axis=1) > ALONE * spread).any():
         raise ContractError(f"{name}.embed gives equal samples different vectors at different places: {remedy}")
 
 
-def check_comparable(embedding: Embedding, modality: type[Samples], private: Shape, made: Shape) -> None:
-    """Refuse an embedding that gives private and generated samples, of different shapes, vectors of different lengths.
-
-    Args:
-        embedding: is asked twice.
-        modality: of the samples.
-        private: shape of a private sample.
-        made: shape of a generated one.
-
-    Raises:
-        ContractError: it does.
-    """
-    shapes = (private, made)
+def check_comparable(embedding: Embedding, modality: type[Samples], private: Shape, generated: Shape) -> None:
+    """Raise ContractError if private and generated samples, of these shapes, get vectors of different lengths."""
+    shapes = (private, generated)
     with quiet():
         blocks = (modality.examples(embedding.batch_size, shape) for shape in shapes)
         ours, theirs = (_of_examples(embedding, block).shape[1] for block in blocks)
@@ -116,13 +111,23 @@ def check_comparable(embedding: Embedding, modality: type[Samples], private: Sha
         )
 
 
+def check_vectors(embedding: Embedding, samples: Samples) -> Vectors:
+    """The embedding's vectors of `samples`; ContractError unless they are a float32 array of as many rows."""
+    vectors, count = embedding.embed(samples), len(samples)
+    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
+        return vectors
+    form = f"{vectors.dtype} {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
+    name = type(embedding).__name__
+    raise ContractError(f"{name}.embed returned {form} for {count} samples: return float32 of shape ({count}, d).")
+
+
 def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
-    """As `embed_block`; but what an embedding says that fails on blank samples is told: none of this is private."""
+    """As `embed_block`; but the error of an embedding that fails on blank samples is told: none of this is private."""
     try:
-        return _vectors(embedding, samples)
+        return check_vectors(embedding, samples)
     except Exception as error:
         try:
-            _vectors(embedding, samples.only())
+            check_vectors(embedding, samples.only())
         except PEError:
             raise
         except Exception:
@@ -131,63 +136,32 @@ def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
     return embed_block(embedding, samples)
 
 
-def calls_for_a_failing_sample(batch_size: int) -> int:
-    """How many more calls a block takes when the embedding fails on one of its samples."""
-    return 2 * math.ceil(math.log2(batch_size)) + 3
-
-
-def _fill(embedding: Embedding, samples: Samples, places: range, vectors: Vectors) -> None:
-    """Put the vectors at `places`, a block on which the embedding failed, into `vectors`, half by half."""
-    if len(places) == 1:
-        _try_again(embedding, samples, places[0], vectors)
-        return
-    middle = len(places) // 2
-    for half in (places[:middle], places[middle:]):
-        try:
-            vectors[half] = _vectors(embedding, samples.only(*half))[half]
-        except Unavailable:
-            raise
-        except Exception as error:  # told whole once a sample fails alone
-            log.info("%s fails on samples %s of the block: %r", type(embedding).__name__, half, error)
-            _fill(embedding, samples, half, vectors)
-
-
-def _try_again(embedding: Embedding, samples: Samples, place: int, vectors: Vectors) -> None:
-    _of_blank(embedding, samples)  # in an outage the run stops, and no vote is lost
-    try:
-        vectors[place] = _vectors(embedding, samples.only(place))[place]
-    except Unavailable:
-        raise
-    except Exception as error:
-        name = type(embedding).__name__
-        log.warning("%s gives no vector for sample %d of the block.", name, place, exc_info=error)
-
-
-def _vectors(embedding: Embedding, samples: Samples) -> Vectors:
-    return check_vectors(embedding, embedding.embed(samples), len(samples))
-
-
 def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
     """The vectors of as many blank samples."""
     name = type(embedding).__name__
     try:
-        return _vectors(embedding, samples.only())
+        return check_vectors(embedding, samples.only())
     except PEError:
         raise
     except Exception as error:
         log.error("%s fails on blank samples.", name, exc_info=error)
-        failed = type(error).__name__
-    raise ContractError(f"{name}.embed fails even on blank samples ({failed}): the log says why.")
+        failure = type(error).__name__
+    raise ContractError(f"{name}.embed fails even on blank samples ({failure}): the log says why.")
 
 
-def check_vectors(embedding: Embedding, vectors: object, count: int) -> Vectors:
-    """`vectors` if an embedding may answer so for `count` samples.
-
-    Raises:
-        ContractError: not a float32 array of `count` rows.
-    """
-    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
-        return vectors
-    got = f"{vectors.dtype} {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
-    name = type(embedding).__name__
-    raise ContractError(f"{name}.embed returned {got} for {count} samples: return float32 of shape ({count}, d).")
+def _fill(embedding: Embedding, samples: Samples, places: range, vectors: Vectors) -> None:
+    """Put the vectors at `places`, a block on which the embedding failed, into `vectors`, half by half."""
+    name, middle = type(embedding).__name__, len(places) // 2
+    if not middle:
+        _of_blank(embedding, samples)  # in an outage the run stops, and no vote is lost
+    for part in (places[:middle], places[middle:]) if middle else (places,):
+        try:
+            vectors[part] = check_vectors(embedding, samples.only(*part))[part]
+        except Unavailable:
+            raise
+        except Exception as error:
+            if middle:
+                log.info("%s fails on samples %s of the block: %r", name, part, error)
+                _fill(embedding, samples, part, vectors)
+            else:
+                log.warning("%s gives no vector for sample %d of the block.", name, part[0], exc_info=error)

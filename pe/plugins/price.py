@@ -1,11 +1,11 @@
-"""What a generator's provider charges, as a recipe states it, and what usage costs at such a price."""
+"""The price of a generator, as a recipe states it, and the cost of usage at such a price."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from operator import mul
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -18,17 +18,12 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Price:
-    """What a generator's provider charges, in `currency`. All ≥ 0.
+    """The price of a generator in `currency`, each amount ≥ 0; tokens of each kind by the million (see `Usage`).
 
     Attributes:
         call: of a request.
         image: of an image.
         megapixel: of a million pixels of images as they are drawn.
-        text_in: of a million such tokens; see `Usage`.
-        image_in: likewise.
-        text_out: likewise.
-        image_out: likewise.
-        currency: of all of them.
         each: what a sample may cost that is not made yet, by each of several generators in one run; every amount above
             is then the largest of theirs, and what was billed says itself what it cost (`Usage.cost`). Empty: there is
             one price.
@@ -46,21 +41,13 @@ class Price:
 
     @classmethod
     def of_several(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run with several generators.
-
-        Raises:
-            RecipeError: they are in several currencies.
-        """
+        """The price of a run with several generators; RecipeError if they are in several currencies."""
         dearest = {name: max(getattr(price, name) for price in prices) for name in _AMOUNTS}
         return cls(**dearest, currency=_currency(prices), each=tuple(prices))
 
     @classmethod
     def of_parts(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run whose every sample several generators make together, a call of each for a sample.
-
-        Raises:
-            RecipeError: they are in several currencies.
-        """
+        """The price of a run whose every sample several generators make together, a call of each for a sample."""
         total = {name: sum(getattr(price, name) for price in prices) for name in _AMOUNTS}
         total["image"] += total.pop("call")
         whole = cls(**total, currency=_currency(prices))
@@ -68,13 +55,13 @@ class Price:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether tokens cost something."""
+        """True if tokens cost something."""
         return any(getattr(self, kind) for kind in KINDS)
 
     @property
     def free(self) -> bool:
-        """Whether nothing costs anything."""
-        return not (self.call or self.image or self.megapixel or self.has_tokens)
+        """True if nothing costs anything."""
+        return not any(getattr(self, name) for name in _AMOUNTS)
 
     def of(self, usage: Usage) -> float:
         """The cost of what was billed; tokens of no stated kind cost as the dearest kind does."""
@@ -102,19 +89,14 @@ _AMOUNTS = tuple(field.name for field in fields(Price) if field.name not in ("cu
 
 
 def _currency(prices: Sequence[Price]) -> str:
-    """Of all prices.
-
-    Raises:
-        RecipeError: there are several.
-    """
-    found = sorted({price.currency for price in prices if not price.free})
-    if len(found) > 1:
-        raise RecipeError(f"api: prices are in {' and '.join(found)}: state all of them in one currency.")
-    return found[0] if found else "USD"
+    currencies = sorted({price.currency for price in prices if not price.free})
+    if len(currencies) > 1:
+        raise RecipeError(f"api: prices are in {' and '.join(currencies)}: state all of them in one currency.")
+    return currencies[0] if currencies else "USD"
 
 
 class TokenPrices(Settings):
-    """What a million tokens of each kind cost; a kind that is left out costs as the dearest."""
+    """The price of a million tokens of each kind; a kind that is left out costs as the dearest."""
 
     text_in: Amount | None = Field(None, description="of prompts")
     image_in: Amount | None = Field(None, description="of parents")
@@ -141,11 +123,12 @@ class PriceSection(Settings):
     @property
     def price(self) -> Price:
         """With a price for each kind of token."""
-        stated = self.million_tokens
-        kinds: dict[str, float | None] = (
-            stated.model_dump() if isinstance(stated, TokenPrices) else dict.fromkeys(TokenPrices.model_fields, stated)
-        )
-        dearest = max((each for each in kinds.values() if each is not None), default=0.0)
-        tokens = (dearest if (each := kinds[kind]) is None else each for kind in KINDS)
-        text_in, image_in, text_out, image_out = tokens
-        return Price(self.call, self.image, self.megapixel, text_in, image_in, text_out, image_out, self.currency)
+        tokens = self.million_tokens
+        if isinstance(tokens, TokenPrices):
+            dearest = max((each for each in tokens.model_dump().values() if each is not None), default=0.0)
+            kinds: dict[str, Any] = {
+                kind: dearest if each is None else each for kind, each in tokens.model_dump().items()
+            }
+        else:
+            kinds = dict.fromkeys(KINDS, tokens)
+        return Price(self.call, self.image, self.megapixel, currency=self.currency, **kinds)

@@ -1,4 +1,7 @@
-"""Where a generator notes the job that a host makes of a request, so that a run that is killed pays for it once."""
+"""The protocols of generators (RANDOM_API, VARIATION_API) and embeddings, and the values that they exchange.
+
+Any object with these methods serves; no base class is needed.
+"""
 
 from __future__ import annotations
 
@@ -17,48 +20,21 @@ import numpy.typing as npt
 from pe.data.samples import Array, Conditions, Samples, Shape
 from pe.errors import ContractError, check_list
 
+Seeds = npt.NDArray[np.uint64]
+Vectors = npt.NDArray[np.float32]
 
-@dataclass
-class JobNote:
-    """The job of one request.
-
-    A generator whose host answers by jobs writes the job's id before it waits for the job. After a kill or a stop the
-    same request comes with the same items and the same note, and the generator waits for that job in place of starting
-    another. The run forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts
-    for one request.
-
-    Attributes:
-        job: the id, or whatever else names the job to its host; empty: none was noted.
-        calls: jobs that were started, or may have been; each may be billed.
-        key: names the request in its run.
-        keep: makes an id durable.
-        check_stop: to be called again and again while a request waits; raises if the run is to stop.
-    """
-
-    job: str = ""
-    calls: int = 0
-    key: str = ""
-    keep: Callable[[str], None] = lambda job: None
-    check_stop: Callable[[], None] = lambda: None
-
-    def write(self, job: str) -> None:
-        """Note a job in place of any other; it is durable when this returns."""
-        self.keep(job)
-        self.job = job
-
-
-# What an answer cost, in what providers bill.
-
-
-log = logging.getLogger(__name__)
+KINDS = ("text_in", "image_in", "text_out", "image_out")
+"""Of tokens."""
 
 MOST = 10**12
 """Largest number of anything that one answer is billed for."""
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Usage:
-    """What was billed.
+    """The billed amounts of one or more answers.
 
     Attributes:
         calls: requests made.
@@ -69,7 +45,7 @@ class Usage:
         text_out: tokens of text that the model wrote.
         image_out: tokens of images that it made.
         megapixels: of images that it made, as they were drawn; a megapixel is a million pixels.
-        cost: what all of it cost, where several generators have prices of their own; else 0.
+        cost: the cost of all of it, where several generators have prices of their own; else 0.
     """
 
     calls: int = 1
@@ -87,10 +63,13 @@ class Usage:
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def known(self, made: int) -> Usage:
-        """Usage of an answer with `made` samples, whose numbers that no answer can cost count as not stated."""
+        """Usage of an answer with `made` samples; numbers that no answer can cost count as not stated."""
         calls, images, *tokens, megapixels, cost = astuple(self)
         counts = (count_of(calls, 1), count_of(images, made), *map(count_of, tokens))
         return Usage(*counts, *(float(_amount_of(each) or 0) for each in (megapixels, cost)))
+
+
+NOTHING = Usage(0)
 
 
 def count_of(stated: object, unknown: int = 0) -> int:
@@ -105,33 +84,47 @@ def _amount_of(stated: object, whole: bool = False) -> float | None:
     if number and 0 <= stated <= MOST and (not whole or stated == int(stated)):  # type: ignore[operator, call-overload]
         return stated  # type: ignore[return-value]
     if stated is not None:
-        _tell()
+        _log_once()
     return None
 
 
 @cache
-def _tell() -> None:
-    """Log it once."""
+def _log_once() -> None:
     log.warning("An answer states a usage that no request can have (not from 0 to %s): it counts as not stated.", MOST)
 
 
-NOTHING = Usage(0)
-KINDS = ("text_in", "image_in", "text_out", "image_out")
-"""Of tokens."""
+@dataclass
+class JobNote:
+    """The job that a host makes of one request, noted so that a run that is killed pays for it once.
 
+    A generator whose host answers by jobs writes the job's id before it waits for the job. After a kill or a stop the
+    same request comes with the same items and the same note, and the generator waits for that job in place of starting
+    another. The run forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts
+    for one request.
 
-# What plugs in: generators (RANDOM_API, VARIATION_API) and embeddings.
-#
-# Any object with these methods serves; no base class is needed. docs/write-your-own.md shows how to write one.
+    Attributes:
+        job: the id, or whatever else names the job to its host; empty: none was noted.
+        calls: jobs that were started, or may have been; each may be billed.
+        key: names the request in its run.
+        keep: makes an id durable.
+        check_stop: to be called again and again while a request waits; raises if the run is to stop.
+    """
 
+    job: str = ""
+    calls: int = 0
+    key: str = ""
+    keep: Callable[[str], None] = field(default_factory=lambda: lambda job: None)
+    check_stop: Callable[[], None] = field(default_factory=lambda: lambda: None)
 
-Seeds = npt.NDArray[np.uint64]
-Vectors = npt.NDArray[np.float32]
+    def write(self, job: str) -> None:
+        """Note a job in place of any other; it is durable when this returns."""
+        self.keep(job)
+        self.job = job
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a generator can do; the dispatcher cuts the work accordingly.
+    """The limits and habits of a generator; the dispatcher cuts the work accordingly.
 
     Attributes:
         max_chunk: most items one request may hold, ≥ 1.
@@ -153,7 +146,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """What a plug-in declares about itself, in its attribute `info`; what it leaves out is told as not declared.
+    """A plug-in's declaration about itself, its attribute `info`; what it leaves out is reported as not declared.
 
     The class says what holds for all its objects; an object may know more, such as the host in its settings.
 
@@ -209,15 +202,8 @@ class PluginInfo:
         return tuple(host for host, name in names.items() if not re.fullmatch(r"localhost|127\.[\d.]+|::1", name))
 
 
-@runtime_checkable
-class Declares(Protocol):
-    """A plug-in, or its class, that declares what it is."""
-
-    info: PluginInfo
-
-
 def info_of(plugin: object) -> PluginInfo:
-    """What a plug-in, or its class, declares.
+    """The declaration of a plug-in, or of its class.
 
     Raises:
         ContractError: its `info` is no `PluginInfo`.
@@ -258,8 +244,8 @@ class VariationRequest:
         conditions: the parents' conditions, n rows.
         seeds: uint64 (n,), one per item.
         degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
-        iteration: t ≥ 1, whose offspring or lookahead it is: a generator may choose its settings by it. What comes
-            after the run is of its last iteration; what only tries the generator, of the first.
+        iteration: t ≥ 1, whose offspring or lookahead it is: a generator may choose its settings by it. A request after
+            the run has its last iteration; one that only tries the generator has the first.
         explores: they become S_t, so that a generator of several may answer some with new samples of others.
         job: for a generator whose host answers by jobs.
     """
@@ -295,7 +281,7 @@ class Failed:
     Attributes:
         reason: in the generator's words.
         retryable: whether asking again may help.
-        attempt: whether this counts as one of `evolution.attempts`; what a fault of transport took does not.
+        attempt: whether this counts as one of `evolution.attempts`; a fault of transport does not.
     """
 
     reason: str
@@ -332,102 +318,13 @@ class GenerationAPI(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the dispatcher must respect."""
-        ...
+        """The limits that the dispatcher must respect."""
 
     def random_api(self, request: RandomRequest) -> Answer:
         """New samples, one per item of the request."""
-        ...
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """One variation of each parent of the request."""
-        ...
-
-
-@runtime_checkable
-class DrawsConditions(Protocol):
-    """A generator whose public conditions (prompts, say) are drawn before the work is cut into requests."""
-
-    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """The condition of each of n new samples, n rows, from labels and seeds alone.
-
-        Asked for all samples of a population at once, so what is drawn may be dealt out among them, each once.
-        """
-        ...
-
-
-@runtime_checkable
-class DescribesDegree(Protocol):
-    """A generator that says what a variation degree will mean to it."""
-
-    def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """What `degree`, in [0, 1], comes to in this iteration, from 1 on, in one clause without a full stop.
-
-        Raises:
-            RecipeError: it cannot be obeyed; asked before there is a run.
-        """
-        ...
-
-
-@runtime_checkable
-class ChecksLabels(Protocol):
-    """A generator whose settings may not serve every label."""
-
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError for a label that it cannot make samples of: before there is a run, and asking nobody."""
-        ...
-
-
-@runtime_checkable
-class ChecksMachine(Protocol):
-    """A generator that can tell, before there is a run, whether it can be fitted, and answer, here."""
-
-    def check_machine(self) -> None:
-        """Refuse, asking nobody, if this machine lacks what it needs.
-
-        Raises:
-            PEError: a device is not there, or a key, or a file that it will need.
-        """
-        ...
-
-
-@runtime_checkable
-class AsksOthers(Protocol):
-    """A generator that passes its items on to others, which its settings name (`members_of`)."""
-
-    @property
-    def others(self) -> list[PluginInfo]:
-        """The declarations of the others, in the order of `members_of`."""
-        ...
-
-
-@runtime_checkable
-class ReadsPublicSamples(Protocol):
-    """A generator, a fit or an embedding that reads public samples from files.
-
-    Before its first call a run compares them with the private records. It asks for samples by public values alone; no
-    record, and nothing computed from one, is handed over.
-    """
-
-    def public_paths(self) -> tuple[Path, ...]:
-        """The files and folders that the samples are read from; empty where it makes them itself. Reads no sample."""
-        ...
-
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """Every sample that it reads, with its name for messages, decoded as the private records are.
-
-        Args:
-            shape: of the private records, and of those to be yielded.
-            rule: the rule by which private records of another shape get it (`PrivateSource.rule`), of images `resize`;
-                None: private records all have it, so public samples of another shape get it by the plug-in's own rule.
-
-        Yields:
-            A name, such as the file's path, and a sample as one of the modality's arrays holds it.
-
-        Raises:
-            PEError: a sample cannot be decoded; none is left out.
-        """
-        ...
 
 
 @runtime_checkable
@@ -444,24 +341,67 @@ class Embedding(Protocol):
         Private samples come in padded blocks of exactly this many, so that a record's vector cannot
         depend on how many others there are.
         """
-        ...
 
     def embed(self, samples: Samples) -> Vectors:
         """float32, n×d: one row per sample, each a function of that sample alone."""
-        ...
+
+
+# A plug-in may have any of the following, too.
 
 
 @runtime_checkable
-class HasWeights(Protocol):
-    """An embedding's class that tells whether its usual weights are on this machine."""
+class Declares(Protocol):
+    """A plug-in, or its class, that declares what it is."""
 
-    @classmethod
-    def weights_here(cls) -> bool:
-        """Whether they are; nothing is fetched, and no network is built."""
-        ...
+    info: PluginInfo
 
 
-# A generator that passes each item on to one of several others.
+@runtime_checkable
+class DrawsConditions(Protocol):
+    """A generator whose public conditions (prompts, say) are drawn before the work is cut into requests."""
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """The condition of each of n new samples, n rows, from labels and seeds alone.
+
+        Asked for all samples of a population at once, so what is drawn may be dealt out among them, each once.
+        """
+
+
+@runtime_checkable
+class DescribesDegree(Protocol):
+    """A generator that says what a variation degree will mean to it."""
+
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
+        """Describe `degree`, in [0, 1], in this iteration, from 1 on, in one clause without a full stop.
+
+        Raises:
+            RecipeError: it cannot be obeyed; asked before there is a run.
+        """
+
+
+@runtime_checkable
+class ChecksLabels(Protocol):
+    """A generator whose settings may not serve every label."""
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError for a label that it cannot make samples of: before there is a run, and asking nobody."""
+
+
+@runtime_checkable
+class ChecksMachine(Protocol):
+    """A generator that can tell, before there is a run, whether it can be fitted, and answer, here."""
+
+    def check_machine(self) -> None:
+        """Raise a PEError if this machine lacks a device, key or file that it will need; asks nobody."""
+
+
+@runtime_checkable
+class AsksOthers(Protocol):
+    """A generator that passes its items on to others, which its settings name (`members_of`)."""
+
+    @property
+    def others(self) -> list[PluginInfo]:
+        """The declarations of the others, in the order of `members_of`."""
 
 
 @runtime_checkable
@@ -473,8 +413,7 @@ class PassesOn(Protocol):
 
     @property
     def ways(self) -> tuple[Capabilities, ...]:
-        """What each way that an item may go can do."""
-        ...
+        """The capabilities of each way that an item may go."""
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> npt.NDArray[np.int64]:
         """The way of each of n items, int64 (n,), an index into `ways`.
@@ -484,10 +423,42 @@ class PassesOn(Protocol):
             seeds: uint64 (n,), of the items.
             explores: as in `VariationRequest`; False for new samples.
         """
-        ...
 
 
-# A generator that says what it waits for, and what became of its answers.
+@runtime_checkable
+class ReadsPublicSamples(Protocol):
+    """A generator, a fit or an embedding that reads public samples from files.
+
+    Before its first call a run compares them with the private records. It asks for samples by public values alone; no
+    record, and nothing computed from one, is handed over.
+    """
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """The files and folders that the samples are read from; empty where it makes them itself. Reads no sample."""
+
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+        """Every sample that it reads, with its name for messages, decoded as the private records are.
+
+        Args:
+            shape: of the private records, and of those to be yielded.
+            rule: the rule by which private records of another shape get it (`PrivateSource.rule`), of images `resize`;
+                None: private records all have it, so public samples of another shape get it by the plug-in's own rule.
+
+        Yields:
+            A name, such as the file's path, and a sample as one of the modality's arrays holds it.
+
+        Raises:
+            PEError: a sample cannot be decoded; none is left out.
+        """
+
+
+@runtime_checkable
+class HasWeights(Protocol):
+    """An embedding's class that tells whether its usual weights are on this machine."""
+
+    @classmethod
+    def weights_here(cls) -> bool:
+        """True if they are; nothing is fetched, and no network is built."""
 
 
 @runtime_checkable
@@ -495,12 +466,11 @@ class DescribesWait(Protocol):
     """A generator whose requests may wait for long: for a server that limits their rate, say."""
 
     def describe_wait(self) -> str:
-        """What its requests wait for now, in one clause without a full stop; empty: for nothing.
+        """The reason why its requests wait now, in one clause without a full stop; empty: they do not.
 
         Asked about twice a second while requests are under way, by another thread than theirs; must not block. Shown
         on the progress line and by `pe status`, so it may tell public quantities alone, such as a server's own words.
         """
-        ...
 
 
 @runtime_checkable
@@ -509,15 +479,17 @@ class TellsOfAnswers(Protocol):
 
     def describe_answers(self) -> str:
         """Say in a sentence what became of such answers so far; empty: there were none. Public quantities alone."""
-        ...
-
-
-# What `pe doctor` finds out, and the method by which a plug-in lets it look at an endpoint.
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of `pe doctor`."""
+    """One line of `pe doctor`.
+
+    Attributes:
+        state: whether all is well, something is not installed, or does not work.
+        what: was examined, and what was found.
+        remedy: what to do about it.
+    """
 
     state: Literal["ok", "missing", "problem"]
     what: str
@@ -529,7 +501,7 @@ class LooksAtEndpoint(Protocol):
     """A generator's class that can look at its endpoint without asking for a sample."""
 
     def look(self, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """Whether it can be reached, takes the key, who answers and what that server heeds.
+        """Report whether it can be reached, takes the key, who answers and what that server heeds.
 
         Args:
             settings: of a recipe's `api`; of those the address and what tells who asks.

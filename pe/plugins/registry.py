@@ -1,11 +1,11 @@
-"""Plug-ins by name: entry points, and a check of the settings before the constructor sees them."""
+"""Plug-ins by name, through entry points; their settings are checked before the constructor sees them."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, r
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from pe.errors import MissingDependency, PEError, PluginError, nearest_name
 from pe.plugins.price import PriceSection
@@ -33,23 +33,23 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*[
 
 
 def plugins(group: Group) -> dict[str, EntryPoint]:
-    """All installed plug-ins of a group, by name."""
-    return {point.name: point for point in _installed(group, tuple(_places()))}
+    """All installed plug-ins of a group, by name, in alphabetical order."""
+    times = tuple((place, _change_time(place)) for place in sys.path)
+    return {point.name: point for point in _installed(group, times)}
+
+
+def _change_time(place: str) -> int:
+    """When something came to, or went from, a place where Python looks for packages, in nanoseconds."""
+    try:
+        return Path(place).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=8)
-def _installed(group: Group, places: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
-    """A group's entry points in alphabetical order, searched for anew when anything is installed."""
+def _installed(group: Group, times: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
+    """A group's entry points, searched for anew when anything is installed."""
     return sorted(entry_points(group=group), key=lambda point: point.name)
-
-
-def _places() -> Iterator[tuple[str, int]]:
-    """Where Python looks for packages, and when something came or went there, in nanoseconds."""
-    for path in sys.path:
-        try:
-            yield path, Path(path).stat().st_mtime_ns
-        except OSError:
-            yield path, 0
 
 
 def load(group: Group, kind: str) -> Any:
@@ -59,23 +59,23 @@ def load(group: Group, kind: str) -> Any:
         PluginError: there is none of this name (the message names the nearest, or all that are installed), or it cannot
             be imported.
     """
-    check_name(group, kind)
-    point = plugins(group)[kind]
+    point = check_name(group, kind)
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
         raise PluginError(f"The {_NOUN[group]} '{kind}' ({point.value}) cannot be loaded: {error}.") from error
 
 
-def check_name(group: Group, kind: str) -> None:
-    """Refuse a name that no plug-in has, with the nearest or all that are installed; nothing is imported.
+def check_name(group: Group, kind: str) -> EntryPoint:
+    """Return the entry point of this name; nothing is imported.
 
     Raises:
-        PluginError: there is none of this name.
+        PluginError: there is none; the message names the nearest, or all that are installed.
     """
-    known = plugins(group)
-    if kind not in known:
-        raise PluginError(f"Unknown {_NOUN[group]} '{kind}'; {nearest_name(kind, known)}")
+    points = plugins(group)
+    if kind not in points:
+        raise PluginError(f"Unknown {_NOUN[group]} '{kind}'; {nearest_name(kind, points)}")
+    return points[kind]
 
 
 def require(group: Group, kind: str) -> None:
@@ -88,18 +88,13 @@ def require(group: Group, kind: str) -> None:
         PluginError: there is no plug-in of this name.
         MissingDependency: a library is not installed.
     """
-    check_name(group, kind)
-    point = plugins(group)[kind]
+    point = check_name(group, kind)
     if point.dist is not None:
         require_extras(point.dist.name, point.extras, f"The {_NOUN[group]} '{kind}'")
 
 
 def require_extras(distribution: str, extras: Sequence[str], subject: str) -> None:
-    """Refuse to go on, for want of what `subject` needs, without all that these extras of a distribution bring.
-
-    Raises:
-        MissingDependency: a library is not installed.
-    """
+    """Raise MissingDependency, for what `subject` needs, unless all libraries of these extras are installed."""
     if missing := missing_libraries(distribution, extras):
         raise MissingDependency(
             f"{subject} needs {', '.join(missing)}: not installed, so pip install '{distribution}[{','.join(extras)}]'."
@@ -108,32 +103,28 @@ def require_extras(distribution: str, extras: Sequence[str], subject: str) -> No
 
 def missing_libraries(distribution: str, extras: Sequence[str]) -> list[str]:
     """The libraries that these extras bring, and that are not installed."""
-    return [name for extra in extras for name, installed in libraries(distribution, extra).items() if not installed]
+    return [name for extra in extras for name, version in libraries(distribution, extra).items() if not version]
 
 
 def libraries(distribution: str, extra: str) -> dict[str, str]:
-    """What an extra of an installed distribution brings: library → its version; empty: it is not installed.
+    """The libraries that an extra of an installed distribution brings → their versions; empty: not installed.
 
     A requirement with a further marker (a platform, say) is left out.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for requirement in requires(distribution) or ():
         parts = _REQUIREMENT.fullmatch(requirement)
         if parts is None or _normal(parts[3]) != _normal(extra):
             continue
         if _normal(parts[1]) == _normal(distribution):
             for inner in (parts[2] or "").split(","):
-                found |= libraries(distribution, inner.strip())
-        else:
-            found[parts[1]] = _version(parts[1])
-    return found
-
-
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return ""
+                versions |= libraries(distribution, inner.strip())
+            continue
+        try:
+            versions[parts[1]] = version(parts[1])
+        except PackageNotFoundError:
+            versions[parts[1]] = ""
+    return versions
 
 
 def _normal(name: str) -> str:
@@ -147,8 +138,6 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
         PluginError: the plug-in is unknown or its constructor fails.
         RecipeError: a setting is unknown, missing or of the wrong type.
     """
-    from pe.plugins.settings import read_settings
-
     factory = load(group, kind)
     values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
     try:
@@ -161,25 +150,20 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
 
 def settings_of(factory: Any) -> type[BaseModel]:
     """The settings that a plug-in takes: its model `Settings`, or else its constructor's parameters as a model."""
-    from pydantic import BaseModel, ConfigDict, create_model
-
-    named = getattr(factory, "Settings", None)
-    if inspect.isclass(named) and issubclass(named, BaseModel):
-        return named
-    parameters = [
-        parameter
+    model = getattr(factory, "Settings", None)
+    if inspect.isclass(model) and issubclass(model, BaseModel):
+        return model
+    parameters = {
+        parameter.name: parameter
         for parameter in inspect.signature(factory).parameters.values()
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    }
     declared = {field.name for field in fields_of(factory)} if is_dataclass(factory) else set()
-    own = inspect.isclass(factory) and not declared.issuperset(parameter.name for parameter in parameters)
+    own = inspect.isclass(factory) and not declared >= parameters.keys()
     hints = get_type_hints(factory.__init__ if own else factory, include_extras=True)
     fields: dict[str, Any] = {
-        parameter.name: (
-            hints.get(parameter.name, Any),
-            ... if parameter.default is parameter.empty else parameter.default,
-        )
-        for parameter in parameters
+        name: (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in parameters.items()
     }
     return create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
 
@@ -231,15 +215,15 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
         fields = settings_of(load("pe.adapters", spec.kind)).model_fields
     except PluginError:  # whoever needs it says so
         return {}
-    found: dict[str, PartSpec] = {}
-    for name, one in fields.items():
-        value, model = spec.settings.get(name), part_among(models_in(one.annotation))
+    members: dict[str, PartSpec] = {}
+    for name, field in fields.items():
+        value, model = spec.settings.get(name), part_among(models_in(field.annotation))
         if model is None or value is None:
             continue
         listed = isinstance(value, list | tuple)
         entries = {f"{name}.{i}": entry for i, entry in enumerate(value)} if listed else {name: value}
-        found |= {key: read_settings(model, entry, f"api.{key}") for key, entry in entries.items()}
-    return found
+        members |= {key: read_settings(model, entry, f"api.{key}") for key, entry in entries.items()}
+    return members
 
 
 def part_among(models: Iterable[type[Any]]) -> type[PartSpec] | None:

