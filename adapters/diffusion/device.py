@@ -1,8 +1,9 @@
-"""Where the arithmetic is done, in what precision, and with what memory."""
+"""Devices, precisions, and the memory that pipelines share on a device."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import re
 from collections.abc import Sequence
@@ -19,13 +20,14 @@ from pe.plugins.devices import count_cards, find_device, has_driver, require_tor
 if TYPE_CHECKING:
     import torch
 
-
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Offload = Literal["none", "model", "sequential", "group"]
 Devices = str | list[str]
 
 log = logging.getLogger(__name__)
 
 _NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_WHOLE = 4  # images decoded at once; the autoencoder works on whole pictures, and needs more for each than the rest
 
 
 def check_arithmetic(device: Devices, precision: str) -> None:
@@ -37,22 +39,24 @@ def check_arithmetic(device: Devices, precision: str) -> None:
         raise RecipeError(f"precision is '{precision}': it must be one of {', '.join(get_args(Precision))}.")
 
 
-def choose_devices(device: Devices) -> list[torch.device]:
-    """The devices of these names among those that CUDA_VISIBLE_DEVICES leaves; auto: all cards, else mps, else cpu.
+def choose_devices(
+    device: Devices, extra: str = "diffusion", purpose: str = "A local diffusion model"
+) -> list[torch.device]:
+    """Return the devices of these names among those of CUDA_VISIBLE_DEVICES; auto: all GPUs, else mps, else cpu.
 
     Raises:
         RecipeError: this machine lacks one of them.
-        MissingDependency: torch is not installed.
+        MissingDependency: torch, which `extra` installs for `purpose`, is not installed.
     """
-    require_torch("diffusion", "A local diffusion model")
+    require_torch(extra, purpose)
     if device == "auto":
         return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
-    found = [find_device(name) for name in ([device] if isinstance(device, str) else device)]
-    return [type(one)(one.type, one.index or 0) if one.type == "cuda" else one for one in found]
+    devices = [find_device(name) for name in ([device] if isinstance(device, str) else device)]
+    return [type(one)(one.type, one.index or 0) if one.type == "cuda" else one for one in devices]
 
 
 def describe_precision(device: Devices, precision: Precision) -> str:
-    """The precision on this machine, as the plan states it; torch is loaded where there may be GPUs.
+    """Describe the precision on this machine for the plan; torch is loaded only where there may be GPUs.
 
     Raises:
         RecipeError: see `choose_devices`.
@@ -62,38 +66,33 @@ def describe_precision(device: Devices, precision: Precision) -> str:
         return "auto, which is fp32 here" if precision == "auto" else precision
     if find_spec("torch") is None:
         return ""
-    found = choose_devices(device)
+    devices = choose_devices(device)
     if precision != "auto":
         return precision
-    return "auto, which is " + ", ".join(f"{_chosen(one)} on {one}" for one in found)
+    return "auto, which is " + ", ".join(f"{_automatic(one)} on {one}" for one in devices)
 
 
 def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
-    """The tensors' type on a device; auto: bf16 on a GPU that computes in it, elsewhere fp32, told in the log."""
+    """Return the tensors' type; auto: bf16 on a GPU that computes in it, elsewhere fp32, noted in the log."""
     import torch
 
     if precision == "auto":
-        precision = _chosen(device)
+        precision = _automatic(device)
         log.info("precision: auto is %s on %s.", precision, device)
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
 
 
-def _chosen(device: torch.device) -> Precision:
-    return "bf16" if device.type == "cuda" and _computes_in_bf16(device) else "fp32"
-
-
-def _computes_in_bf16(device: torch.device) -> bool:
-    """Whether a GPU does so itself: older ones are slow at it, or fail."""
+def _automatic(device: torch.device) -> Precision:
+    if device.type != "cuda":
+        return "fp32"
     import torch
 
-    with torch.cuda.device(device):
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    with torch.cuda.device(device):  # older GPUs are slow at an emulated bf16, or fail
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
 
 
 def free_memory(device: torch.device) -> None:
     """Give back what the allocator keeps for later, so that a smaller batch finds room in one piece."""
-    import gc
-
     import torch
 
     gc.collect()
@@ -106,25 +105,9 @@ def free_memory(device: torch.device) -> None:
         trim(0)
 
 
-# How pipelines share a device's memory: slices, tiles, and parts that wait on the CPU until they are at work.
-
-
-Offload = Literal["none", "model", "sequential", "group"]
-
-_WHOLE = 4  # images decoded at once; the autoencoder works on whole pictures, and so needs more for each than the rest
-
-
 @dataclass(frozen=True)
 class Memory:
-    """How memory is saved at the cost of time.
-
-    Attributes:
-        attention_slicing: attention head by head on MPS; elsewhere torch fuses attention, which takes less memory yet.
-        vae_slicing: decode latents one at a time; None: those of a batch above 4.
-        vae_tiling: decode an image tile by tile.
-        offload: keep in the accelerator's memory only what is at work: none, model (a part), group (a few blocks), or
-            sequential (layers).
-    """
+    """The settings of `TextSettings` that save memory at the cost of time."""
 
     attention_slicing: bool = False
     vae_slicing: bool | None = None
@@ -135,13 +118,13 @@ class Memory:
         """Put the weights where they belong.
 
         Raises:
-            RecipeError: offloading from a CPU, or a pipeline has not what is to be sliced.
+            RecipeError: offloading from a CPU, or a pipeline that cannot slice or tile.
         """
         if self.offload != "none" and device.type == "cpu":
             raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
         offloaded: list[Any] = []
         for pipeline in pipelines:
-            if self.attention_slicing and device.type == "mps":
+            if self.attention_slicing and device.type == "mps":  # elsewhere torch's fused attention takes less yet
                 pipeline.enable_attention_slicing()
             if self.vae_slicing:
                 _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
@@ -157,78 +140,63 @@ class Memory:
                 offloaded += pipeline.components.values()
 
     def engage(self, pipeline: Any, device: torch.device) -> None:
-        """Hand shared weights over to this of the pipelines."""
+        """Hand the shared weights over to one of the pipelines."""
         if self.offload == "model":
             pipeline.enable_model_cpu_offload(device=device)
         elif self.offload == "sequential":
             pipeline.enable_sequential_cpu_offload(device=device)
 
     def slice(self, pipeline: Any, count: int) -> None:
-        """Before each call: decode `count` images one at a time or together, where that is not set for good."""
+        """Before a call for `count` images: decode them one at a time if they are many, unless the recipe says."""
         autoencoder: Any = getattr(pipeline, "vae", None)
-        if self.vae_slicing is not None or not hasattr(autoencoder, "use_slicing"):
-            return
-        (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
+        if self.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
+            (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
 
 
 def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:
-    found = getattr(pipeline, "vae", None)
-    if not hasattr(found, switch):
+    autoencoder = getattr(pipeline, "vae", None)
+    if not hasattr(autoencoder, switch):
         raise RecipeError(f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out.")
-    return found
-
-
-# What pipelines of diffusers prepare on the processor while their device waits, done on the device.
-
-
-_PROCESSORS = ("image_processor", "control_image_processor")
+    return autoencoder
 
 
 def prepare_on_device(pipeline: Any) -> None:
-    """Let a pipeline make numbers of its parents, and of what its safety checker is shown, where it computes.
+    """Let a pipeline turn its parents, and the images for its safety checker, into numbers on its device.
 
-    The same numbers as before, but that the checker's images are resized by the device's own rounding.
+    The numbers stay the same, except that the device itself rounds when it resizes images for the checker.
     """
     from diffusers.image_processor import VaeImageProcessor
     from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 
-    for processor in {id(found): found for name in _PROCESSORS if (found := getattr(pipeline, name, None))}.values():
+    processors = (getattr(pipeline, name, None) for name in ("image_processor", "control_image_processor"))
+    for processor in {id(each): each for each in processors}.values():
         if type(processor) is VaeImageProcessor:
             _take_bytes(pipeline, processor)
-    extractor = getattr(pipeline, "feature_extractor", None)
-    if (
-        isinstance(getattr(pipeline, "safety_checker", None), StableDiffusionSafetyChecker)
-        and getattr(extractor, "backend", "") == "torchvision"
-    ):
+    checker, extractor = getattr(pipeline, "safety_checker", None), getattr(pipeline, "feature_extractor", None)
+    if isinstance(checker, StableDiffusionSafetyChecker) and getattr(extractor, "backend", "") == "torchvision":
         _show_bytes(pipeline)
 
 
 def _take_bytes(pipeline: Any, processor: Any) -> None:
-    """Pictures that need no resizing reach the device as bytes."""
+    """Bring pictures that need no resizing to the device as bytes."""
+    import torch
+
     usual = processor.preprocess
 
     def preprocess(image: Any, height: int | None = None, width: int | None = None, **more: Any) -> Any:
-        if not more and _are_pictures(image):
+        pictures = image if isinstance(image, list) and not more else [None]
+        if all(isinstance(each, Image.Image) and each.mode == "RGB" for each in pictures):
             sides = processor.get_default_height_width(image[0], height, width)
             if {picture.size[::-1] for picture in image} == {sides}:
-                image = _tensor(np.stack([np.asarray(picture) for picture in image]), pipeline._execution_device)
+                pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in image]))
+                image = pixels.to(pipeline._execution_device).permute(0, 3, 1, 2).float() / 255
         return usual(image, height, width, **more)
 
     processor.preprocess = preprocess
 
 
-def _are_pictures(image: Any) -> bool:
-    return isinstance(image, list) and all(isinstance(each, Image.Image) and each.mode == "RGB" for each in image)
-
-
-def _tensor(pixels: np.ndarray, device: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 255
-
-
 def _show_bytes(pipeline: Any) -> None:
-    """The safety checker is shown bytes on the device, not pictures on the processor."""
+    """Show the safety checker bytes on the device instead of pictures on the processor."""
     import torch
 
     usual = pipeline.run_safety_checker
@@ -237,7 +205,7 @@ def _show_bytes(pipeline: Any) -> None:
         if not torch.is_tensor(image):
             return usual(image, device, dtype)
         levels = (pipeline.image_processor.denormalize(image).float() * 255).round().byte()
-        given = pipeline.feature_extractor(levels, return_tensors="pt").pixel_values
-        return pipeline.safety_checker(images=image, clip_input=given.to(device, dtype))
+        pixels = pipeline.feature_extractor(levels, return_tensors="pt").pixel_values
+        return pipeline.safety_checker(images=image, clip_input=pixels.to(device, dtype))
 
     pipeline.run_safety_checker = run

@@ -23,7 +23,7 @@ HEADS = 4  # of all published checkpoints that are meant here; nothing in a stat
 
 @dataclass(frozen=True)
 class Shape:
-    """What a network's tensors look like.
+    """The shape of a network's tensors.
 
     Attributes:
         channels: at full resolution, a multiple of 32.
@@ -43,15 +43,11 @@ class Shape:
 
 
 def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
-    """The shape of the network that a state dict is of.
-
-    Raises:
-        RecipeError: of none that this module builds.
-    """
+    """Return the shape of a state dict's network; RecipeError if this module builds none such."""
     try:
         channels = tensors["time_embed.0.weight"].shape[1]
         outputs = tensors["out.2.weight"].shape[0]
-        places = {int(found[1]) for name in tensors if (found := re.match(r"input_blocks\.(\d+)\.", name))}
+        places = {int(match[1]) for name in tensors if (match := re.match(r"input_blocks\.(\d+)\.", name))}
         halvings = sorted(place for place in places if f"input_blocks.{place}.0.op.weight" in tensors)
         blocks = halvings[0] - 1 if halvings else max(places)
         firsts = [1, *(place + 1 for place in halvings)]
@@ -70,7 +66,7 @@ def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
 
 
 class ImprovedUNet(nn.Module):
-    """ε, and the variance's interpolation where the weights have it, from a noised image and its time."""
+    """Predict ε, and the variance's interpolation where the weights have it, from a noised image and its time."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -81,49 +77,49 @@ class ImprovedUNet(nn.Module):
         if shape.classes is not None:
             self.label_emb = nn.Embedding(shape.classes, time)
         self.input_blocks = nn.ModuleList([_Stage(nn.Conv2d(3, width, 3, padding=1))])
-        kept = [width]  # channels of what each stage on the way down leaves for the way up
+        skips = [width]  # channels of what each stage on the way down leaves for the way up
         for level, multiplier in enumerate(shape.multipliers):
             if level:
                 self.input_blocks.append(_Stage(_Halve(width)))
-                kept.append(width)
+                skips.append(width)
             for _ in range(shape.blocks):
                 stage, width = _stage(shape, level, width, multiplier * shape.channels, time)
                 self.input_blocks.append(_Stage(*stage))
-                kept.append(width)
+                skips.append(width)
         self.middle_block = _Stage(_Residual(width, width, time), _Attention(width), _Residual(width, width, time))
         self.output_blocks = nn.ModuleList()
         for level, multiplier in reversed(list(enumerate(shape.multipliers))):
             for place in range(shape.blocks + 1):
-                stage, width = _stage(shape, level, width + kept.pop(), multiplier * shape.channels, time)
+                stage, width = _stage(shape, level, width + skips.pop(), multiplier * shape.channels, time)
                 if level and place == shape.blocks:
                     stage.append(_Double(width))
                 self.output_blocks.append(_Stage(*stage))
         self.out = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1))
 
     def forward(self, x: Tensor, times: Tensor, classes: Tensor | None = None) -> Tensor:
-        """n×outputs×h×w.
+        """Return n×outputs×h×w.
 
         Args:
             x: n×3×h×w, noised images in about [−1, 1].
             times: float (n,), in the scale that the network was trained with.
             classes: int64 (n,), for a conditional network.
         """
-        known = self.time_embed(waves(times, self.shape.channels).to(x.dtype))
+        time = self.time_embed(waves(times, self.shape.channels).to(x.dtype))
         if self.shape.classes is not None:
-            known = known + self.label_emb(classes)
-        kept = []
+            time = time + self.label_emb(classes)
+        skips = []
         for stage in self.input_blocks:
-            x = stage(x, known)
-            kept.append(x)
-        x = self.middle_block(x, known)
+            x = stage(x, time)
+            skips.append(x)
+        x = self.middle_block(x, time)
         for stage in self.output_blocks:
-            x = stage(torch.cat([x, kept.pop()], dim=1), known)
+            x = stage(torch.cat([x, skips.pop()], dim=1), time)
         out: Tensor = self.out(x)
         return out
 
 
 def waves(times: Tensor, width: int) -> Tensor:
-    """float32, n×width: cosines, then sines, of the times at frequencies from 1 down to about 1/10,000."""
+    """Return float32, n×width: cosines, then sines, of the times at frequencies from 1 down to about 1/10,000."""
     half = width // 2
     frequencies = torch.exp(-math.log(10_000) / half * torch.arange(half, dtype=torch.float32, device=times.device))
     angles = times.float()[:, None] * frequencies
@@ -131,19 +127,19 @@ def waves(times: Tensor, width: int) -> Tensor:
 
 
 class _Stage(nn.ModuleList):
-    """Modules one after the other; those that want the time (and the class) are given it."""
+    """Modules one after the other; residual blocks take the time (and the class), too."""
 
     def __init__(self, *modules: nn.Module) -> None:
         super().__init__(modules)
 
-    def forward(self, x: Tensor, known: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
         for module in self:
-            x = module(x, known) if isinstance(module, _Residual) else module(x)
+            x = module(x, time) if isinstance(module, _Residual) else module(x)
         return x
 
 
 def _stage(shape: Shape, level: int, inputs: int, outputs: int, time: int) -> tuple[list[nn.Module], int]:
-    """A residual block and, at the levels that have it, attention; and the channels that come out."""
+    """Return a residual block, attention at the levels that have it, and the channels that come out."""
     block: list[nn.Module] = [_Residual(inputs, outputs, time)]
     return block + ([_Attention(outputs)] if level in shape.attention else []), outputs
 
@@ -164,8 +160,8 @@ class _Residual(nn.Module):
         )
         self.skip_connection = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
 
-    def forward(self, x: Tensor, known: Tensor) -> Tensor:
-        scale, shift = self.emb_layers(known)[:, :, None, None].chunk(2, dim=1)
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        scale, shift = self.emb_layers(time)[:, :, None, None].chunk(2, dim=1)
         hidden = self.out_layers[0](self.in_layers(x)) * (1 + scale) + shift
         for layer in self.out_layers[1:]:
             hidden = layer(hidden)
@@ -187,9 +183,9 @@ class _Attention(nn.Module):
         flat = x.reshape(n, channels, height * width)
         heads = self.qkv(self.norm(flat)).reshape(n, HEADS, 3, channels // HEADS, height * width)
         q, k, v = (part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2))  # else torch fuses nothing
-        found = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)
-        past: Tensor = flat + self.proj_out(found.reshape(n, channels, height * width))
-        return past.reshape(x.shape)
+        values = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)
+        out: Tensor = flat + self.proj_out(values.reshape(n, channels, height * width))
+        return out.reshape(x.shape)
 
 
 class _Halve(nn.Module):
@@ -200,8 +196,8 @@ class _Halve(nn.Module):
         self.op = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        half: Tensor = self.op(x)
-        return half
+        out: Tensor = self.op(x)
+        return out
 
 
 class _Double(nn.Module):
@@ -212,5 +208,5 @@ class _Double(nn.Module):
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        double: Tensor = self.conv(functional.interpolate(x, scale_factor=2.0, mode="nearest"))
-        return double
+        out: Tensor = self.conv(functional.interpolate(x, scale_factor=2.0, mode="nearest"))
+        return out

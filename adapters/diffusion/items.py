@@ -1,4 +1,4 @@
-"""What the engine is asked for, item by item, and what a family of models must be able to do."""
+"""Items of a diffusion model: jobs, seeds, and the number of steps that a degree runs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from pe.plugins.protocols import Failed, Refused
 if TYPE_CHECKING:
     import torch
 
-
 Pixels = npt.NDArray[np.uint8]
 Outcome = Pixels | Refused | Failed
 Number = TypeVar("Number", int, float)
 
+_HEADER = 24  # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
+_WORDS = 624
+
 
 @dataclass(frozen=True)
 class Job:
-    """What the items of one forward pass have in common.
+    """Settings that all items of one forward pass share.
 
     Attributes:
         steps: of sampling an image from pure noise, ≥ 1.
         degree: variation in [0, 1] of each item's image; None: a new image.
-        guidance: classifier-free guidance scale; None: the model's own; a family without it ignores it.
+        guidance: scale of classifier-free guidance; None: the model's own; families without guidance ignore it.
         size: height and width, pixels; None: the model's own.
     """
 
@@ -42,16 +44,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One image that is wanted.
-
-    Attributes:
-        job: what it may share a forward pass with.
-        seed: uint64; all its randomness comes from it.
-        image: the image to be varied, uint8 h×w×c; None for a new one.
-        prompt: for models that take one.
-        negative_prompt: what the image should not be like.
-        api_class: the model's own class, for models that have them.
-    """
+    """One image to make: its seed (uint64), the parent to vary if any (uint8 h×w×c), and the prompt or class."""
 
     job: Job
     seed: int
@@ -62,19 +55,19 @@ class Item:
 
 
 class Model(Protocol):
-    """A diffusion model on one device; called from one thread, with batches of one job."""
+    """A diffusion model on one device, called from one thread with batches of one job."""
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """New images from pure noise, one outcome per item."""
+        """Draw new images from pure noise, one outcome per item."""
         ...
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """The items' images, noised `job.degree` of the way, in (0, 1], and denoised again; one outcome per item."""
+        """Noise the items' images to `job.degree`, in (0, 1], and denoise them; one outcome per item."""
         ...
 
 
 def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> Number:
-    """What a setting is in this iteration, from 1 on: one number, or a list with one for each.
+    """Return a setting's value in an iteration, from 1 on: its one number, or an entry of its list.
 
     Raises:
         RecipeError: the list has no such entry.
@@ -90,27 +83,24 @@ def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> N
 
 
 def numbers_of(setting: Number | list[Number]) -> list[Number]:
-    """All numbers that a setting has over the iterations."""
+    """Return a setting's numbers over all iterations."""
     return setting if isinstance(setting, list) else [setting]
 
 
 def steps_run(steps: int, degree: float) -> int:
-    """How many of `steps` denoising steps a variation of this degree, in (0, 1], runs: ⌊steps·degree⌋.
+    """Return ⌊steps·degree⌋, the denoising steps of a variation of this degree in (0, 1].
 
     Raises:
-        APIError: none.
+        APIError: there are none.
     """
-    run = math.floor(steps * degree + 1e-9)  # 100·0.58 is 57.99… in floating point
+    run = _share(steps, degree)
     if run < 1:
-        raise APIError(
-            f"Degree {degree:g} of {steps} steps leaves no denoising step to run: "
-            f"take a degree of at least {1 / steps:.3g}, or more steps."
-        )
+        raise APIError(f"Degree {degree:g} of {steps} steps leaves no denoising step to run: {_remedy(steps)}")
     return run
 
 
 def describe_steps(steps: int, degree: float) -> str:
-    """What `pe plan` says of a degree.
+    """Describe a degree in [0, 1] for `pe plan`.
 
     Raises:
         RecipeError: it leaves no step to run.
@@ -119,24 +109,24 @@ def describe_steps(steps: int, degree: float) -> str:
         return "the parent itself"
     if degree == 1:
         return f"a new sample of the parent's condition, all {steps} steps"
-    run = math.floor(steps * degree + 1e-9)
+    run = _share(steps, degree)
     if not run:
         raise RecipeError(
-            f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: take a degree of at least "
-            f"{1 / steps:.3g}, or more steps."
+            f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: {_remedy(steps)}"
         )
     return f"noised and denoised, the last {run} of {steps} steps"
 
 
-# Every item's own random numbers: an image depends on its seed, not on the batch it was made in.
+def _share(steps: int, degree: float) -> int:
+    return math.floor(steps * degree + 1e-9)  # 100·0.58 is 57.99… in floating point
 
 
-_HEADER = 24  # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
-_WORDS = 624
+def _remedy(steps: int) -> str:
+    return f"take a degree of at least {1 / steps:.3g}, or more steps."
 
 
 def seeded(seed: int) -> torch.Generator:
-    """A generator on the CPU, whatever the model's device, for a seed of 64 bits.
+    """Return a generator on the CPU for a seed of 64 bits, whatever the model's device.
 
     torch's `manual_seed` heeds the lower 32 bits alone, so that among 100,000 items one or two would be made
     from the noise of another; the state is filled from all 64 instead.
@@ -149,14 +139,14 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torch.Tensor:
-    """Standard normal float32, n×shape, on the CPU: row i from generator i."""
+    """Draw standard normals, float32 n×shape on the CPU; row i comes from generator i."""
     import torch
 
     return torch.stack([torch.randn(tuple(shape), generator=each, dtype=torch.float32) for each in generators])
 
 
 def _filled(words: npt.NDArray[np.uint64]) -> torch.Generator:
-    """A generator whose Mersenne Twister begins with these 624 words of 32 bits."""
+    """Return a generator whose Mersenne Twister begins with these 624 words of 32 bits."""
     import torch
 
     generator = torch.Generator("cpu").manual_seed(0)
@@ -175,8 +165,8 @@ def _check_form() -> None:
     twister = np.random.MT19937()
     twister.state = {"bit_generator": "MT19937", "state": {"key": words.astype(np.uint32), "pos": _WORDS}}
     bound = 2**24  # so that torch takes 32 bits a draw
-    drawn = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_filled(words)).numpy()
-    if not np.array_equal(drawn, twister.random_raw(_WORDS) % bound):
+    draws = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_filled(words)).numpy()
+    if not np.array_equal(draws, twister.random_raw(_WORDS) % bound):
         raise PluginError(
             f"torch {torch.__version__} keeps the state of its random numbers in a form that is not known here, so "
             "seeds would not be obeyed: install the version of torch that constraints.txt names."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -15,9 +16,9 @@ import numpy.typing as npt
 from adapters.diffusion.device import Precision, dtype_on
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, seeded, steps_run
-from adapters.diffusion.weights import SAFETENSORS, model_folder, read_json, require
+from adapters.diffusion.weights import SAFETENSORS, fill_network, model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
-from pe.data.samples import Conditions
+from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Seeds, VariationRequest
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     import torch
     from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
     from torch import Tensor, nn
+
+Sampler = Literal["ddim", "ddpm"]
+Labels = npt.NDArray[np.int64]
+
+_SHIPPED = {"small": Path(__file__).with_name("small")}
+_WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
 class PixelModel:
@@ -35,9 +42,11 @@ class PixelModel:
             n×2c×h×w where the network learned a variance, too. Already on the device and of this dtype.
         scheduler: of diffusers, with `step` of DDIM or DDPM.
         shape: c, h, w of an image.
-        classes: how many classes the network knows; None: it takes none.
+        device: of the network.
+        dtype: of the network.
+        classes: of the network; None: it takes none.
         eta: of DDIM: 0 is deterministic, 1 as random as DDPM.
-        afresh: whether degree 1 is a new image; else it is, as any other, the image noised to the start timestep,
+        afresh: degree 1 is a new image. If false, it is the image noised to the start timestep, like any other degree,
             and a schedule whose first timestep is not pure noise leaves a trace of it.
     """
 
@@ -60,14 +69,14 @@ class PixelModel:
         self._afresh = afresh
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """New images: x_T from pure noise, then the whole loop."""
+        """Draw new images: x_T from pure noise, then the whole loop."""
         self._scheduler.set_timesteps(job.steps)
         generators = [seeded(item.seed) for item in items]
         x = normals(self._shape, generators).to(self._device) * self._scheduler.init_noise_sigma
         return self._denoise(x, job.steps, job.guidance, items, generators)
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """SDEdit: each image noised to the start timestep of the degree, then the rest of the loop."""
+        """Noise each image to the start timestep of the degree, then run the rest of the loop (SDEdit)."""
         assert job.degree is not None
         if job.degree == 1 and self._afresh:
             return self.sample(job, items)
@@ -82,7 +91,7 @@ class PixelModel:
     def _denoise(
         self, x: Tensor, steps: int, guidance: float | None, items: Sequence[Item], generators: list[torch.Generator]
     ) -> Sequence[Outcome]:
-        """The last `steps` steps of the loop from x, float32; the network alone works in its own precision."""
+        """Run the last `steps` steps of the loop from x, float32; the network alone works in its own precision."""
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
@@ -90,22 +99,22 @@ class PixelModel:
             if not self._learned:
                 output = output[:, : self._shape[0]]
             x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
-        return _outcomes(x)
+        finite = x.isfinite().flatten(1).all(dim=1).tolist()
+        levels: Any = ((x.nan_to_num() + 1.0) * 127.5).round().clamp(0, 255)
+        pixels: Pixels = levels.permute(0, 2, 3, 1).byte().cpu().numpy()
+        lost = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
+        return [image if good else lost for image, good in zip(pixels, finite, strict=True)]
 
     def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
-        """What the network predicts, float32, guided towards the classes (Ho and Salimans 2022).
-
-        `guidance` says how far to go from what it finds for no class, its class number `classes`, to what it finds for
-        the image's class, and beyond; at 1 there is none.
-        """
+        """Predict in float32, guided from the class that stands for none, number `classes` (Ho and Salimans 2022)."""
         import torch
 
-        found: Tensor = self._unet(x, t, class_labels=labels).sample.float()
+        conditional: Tensor = self._unet(x, t, class_labels=labels).sample.float()
         if guidance in (None, 1) or labels is None or self.classes is None:
-            return found
+            return conditional
         none = torch.full_like(labels, self.classes)
-        unguided: Tensor = self._unet(x, t, class_labels=none).sample.float()
-        return unguided + guidance * (found - unguided)
+        unconditional: Tensor = self._unet(x, t, class_labels=none).sample.float()
+        return unconditional + guidance * (conditional - unconditional)
 
     def _labels(self, items: Sequence[Item]) -> Tensor | None:
         import torch
@@ -113,58 +122,37 @@ class PixelModel:
         if self.classes is None:
             return None
         labels = [item.api_class for item in items]
-        wrong = next((label for label in labels if label is None or not 0 <= label < self.classes), 0)
-        if wrong != 0:
-            raise APIError(f"The API class {wrong} is not one of the model's {self.classes}: give one from 0 on.")
+        for label in labels:
+            if label is None or not 0 <= label < self.classes:
+                raise APIError(f"The API class {label} is not one of the model's {self.classes}: give one from 0 on.")
         return torch.tensor(labels, device=self._device)
 
     def _tensors(self, items: Sequence[Item]) -> Tensor:
-        """float32 n×c×h×w in [−1, 1]."""
+        """Return the items' images, float32 n×c×h×w in [−1, 1]."""
         import torch
 
         images = [item.image for item in items if item.image is not None]
         channels, height, width = self._shape
         for image in images:
             if image.shape != (height, width, channels):
-                got = "×".join(map(str, image.shape))
-                raise APIError(f"The model varies images of {height}×{width}×{channels}, not of {got}.")
+                sides = "×".join(map(str, image.shape))
+                raise APIError(f"The model varies images of {height}×{width}×{channels}, not of {sides}.")
         pixels = torch.from_numpy(np.stack(images)).to(self._device)
         return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1.0
 
 
-def _outcomes(x: Tensor) -> Sequence[Outcome]:
-    """uint8 images; what is not a number has failed."""
-    finite = x.isfinite().flatten(1).all(dim=1).tolist()
-    levels: Any = ((x.nan_to_num() + 1.0) * 127.5).round().clamp(0, 255)
-    pixels: Pixels = levels.permute(0, 2, 3, 1).byte().cpu().numpy()
-    lost = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
-    return [image if good else lost for image, good in zip(pixels, finite, strict=True)]
-
-
-# A pixel-space model's files: a folder in diffusers' format, or one .safetensors file with its settings beside it.
-#
-# FOLDER/unet/config.json, diffusion_pytorch_model.safetensors     (or both at the top of the folder)
-# FOLDER/scheduler/scheduler_config.json                           (or at the top) FOLDER/classes.json
-# optional: {"classes": [name of class 0, …]}
-#
-# NAME.safetensors, and NAME.json: {"unet": UNet2DModel's settings, "scheduler": …, "classes": optional}
-
-
-Sampler = Literal["ddim", "ddpm"]
-
-_SHIPPED = {"small": Path(__file__).with_name("small")}
-_WEIGHTS = "diffusion_pytorch_model.safetensors"
-
-
 @dataclass(frozen=True)
 class PixelFiles:
-    """Where the parts of a model are, found without loading them.
+    """The files of a model, found without loading them: a folder in diffusers' format, or NAME.safetensors.
+
+    A folder holds unet/config.json and its weights, scheduler/scheduler_config.json (or all at its top), and perhaps
+    classes.json: {"classes": [name of class 0, …]}. Beside NAME.safetensors lies NAME.json with the three as keys.
 
     Attributes:
         weights: the .safetensors file.
         unet: UNet2DModel's settings.
         scheduler: its scheduler's settings.
-        classes: the names of its classes, in order; empty where it names none.
+        classes: names of its classes, in order; empty if it names none.
     """
 
     weights: Path
@@ -174,7 +162,7 @@ class PixelFiles:
 
     @classmethod
     def find(cls, model: str, revision: str | None, offline: bool) -> PixelFiles:
-        """The files of a shipped model (`small`), a folder, a file, or a repository of the hub.
+        """Find the files of a shipped model (`small`), a folder, a file, or a repository of the hub.
 
         Raises:
             RecipeError: they are not there, cannot be fetched, or are not of a UNet2DModel.
@@ -182,41 +170,34 @@ class PixelFiles:
         """
         require("diffusers")
         place = model_folder(str(_SHIPPED.get(model, model)), revision, offline, lambda: _fetch(model, revision))
-        found = cls._of_file(place) if place.is_file() else cls._of_folder(place)
-        kind = found.unet.get("_class_name", "UNet2DModel")
+        files = cls._of_file(place) if place.is_file() else cls._of_folder(place)
+        kind = files.unet.get("_class_name", "UNet2DModel")
         if kind != "UNet2DModel":
             raise RecipeError(f"model: '{model}' is a {kind}; this adapter runs UNet2DModel, in pixel space.")
-        return found
+        return files
 
     @classmethod
     def _of_file(cls, file: Path) -> PixelFiles:
         settings = read_json(file.with_suffix(".json"))
-        missing = [key for key in ("unet", "scheduler") if not isinstance(settings.get(key), dict)]
-        if missing:
-            raise RecipeError(
-                f"{file.with_suffix('.json')} lacks '{missing[0]}': the settings of the model's {missing[0]}."
-            )
-        return cls(file, settings["unet"], settings["scheduler"], _names(settings))
+        for key in ("unet", "scheduler"):
+            if not isinstance(settings.get(key), dict):
+                raise RecipeError(f"{file.with_suffix('.json')} lacks '{key}': the settings of the model's {key}.")
+        return cls(file, settings["unet"], settings["scheduler"], tuple(map(str, settings.get("classes", ()))))
 
     @classmethod
     def _of_folder(cls, folder: Path) -> PixelFiles:
-        inner = folder / "unet" if (folder / "unet").is_dir() else folder
-        scheduler = folder / "scheduler" if (folder / "scheduler").is_dir() else folder
-        names = folder / "classes.json"
+        inner, schedule = (folder / part if (folder / part).is_dir() else folder for part in ("unet", "scheduler"))
+        names = read_json(folder / "classes.json") if (folder / "classes.json").is_file() else {}
         return cls(
             inner / _WEIGHTS,
             dict(read_json(inner / "config.json")),
-            dict(read_json(scheduler / "scheduler_config.json")),
-            _names(read_json(names)) if names.is_file() else (),
+            dict(read_json(schedule / "scheduler_config.json")),
+            tuple(map(str, names.get("classes", ()))),
         )
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the model's images.
-
-        Raises:
-            RecipeError: its settings do not state them.
-        """
+        """Channels, height and width of the model's images; RecipeError if its settings do not state them."""
         size, channels = self.unet.get("sample_size"), int(self.unet.get("in_channels", 3))
         sides = [size, size] if isinstance(size, int) else size
         if not isinstance(sides, list | tuple) or len(sides) != 2:
@@ -226,9 +207,9 @@ class PixelFiles:
         return channels, int(sides[0]), int(sides[1])
 
     def class_count(self, guided: bool = False) -> int | None:
-        """How many classes an image may have; None: the model takes none.
+        """Return the number of classes of images; None: the model takes none.
 
-        The last class stands for none where the model is guided, and where all classes but that one are named.
+        The last class stands for none if the model is guided, or if all classes but that one are named.
         """
         count = self.unet.get("num_class_embeds")
         if count is None:
@@ -236,7 +217,7 @@ class PixelFiles:
         return int(count) - (guided or len(self.classes) == int(count) - 1)
 
     def network(self) -> UNet2DModel:
-        """The network on the CPU, with its weights.
+        """Return the network on the CPU, with its weights.
 
         Raises:
             RecipeError: the weights are missing, damaged, or of another network.
@@ -249,12 +230,10 @@ class PixelFiles:
             raise RecipeError(f"{self.weights} is missing: put the model's weights there, as {SAFETENSORS}.")
         network = UNet2DModel.from_config(self.unet)
         try:
-            network.load_state_dict(load_file(self.weights))
+            tensors = load_file(self.weights)
         except (SafetensorError, OSError) as error:
             raise RecipeError(f"{self.weights} is no whole {SAFETENSORS} file: fetch it anew.") from error
-        except RuntimeError as error:
-            first = str(error).strip().splitlines()[1:2] or [str(error)]
-            raise RecipeError(f"{self.weights} holds weights of another network: {first[0].strip()[:160]}") from error
+        fill_network(network, tensors, self.weights)
         return network
 
     def load(
@@ -267,15 +246,7 @@ class PixelFiles:
         classes: int | None = None,
         compile: bool = False,  # noqa: A002
     ) -> PixelModel:
-        """The network on a device, and its sampler.
-
-        Args:
-            device: where it computes.
-            precision: of its arithmetic.
-            sampler: which one.
-            eta: of ddim.
-            classes: how many an image may have; None: the network takes none.
-            compile: the network by torch.compile.
+        """Return the network on a device, and its sampler; the settings are those of `PixelSpace`.
 
         Raises:
             RecipeError: see `network`.
@@ -289,7 +260,7 @@ class PixelFiles:
         return PixelModel(network, self.sampler(sampler), self.shape, device, dtype, classes, eta)
 
     def sampler(self, kind: Sampler) -> DDIMScheduler | DDPMScheduler:
-        """A scheduler with the model's own noise schedule."""
+        """Return a scheduler with the model's own noise schedule."""
         from diffusers import DDIMScheduler, DDPMScheduler
 
         return (DDIMScheduler if kind == "ddim" else DDPMScheduler).from_config(self.scheduler)
@@ -298,19 +269,79 @@ class PixelFiles:
 def _fetch(model: str, revision: str | None) -> str:
     from huggingface_hub import snapshot_download
 
-    wanted = ["*config.json", "classes.json", _WEIGHTS, f"unet/{_WEIGHTS}"]
-    return snapshot_download(model, revision=revision, allow_patterns=wanted)
-
-
-def _names(settings: Any) -> tuple[str, ...]:
-    return tuple(map(str, settings.get("classes", ())))
-
-
-# Pixel-space diffusion models as generators: sampling is RANDOM_API, SDEdit is VARIATION_API.
+    patterns = ["*config.json", "classes.json", _WEIGHTS, f"unet/{_WEIGHTS}"]
+    return snapshot_download(model, revision=revision, allow_patterns=patterns)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PixelSpace(LocalDiffusion):
+class OfClasses(LocalDiffusion, ABC):
+    """RANDOM_API and VARIATION_API by a model whose images have classes, or none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
+        self._lock = Lock()
+
+    @abstractmethod
+    def _load(self, device: torch.device) -> PixelModel:
+        """Load the model on a device."""
+
+    @abstractmethod
+    def _class_count(self) -> int | None:
+        """Return the number of classes; None: there are none."""
+
+    @abstractmethod
+    def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
+        """Draw the class of each item by its seed, int64 (n,)."""
+
+    @abstractmethod
+    def _job(self, degree: float | None, iteration: int) -> Job:
+        """Return the settings of an iteration."""
+
+    @abstractmethod
+    def _shape(self) -> tuple[int, int, int]:
+        """Return h, w, c of the model's images."""
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """Draw new images, each of a class drawn by its seed.
+
+        Raises:
+            RecipeError: the weights or the device are not there, or the recipe names a class that the model has not.
+            APIError: the device has not enough memory for one image.
+        """
+        classes = self._draw(request.labels, request.seeds)
+        return self._answer(self._job(None, 1), request.seeds, [None] * len(request), classes)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """Vary each parent as of its own class (SDEdit); of its seed's class, if it comes from another generator.
+
+        Raises:
+            RecipeError: see `random_api`.
+            APIError: the parents are no images, or the device has not enough memory for one.
+        """
+        classes = request.conditions.get(API_CLASS)
+        if classes is None or self._class_count() is None:
+            classes = self._draw(request.labels, request.seeds)
+        else:
+            classes = classes.astype(np.int64)
+        parents = parents_of(self._parents(request))
+        return self._answer(self._job(request.degree, request.iteration), request.seeds, parents, classes)
+
+    def _parents(self, request: VariationRequest) -> Samples:
+        return request.samples
+
+    def _answer(self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None) -> Answer:
+        numbers = [None] * len(images) if classes is None else classes.tolist()
+        items = [
+            Item(job, int(seed), image, api_class=number)
+            for seed, image, number in zip(seeds, images, numbers, strict=True)
+        ]
+        conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
+        return answer_of(self._engine.run(items), self._shape(), conditions)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PixelSpace(OfClasses):
     """RANDOM_API and VARIATION_API by a diffusion model in pixel space (diffusers' UNet2DModel).
 
     A degree v noises the parent to the timestep from which the last ⌊v·steps⌋ of the sampler's steps start, and
@@ -357,86 +388,44 @@ class PixelSpace(LocalDiffusion):
             raise RecipeError(f"eta is {self.eta}: it must lie in [0, 1].")
         if wrong := [number for number in numbers_of(self.guidance) if not 1 <= number < inf]:
             raise RecipeError(f"guidance is {wrong[0]}: it must be at least 1, which is none.")
-        self._of_label = None if self.classes is None else {str(label): named for label, named in self.classes.items()}
+        self._of_label = None if self.classes is None else {str(label): each for label, each in self.classes.items()}
         self.info = replace(self.info, by_label=self._of_label is not None)
-        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
         self._found: PixelFiles | None = None
-        self._finding = Lock()
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if `classes` is given and names none for a label."""
         check_choices(labels, self._of_label)
 
-    def random_api(self, request: RandomRequest) -> Answer:
-        """New images, each of a class drawn by its seed.
-
-        Raises:
-            RecipeError: the weights or the device are not there, or `classes` names what the model has not.
-            APIError: the device has not enough memory for one image.
-        """
-        classes = self._drawn(request.labels, request.seeds)
-        job = self._job(None, 1)
-        items = [
-            Item(job, int(seed), api_class=None if classes is None else int(classes[i]))
-            for i, seed in enumerate(request.seeds)
-        ]
-        return self._answer(items, classes)
-
-    def variation_api(self, request: VariationRequest) -> Answer:
-        """SDEdit of each parent, as of its own class.
-
-        Raises:
-            RecipeError: see `random_api`.
-            APIError: the parents are no images, or the device has not enough memory for one.
-        """
-        classes = self._carried(request)
-        job = self._job(request.degree, request.iteration)
-        items = [
-            Item(job, int(seed), image, api_class=None if classes is None else int(classes[i]))
-            for i, (seed, image) in enumerate(zip(request.seeds, parents_of(request.samples), strict=True))
-        ]
-        return self._answer(items, classes)
-
     def _job(self, degree: float | None, iteration: int) -> Job:
         steps = of_iteration("steps", self.steps, iteration)
         return Job(steps, degree, of_iteration("guidance", self.guidance, iteration))
 
-    def _answer(self, items: Sequence[Item], classes: npt.NDArray[np.int64] | None) -> Answer:
-        conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
+    def _shape(self) -> tuple[int, int, int]:
         channels, height, width = self._files().shape
-        return answer_of(self._engine.run(items), (height, width, channels), conditions)
+        return height, width, channels
 
-    def _drawn(self, labels: Sequence[str], seeds: Seeds) -> npt.NDArray[np.int64] | None:
-        """The class of each item, int64 (n,): drawn by its seed from those of its label; None: there are none."""
-        files = self._files()
-        return Classes(self.model, self._class_count(files), files.classes).draw(labels, seeds, self._of_label)
-
-    def _carried(self, request: VariationRequest) -> npt.NDArray[np.int64] | None:
-        """The parents' classes; drawn for parents that carry none, because they come from elsewhere."""
-        if API_CLASS in request.conditions and self._class_count(self._files()) is not None:
-            return request.conditions[API_CLASS].astype(np.int64)
-        return self._drawn(request.labels, request.seeds)
+    def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
+        return Classes(self.model, self._class_count(), self._files().classes).draw(labels, seeds, self._of_label)
 
     def _files(self) -> PixelFiles:
-        with self._finding:
+        with self._lock:
             if self._found is None:
                 self._found = PixelFiles.find(self.model, self.revision, self.offline)
             return self._found
 
     def _load(self, device: torch.device) -> PixelModel:
-        files = self._files()
-        return files.load(
+        return self._files().load(
             device,
             self.precision,
             sampler=self.sampler,
             eta=self.eta,
-            classes=self._class_count(files),
+            classes=self._class_count(),
             compile=self.compile,
         )
 
-    def _class_count(self, files: PixelFiles) -> int | None:
-        guided = [number for number in numbers_of(self.guidance) if number != 1]
-        count = files.class_count(guided=bool(guided))
-        if count is None and guided:
-            raise RecipeError(f"guidance is {guided[0]:g}, but the model '{self.model}' has no classes: leave it out.")
+    def _class_count(self) -> int | None:
+        guidance = next((number for number in numbers_of(self.guidance) if number != 1), None)
+        count = self._files().class_count(guided=guidance is not None)
+        if count is None and guidance is not None:
+            raise RecipeError(f"guidance is {guidance:g}, but the model '{self.model}' has no classes: leave it out.")
         return count

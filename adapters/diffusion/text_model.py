@@ -1,92 +1,321 @@
-"""How strongly a pipeline is led by its prompt: the one setting `guidance`, put into the input that means it."""
+"""A text-to-image model: its settings, how it is loaded and set up on a device, and how its pipelines are called."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from adapters.diffusion.description import Way, describe, describe_weight, inputs_of, over
-from adapters.diffusion.device import Memory, Precision, dtype_on, prepare_on_device
+from adapters.diffusion.description import Description, Way, describe, describe_weight, inputs_of, over
+from adapters.diffusion.device import Memory, Offload, Precision, dtype_on, prepare_on_device
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, seeded
-from adapters.diffusion.text_files import Dtypes, TextFiles
-from adapters.diffusion.vary import Choice, Sampler, Vary, set_sampler
-from adapters.diffusion.weights import require
+from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
+from adapters.diffusion.vary import (
+    Instruction,
+    Noise,
+    Sampler,
+    Structure,
+    Vary,
+    control_of,
+    set_sampler,
+    vary_by_meaning,
+)
+from adapters.diffusion.weights import SAFETENSORS, LoRA, brief, require
+from adapters.prompts import Ladder, Texts
 from pe.errors import RecipeError
 from pe.plugins.protocols import Failed, Refused
 
 if TYPE_CHECKING:
     import torch
 
+MEMORY_SETTINGS = ("attention_slicing", "vae_slicing", "vae_tiling", "offload")
 
 TRUE = "true_cfg_scale"
 """Classifier-free guidance of a model whose `guidance_scale` is distilled into its network, or has none."""
 
-_PLAIN = "guidance_scale"
-_NEGATIVE = "negative_prompt"
+_PLAIN, _NEGATIVE = "guidance_scale", "negative_prompt"
 _NOTHING = " "
 """A negative prompt that says nothing; without any, true guidance stays off."""
-
-
-def guidance_input(inputs: Mapping[str, inspect.Parameter]) -> str | None:
-    """The input that leads: `true_cfg_scale` where the pipeline turns it on by itself, else `guidance_scale`.
-
-    None: the pipeline has neither.
-    """
-    true = inputs.get(TRUE)
-    if true is not None and isinstance(true.default, int | float) and true.default > 1:
-        return TRUE
-    return _PLAIN if _PLAIN in inputs else None
-
-
-def guidance_of(
-    inputs: Mapping[str, inspect.Parameter],
-    guidance: float | None,
-    negative: Sequence[str],
-    arguments: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The arguments of a call that say how it is led, and away from what.
-
-    Args:
-        inputs: what the call takes.
-        guidance: None: the pipeline's own.
-        negative: a negative prompt for each item, or an empty text.
-        arguments: what the call is given besides, by the inputs' own names.
-    """
-    name = guidance_input(inputs)
-    found: dict[str, Any] = {} if guidance is None or name is None else {name: guidance}
-    is_true = TRUE in inputs and {**arguments, **found}.get(TRUE, inputs[TRUE].default) > 1
-    if _NEGATIVE in inputs and (is_true or any(negative)):
-        found[_NEGATIVE] = [text or (_NOTHING if is_true else "") for text in negative]
-    return found
-
-
-def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> bool:
-    """Whether a negative prompt has an effect; a pipeline with a prior takes none beside a seed for each item."""
-    if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
-        return False
-    return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
-
-
-# A text-to-image model on one device: one pipeline makes new images, the same or another one varies them.
-
+_OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "output_type", "height", "width", "image"}
+"""Inputs of a call that other settings are for."""
 
 _LOST = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
 _UNSAFE = Refused("the model's safety checker took the image for unsafe")
 
 
-class TextModel:
-    """Two pipelines, mostly over the same weights.
+@dataclass(kw_only=True, eq=False, repr=False)
+class TextSettings:
+    """A text-to-image model of diffusers.
 
     Args:
-        text: draws new images.
-        vary: varies images, by a pipeline of its own or by the same one.
-        memory: how the pipelines share the device.
-        device: where they compute.
-        arguments: of every call that takes them, by their own names.
+        model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
+            hub (OWNER/NAME).
+        arguments: more of what the pipeline's call takes, by its own names, such as max_sequence_length,
+            true_cfg_scale or image_guidance_scale.
+        vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an image prompt, whose
+            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: what the other settings
+            speak of, else what the model can do first.
+        variation_model: another model, which varies: a folder or a repository.
+        wordings: for vary: instruction: degree → text; a degree is put in the text of the first entry at or above it,
+            in which `{prompt}` becomes the sample's own prompt. None: those shipped.
+        ip_adapter: for vary: meaning: what diffusers' load_ip_adapter takes, by its own names:
+            pretrained_model_name_or_path_or_dict, subfolder, weight_name, image_encoder_folder.
+        controlnet: for vary: structure: a folder or a repository.
+        control: what the ControlNet is shown of a parent: image (itself), canny (its edges), or module:function, which
+            takes and returns a PIL image.
+        sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
+        safety_checker: keep the model's, where it has one; what it finds counts as refused.
+        pipeline: a class of pipelines of your own, as module:Class, in place of the one that the model names.
+        single_file: a checkpoint in one .safetensors file; `model` then needs its configurations alone.
+        components: part → a folder, a repository, or a .safetensors or .gguf file in place of the model's.
+        lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); several; or each with its
+            weight.
+        quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
+            components_to_quantize.
+        precision_of: part → precision, where it is not `precision`.
+        attention_slicing: on MPS, attention head by head, which saves memory; elsewhere attention is fused.
+        vae_slicing: decode images one at a time, which saves memory. None: those of a batch above 4.
+        vae_tiling: decode an image tile by tile, which saves memory.
+        offload: keep on the card only what is at work: none, model, group or sequential.
+        revision: of a repository.
+        variant: of the weight files, such as fp16.
+
+    Raises:
+        RecipeError: a setting is out of range.
+    """
+
+    model: str
+    arguments: dict[str, Any] | None = None
+    vary: Way | None = None
+    variation_model: str | None = None
+    wordings: dict[float, Texts] | None = None
+    ip_adapter: dict[str, Any] | None = None
+    controlnet: str | None = None
+    control: str = "image"
+    sampler: Sampler = "own"
+    safety_checker: bool = True
+    pipeline: str | None = None
+    single_file: str | None = None
+    components: dict[str, str] | None = None
+    lora: str | list[str] | dict[str, float] | None = None
+    quantization: dict[str, Any] | None = None
+    precision_of: dict[str, Precision] | None = None
+    attention_slicing: bool = False
+    vae_slicing: bool | None = None
+    vae_tiling: bool = False
+    offload: Offload = "none"
+    revision: str | None = None
+    variant: str | None = None
+
+
+class TextLoader:
+    """Loads a text-to-image model, and sets it up to draw and to vary.
+
+    Args:
+        given: the settings.
+        precision: of its arithmetic.
+        offline: fetch nothing.
+        compile: the networks are compiled by torch.compile, for images such as this; None: not.
+
+    Raises:
+        RecipeError: a setting is none of those that are known.
+    """
+
+    def __init__(
+        self,
+        given: TextSettings,
+        precision: Precision = "fp32",
+        offline: bool = False,
+        compile: Job | None = None,  # noqa: A002
+    ) -> None:
+        choices: list[tuple[str, object, Any]] = [
+            ("sampler", given.sampler, Sampler),
+            ("offload", given.offload, Offload),
+            *((f"precision_of.{part}", each, Precision) for part, each in (given.precision_of or {}).items()),
+        ]
+        for name, value, kind in [*choices, *([] if given.vary is None else [("vary", given.vary, Way)])]:
+            if value not in get_args(kind):
+                raise RecipeError(f"{name} is '{value}': it must be one of {', '.join(get_args(kind))}.")
+        self._given, self._offline, self._compile = given, offline, compile
+        self._precisions: dict[str, Precision] = {"default": precision, **(given.precision_of or {})}
+        self._ladder, self._arguments = Ladder.of(given.wordings), given.arguments or {}
+        self._memory = Memory(**{name: getattr(given, name) for name in MEMORY_SETTINGS})
+        self._files = TextFiles(
+            model=given.model,
+            revision=given.revision,
+            variant=given.variant,
+            offline=offline,
+            safety_checker=given.safety_checker,
+            pipeline=given.pipeline,
+            single_file=given.single_file,
+            components=given.components or {},
+            lora=LoRA.of(given.lora),
+            quantization=given.quantization,
+        )
+        self._varying = self._files
+        if given.variation_model is not None:
+            self._varying = TextFiles(given.variation_model, offline=offline, safety_checker=given.safety_checker)
+
+    @property
+    def way(self) -> Way:
+        """The way to vary, by the recipe and the model's index; noise, while that is not here to be read.
+
+        Raises:
+            RecipeError: the model cannot.
+        """
+        description = self._varying.description()
+        return self._named or "noise" if description is None else self._settle(description)
+
+    def describe_degree(self, degree: float) -> str | None:
+        """Describe a degree of that way; None: it is steps of denoising, the parent itself, or a new image."""
+        way = self.way
+        if way == "noise" or degree in (0, 1):
+            return None
+        return self._ladder.describe(degree) if way == "instruction" else describe_weight(way, degree)
+
+    def check(self) -> None:
+        """Raise RecipeError if the models cannot do what the recipe wants; only indices that are here are read."""
+        drawing, varying = self._files.description(), self._varying.description()
+        if drawing is not None and drawing.text is None:
+            raise RecipeError(
+                f"model: '{self._given.model}' ({drawing.kind.__name__}) makes no images from text: name one that "
+                "does, and this one under variation_model if it is to vary them."
+            )
+        way = None if varying is None else self._settle(varying)
+        if drawing is not None and drawing.text is not None and varying is not None and way is not None:
+            self._check_arguments([drawing.text, varying.of(way)])
+
+    def load(self, device: torch.device) -> TextModel:
+        """Return the model on a device.
+
+        Raises:
+            RecipeError: a file is missing or damaged, or the model cannot do what is asked.
+            MissingDependency: diffusers is not installed.
+        """
+        require("diffusers")
+        self.check()
+        assumed = self.way
+        self._files.folder(), self._varying.folder()
+        self.check()  # again, of what was fetched
+        if self.way != assumed:
+            raise RecipeError(
+                f"model: '{self._varying.model}' varies by {self.way}, as its index tells now "
+                f"that it was fetched, and the plan was made for {assumed}: start again, or write vary: {self.way}."
+            )
+        dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
+        base = self._loaded(self._files, dtypes)
+        kind = describe(type(base)).text
+        assert kind is not None
+        varies = base if self._varying is self._files else self._loaded(self._varying, dtypes)
+        vary = self._set_up(varies, dtypes)
+        text = vary.pipeline if type(vary.pipeline) is kind and varies is base else over(kind, base)
+        pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
+        for pipeline in pipelines:
+            pipeline.set_progress_bar_config(disable=True)
+            prepare_on_device(pipeline)
+        self._memory.place(pipelines, device)
+        model = TextModel(text, vary, self._memory, device, self._arguments)
+        if self._compile is not None:
+            _compile(pipelines, model, self._compile)
+        return model
+
+    def _loaded(self, files: TextFiles, dtypes: Dtypes) -> Any:
+        pipeline = files.load(dtypes)
+        set_sampler(pipeline, self._given.sampler)
+        return pipeline
+
+    @property
+    def _named(self) -> Way | None:
+        """The way that the recipe names, or gives the settings of."""
+        given = self._given
+        settings: dict[str, tuple[Way, object]] = {
+            "wordings": ("instruction", given.wordings),
+            "ip_adapter": ("meaning", given.ip_adapter),
+            "controlnet": ("structure", given.controlnet),
+        }
+        named = given.vary
+        for setting, (way, value) in settings.items():
+            if value is not None and way != (named := named or way):
+                raise RecipeError(f"{setting} is for vary: {way}, and vary is '{named}': drop one.")
+        return named
+
+    def _settle(self, description: Description) -> Way:
+        """Return the way, or raise RecipeError if the model cannot, or something is missing."""
+        able, model, name = description.ways, self._varying.model, description.kind.__name__
+        weights = str((self._given.ip_adapter or {}).get("weight_name", SAFETENSORS))
+        if not weights.endswith(SAFETENSORS):
+            raise RecipeError(
+                f"ip_adapter.weight_name is '{weights}': only {SAFETENSORS} files are read, since others may hold code."
+            )
+        way = self._named or next((each for each in able if not self._lack(each, description)), None)
+        if way is None or way not in able:
+            cannot = "cannot answer VARIATION_API" if way is None else f"cannot vary by {way}"
+            can = f"vary by {' or '.join(able)}" if able else "only draw"
+            raise RecipeError(
+                f"model: '{model}' ({name}) {cannot}: in diffusers it can {can}, so name another model under "
+                "variation_model, or another way under vary."
+            )
+        if lack := self._lack(way, description):
+            raise RecipeError(f"vary: {way} with '{model}' ({name}) needs {lack}.")
+        if way == "structure":
+            control_of(self._given.control)
+        return way
+
+    def _lack(self, way: Way, description: Description) -> str | None:
+        """Return what the recipe must name for this way; None: nothing."""
+        given = self._given
+        if way == "structure" and given.controlnet is None:
+            return "a ControlNet: name one under controlnet"
+        if way == "meaning" and given.ip_adapter is None and description.meaning is description.prompted_by_images:
+            return "an IP-Adapter: name one under ip_adapter"
+        return None
+
+    def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
+        """Return the way over a loaded pipeline, with what it needs besides."""
+        description = describe(type(pipeline))
+        way = self._settle(description)
+        kind = description.of(way)
+        try:
+            if way == "structure":
+                net = self._controlnet(dtypes["default"])
+                return Structure(over(kind, pipeline, controlnet=net), control_of(self._given.control))
+            varying = over(kind, pipeline)
+            if way == "noise":
+                return Noise(varying)
+            if way == "instruction":
+                return Instruction(varying, self._ladder)
+            if self._given.ip_adapter is not None:
+                with quiet_loading():
+                    varying.load_ip_adapter(**{"local_files_only": self._offline, **self._given.ip_adapter})
+            return vary_by_meaning(varying, self._arguments)
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
+            raise RecipeError(f"vary: {way} cannot be set up for '{self._varying.model}' ({brief(error)}).") from error
+
+    def _controlnet(self, dtype: Any) -> Any:
+        from diffusers import AutoModel
+
+        with quiet_loading():
+            return AutoModel.from_pretrained(
+                self._given.controlnet, dtype=dtype, use_safetensors=True, local_files_only=self._offline
+            )
+
+    def _check_arguments(self, kinds: Sequence[type]) -> None:
+        inputs = {name for kind in kinds for name in inputs_of(kind)}
+        for name in self._arguments:
+            if name in _OURS:
+                raise RecipeError(f"arguments: {name} is set by the adapter itself, so leave it out.")
+            if name not in inputs:
+                named = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
+                raise RecipeError(f"arguments: {named} takes no {name}; it takes {', '.join(sorted(inputs - _OURS))}.")
+
+
+class TextModel:
+    """Two pipelines on a device, mostly over the same weights: one draws new images, the same or another varies them.
+
+    `arguments` go to every call that takes them, by their own names.
     """
 
     def __init__(
@@ -100,21 +329,23 @@ class TextModel:
 
     @property
     def heeds_negative_prompts(self) -> bool:
-        """Whether a negative prompt has an effect, on new images and on variations."""
+        """True if a negative prompt has an effect, on new images and on variations."""
         kinds = (type(self._text), type(self._vary.pipeline))
         return all(heeds_negative_prompts(inputs_of(kind), self._more) for kind in kinds)
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """New images of the items' prompts."""
-        return self._run(self._text, job, items, self._vary.arguments_of_new(job, items))
+        """Draw new images of the items' prompts."""
+        return self._run(self._text, job, items, self._vary.arguments_of_new(len(items)))
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Variations; at degree 1, where the parent would still leave a trace, new images."""
+        """Vary the items' images; at degree 1, where the parent would still leave a trace, draw new ones."""
+        assert job.degree is not None
         if job.degree == 1:
             return self.sample(job, items)
-        parts = [[item] for item in items] if self._vary.alone else [items]
-        varied = (self._run(self._vary.pipeline, job, part, self._vary.arguments(job, part)) for part in parts)
-        return [outcome for outcomes in varied for outcome in outcomes]
+        outcomes: list[Outcome] = []
+        for part in [[item] for item in items] if self._vary.alone else [items]:
+            outcomes += self._run(self._vary.pipeline, job, part, self._vary.arguments(job, job.degree, part))
+        return outcomes
 
     def _run(self, pipeline: Any, job: Job, items: Sequence[Item], more: Mapping[str, Any]) -> Sequence[Outcome]:
         if self._engaged is not pipeline:
@@ -125,7 +356,7 @@ class TextModel:
         inputs, negative = inputs_of(type(pipeline)), [item.negative_prompt for item in items]
         if any(negative) and not heeds_negative_prompts(inputs, self._more):
             raise RecipeError(f"negative_prompt: {type(pipeline).__name__} has no use for one, so leave it out.")
-        wanted = {
+        arguments = {
             "prompt": [item.prompt for item in items],
             "num_inference_steps": job.steps,
             "generator": [seeded(item.seed) for item in items],
@@ -134,10 +365,9 @@ class TextModel:
         }
         if job.size is not None:
             height, width = job.size
-            wanted |= {"height": height, "width": width, "max_area": height * width}
-        wanted |= self._more
-        known = {name: value for name, value in wanted.items() if name in inputs}
-        return _outcomes(pipeline(**known | dict(more)))
+            arguments |= {"height": height, "width": width, "max_area": height * width}
+        arguments |= self._more
+        return _outcomes(pipeline(**{name: each for name, each in arguments.items() if name in inputs} | dict(more)))
 
     def _restore(self) -> None:
         """Cast back the autoencoders that a failed call left in another dtype.
@@ -159,14 +389,11 @@ def _dtypes(network: Any) -> Sequence[torch.dtype]:
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:
-    """uint8 images; what the safety checker found is refused, what is not a number has failed.
-
-    They are made on the device where the pipeline gives tensors, n×c×h×w, so that a byte a value leaves it.
-    """
+    """Return uint8 images, made on the device where the pipeline gives tensors n×c×h×w: a byte a value leaves it."""
     import torch
 
-    given = answer.images
-    images = given.float().permute(0, 2, 3, 1) if torch.is_tensor(given) else torch.from_numpy(np.asarray(given))
+    values = answer.images
+    images = values.float().permute(0, 2, 3, 1) if torch.is_tensor(values) else torch.from_numpy(np.asarray(values))
     unsafe = getattr(answer, "nsfw_content_detected", None) or [False] * len(images)
     finite = images.isfinite().flatten(1).all(dim=1).tolist()
     levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
@@ -177,137 +404,51 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
     ]
 
 
-# A text-to-image model put together on a device: what draws new images, and what varies them.
-
-
-_OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "output_type", "height", "width", "image"}
-"""Inputs of a call that other settings are for."""
-
-
-@dataclass(frozen=True)
-class TextLoader:
-    """What is loaded, and how it is set up.
-
-    Attributes:
-        files: of the model.
-        variation_files: of another model, which varies; None: the same.
-        choice: how images are varied.
-        sampler: in place of the models' own.
-        memory: how memory is saved.
-        precision: part → precision of its arithmetic; `default` for the others.
-        arguments: of every call that takes them, by their own names.
-        compile: the networks are compiled by torch.compile, for images such as this; None: not.
-    """
-
-    files: TextFiles
-    variation_files: TextFiles | None = None
-    choice: Choice = field(default_factory=Choice)
-    sampler: Sampler = "own"
-    memory: Memory = field(default_factory=Memory)
-    precision: Mapping[str, Precision] = field(default_factory=lambda: {"default": "fp32"})
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    compile: Job | None = None
-
-    @property
-    def way(self) -> Way:
-        """How images are varied, by the recipe and the model's index; by noise, while that is not here to be read.
-
-        Raises:
-            RecipeError: the model cannot.
-        """
-        files = self.variation_files or self.files
-        description = files.description()
-        return self.choice.named or "noise" if description is None else self.choice.settle(description, files.model)
-
-    def describe_degree(self, degree: float) -> str | None:
-        """What a degree means to that way; None: steps of denoising, the parent itself, or a new image."""
-        way = self.way
-        if way == "noise" or degree in (0, 1):
-            return None
-        if way == "instruction":
-            return self.choice.ladder.describe(degree)
-        return describe_weight(way, degree)
-
-    def load(self, device: torch.device) -> TextModel:
-        """The model on a device.
-
-        Raises:
-            RecipeError: a file is missing or damaged, or the model cannot do what is asked.
-            MissingDependency: diffusers is not installed.
-        """
-        require("diffusers")
-        self.check()
-        assumed = self.way
-        self.files.folder(), (self.variation_files or self.files).folder()
-        self.check()  # again, of what was fetched
-        if self.way != assumed:
-            raise RecipeError(
-                f"model: '{(self.variation_files or self.files).model}' varies by {self.way}, as its index tells now "
-                f"that it was fetched, and the plan was made for {assumed}: start again, or write vary: {self.way}."
-            )
-        dtypes = {part: dtype_on(device, each) for part, each in self.precision.items()}
-        base = self._loaded(self.files, dtypes)
-        kind = describe(type(base)).text
-        assert kind is not None
-        varies = base if self.variation_files is None else self._loaded(self.variation_files, dtypes)
-        vary = self._vary(varies, dtypes)
-        text = vary.pipeline if type(vary.pipeline) is kind and varies is base else over(kind, base)
-        pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
-        for pipeline in pipelines:
-            pipeline.set_progress_bar_config(disable=True)
-            prepare_on_device(pipeline)
-        self.memory.place(pipelines, device)
-        model = TextModel(text, vary, self.memory, device, self.arguments)
-        if self.compile is not None:
-            _compile(pipelines, model, self.compile)
-        return model
-
-    def check(self) -> None:
-        """Raise RecipeError if the models cannot do what is asked; of those that are here, the indices are read."""
-        files, others = self.files, self.variation_files or self.files
-        drawing, varying = files.description(), others.description()
-        if drawing is not None and drawing.text is None:
-            raise RecipeError(
-                f"model: '{files.model}' ({drawing.kind.__name__}) makes no images from text: name one that does, and "
-                "this one under variation_model if it is to vary them."
-            )
-        way = None if varying is None else self.choice.settle(varying, others.model)
-        if drawing is not None and drawing.text is not None and varying is not None and way is not None:
-            self._check_arguments([drawing.text, varying.of(way)])
-
-    def _loaded(self, files: TextFiles, dtypes: Dtypes) -> Any:
-        pipeline = files.load(dtypes)
-        set_sampler(pipeline, self.sampler)
-        return pipeline
-
-    def _vary(self, pipeline: Any, dtypes: Dtypes) -> Vary:
-        files = self.variation_files or self.files
-        description = describe(type(pipeline))
-        way = self.choice.settle(description, files.model)
-        try:
-            return self.choice.over(pipeline, description.of(way), way, self.arguments, dtypes)
-        except (OSError, ValueError, RuntimeError, ImportError) as error:
-            why = " ".join(str(error).split())[:200].rstrip(".")
-            raise RecipeError(f"vary: {way} cannot be set up for '{files.model}' ({why}).") from error
-
-    def _check_arguments(self, kinds: Sequence[type]) -> None:
-        known = {name for kind in kinds for name in inputs_of(kind)}
-        for name in self.arguments:
-            if name in _OURS:
-                raise RecipeError(f"arguments: {name} is set by the adapter itself, so leave it out.")
-            if name not in known:
-                named = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
-                raise RecipeError(f"arguments: {named} takes no {name}; it takes {', '.join(sorted(known - _OURS))}.")
-
-
 def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:
-    """The networks of all pipelines, tried before the first request, so that none waits for the compiler.
+    """Compile all networks, and try them before the first request, so that none waits for the compiler.
 
     They are tried on one image and on two, since the compiler allows for any number once it has seen a second one.
     """
     networks = [getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None) for pipeline in pipelines]
     for network in {id(each): each for each in networks if each is not None}.values():
         network.compile()
-    brief = replace(job, steps=2)
+    short = replace(job, steps=2)
     for count in (1, 2):
-        model.sample(brief, [Item(brief, seed) for seed in range(count)])
+        model.sample(short, [Item(short, seed) for seed in range(count)])
+
+
+def guidance_input(inputs: Mapping[str, inspect.Parameter]) -> str | None:
+    """Return `true_cfg_scale` if the pipeline turns it on by itself, else `guidance_scale`; None: it has neither."""
+    true = inputs.get(TRUE)
+    if true is not None and isinstance(true.default, int | float) and true.default > 1:
+        return TRUE
+    return _PLAIN if _PLAIN in inputs else None
+
+
+def guidance_of(
+    inputs: Mapping[str, inspect.Parameter],
+    guidance: float | None,
+    negative: Sequence[str],
+    arguments: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the arguments of a call for guidance, and for the prompts that it leads away from.
+
+    Args:
+        inputs: of the call.
+        guidance: None: the pipeline's own.
+        negative: a negative prompt for each item, or an empty text.
+        arguments: of the recipe, by the inputs' own names.
+    """
+    name = guidance_input(inputs)
+    values: dict[str, Any] = {} if guidance is None or name is None else {name: guidance}
+    is_true = TRUE in inputs and {**arguments, **values}.get(TRUE, inputs[TRUE].default) > 1
+    if _NEGATIVE in inputs and (is_true or any(negative)):
+        values[_NEGATIVE] = [text or (_NOTHING if is_true else "") for text in negative]
+    return values
+
+
+def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> bool:
+    """Return true if a negative prompt has an effect; a pipeline with a prior takes none beside a seed per item."""
+    if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
+        return False
+    return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1

@@ -1,6 +1,6 @@
-"""Where a diffusion model's weights are: a folder, a file, or a repository on the Hugging Face hub.
+"""Weights of diffusion models: a folder, a file, or a repository of the Hugging Face hub; and LoRA weights over them.
 
-Only .safetensors files are read: nothing that is in them is run.
+Only .safetensors files are read: nothing in them is run.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pe.errors import MissingDependency, RecipeError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 log = logging.getLogger(__name__)
 
 SAFETENSORS = ".safetensors"
-INDICES = ("model_index.json", "config.json", "unet/config.json")
-"""One of these says what a folder holds."""
 
 
 def local_model(model: str) -> Path | None:
-    """The folder or the .safetensors file that `model` names; None: it names a repository.
+    """Return the folder or the .safetensors file that `model` names; None: it names a repository.
 
     Raises:
         RecipeError: it can only be a path, and nothing is there, or it is a file that may hold code.
@@ -41,13 +42,13 @@ def local_model(model: str) -> Path | None:
 
 
 def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
-    """The folder of a model in diffusers' format: the one named, or a repository's in the hub's cache.
+    """Return the folder or file of a model: the one named, or the repository's in the hub's cache.
 
     Args:
-        model: a folder, or a repository as OWNER/NAME.
+        model: a folder or file, or a repository as OWNER/NAME.
         revision: of the repository: a branch, a tag or a commit.
         offline: ask nothing of the network.
-        fetch: brings the repository's folder up to date and returns its path.
+        fetch: brings the repository's folder up to date and returns its path; where it cannot, the cache serves.
 
     Raises:
         RecipeError: it is not there and cannot be fetched.
@@ -64,26 +65,6 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
         if cached is None:
             raise RecipeError(f"The weights of {model} are not here and offline is true: {remedy}.")
         return cached
-    return _fetched(model, fetch, cached, remedy)
-
-
-def cached_model(model: str, revision: str | None) -> Path | None:
-    """Where the hub's cache holds the repository; nothing is asked of the network."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    for index in INDICES:
-        try:
-            found = try_to_load_from_cache(model, index, revision=revision)
-        except HFValidationError as error:
-            raise RecipeError(f"model: '{model}' is neither a folder nor a repository, OWNER/NAME.") from error
-        if isinstance(found, str):
-            return Path(found).parent
-    return None
-
-
-def _fetched(model: str, fetch: Callable[[], str], cached: Path | None, remedy: str) -> Path:
-    """The repository's folder, brought up to date; without a network what the cache holds."""
     from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
@@ -91,18 +72,29 @@ def _fetched(model: str, fetch: Callable[[], str], cached: Path | None, remedy: 
     except RepositoryNotFoundError as error:
         raise RecipeError(f"The hub has no model {model}, or wants you to log in first (`hf auth login`).") from error
     except (LocalEntryNotFoundError, OSError, ValueError, RuntimeError) as error:
-        if cached is not None:
-            log.warning("%s cannot be brought up to date (%s): what is in the cache is taken.", model, _short(error))
-            return cached
-        raise RecipeError(f"The weights of {model} cannot be fetched ({_short(error)}): {remedy}.") from error
+        if cached is None:
+            raise RecipeError(f"The weights of {model} cannot be fetched ({brief(error, 160)}): {remedy}.") from error
+        log.warning("%s cannot be brought up to date (%s): what is in the cache is taken.", model, brief(error, 160))
+        return cached
 
 
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:160].rstrip(".")
+def cached_model(model: str, revision: str | None) -> Path | None:
+    """Return the repository's folder in the hub's cache, without asking the network; None: it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    for index in ("model_index.json", "config.json", "unet/config.json"):
+        try:
+            file = try_to_load_from_cache(model, index, revision=revision)
+        except HFValidationError as error:
+            raise RecipeError(f"model: '{model}' is neither a folder nor a repository, OWNER/NAME.") from error
+        if isinstance(file, str):
+            return Path(file).parent
+    return None
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
-    """The object that a JSON file holds.
+    """Return the object in a JSON file of a model.
 
     Raises:
         RecipeError: there is no such file, or it holds something else.
@@ -118,6 +110,15 @@ def read_json(file: Path) -> Mapping[str, Any]:
     return content
 
 
+def fill_network(network: nn.Module, tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Put the tensors of a file into a network; RecipeError if they are of another one."""
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[1:2] or [str(error)]
+        raise RecipeError(f"{file} holds weights of another network: {first[0].strip()[:160]}") from error
+
+
 def require(library: str) -> None:
     """Raise MissingDependency if the library is not installed."""
     from importlib.util import find_spec
@@ -126,12 +127,14 @@ def require(library: str) -> None:
         raise MissingDependency.of(library, "diffusion", "A local diffusion model")
 
 
-# LoRA weights over a model: one or several, each with its weight.
+def brief(error: Exception, length: int = 200) -> str:
+    """Return the beginning of a library's message, in one line."""
+    return " ".join(str(error).split())[:length].rstrip(".")
 
 
 @dataclass(frozen=True)
 class LoRA:
-    """What is added to a model's weights.
+    """Weights that are added to a model's.
 
     Attributes:
         parts: (place, weight): a .safetensors file, a folder with one, or a repository of the hub, OWNER/NAME or
@@ -142,12 +145,10 @@ class LoRA:
 
     @classmethod
     def of(cls, setting: str | list[str] | Mapping[str, float] | None) -> LoRA:
-        """From the recipe's `lora`: a place, several, or place → weight."""
-        if setting is None:
-            return cls()
+        """Read the recipe's `lora`: a place, several, or place → weight."""
         if isinstance(setting, Mapping):
             return cls(tuple((place, float(weight)) for place, weight in setting.items()))
-        return cls(tuple((place, 1.0) for place in ([setting] if isinstance(setting, str) else setting)))
+        return cls(tuple((place, 1.0) for place in ([setting] if isinstance(setting, str) else setting or ())))
 
     def add_to(self, pipeline: Any, model: str, offline: bool) -> None:
         """Add them to the network and text encoders of a model's pipeline, and so to those over the same parts.
@@ -180,13 +181,8 @@ class LoRA:
         pipeline.set_adapters(names, [weight for _, weight in self.parts])
 
 
-def brief(error: Exception) -> str:
-    """The beginning of a library's words, in one line."""
-    return " ".join(str(error).split())[:200].rstrip(".")
-
-
 def _split(place: str) -> tuple[str, str | None]:
-    """The folder or repository, and the file in it."""
+    """Return the folder or repository, and the file in it."""
     path = Path(place)
     if path.is_file():
         return str(path.parent), path.name

@@ -17,7 +17,7 @@ from adapters.diffusion.improved import ImprovedFiles, check_steps, is_improved
 from adapters.diffusion.items import Item, Job, Model, Outcome
 from adapters.diffusion.pixel import PixelFiles, Sampler
 from adapters.diffusion.text_files import INDEX
-from adapters.diffusion.text_to_image import TextSettings
+from adapters.diffusion.text_model import TextLoader, TextSettings
 from adapters.diffusion.weights import cached_model, local_model, read_json
 from adapters.server.batching import Batcher, EngineMetrics
 from adapters.server.checks import Description, Settings
@@ -156,7 +156,7 @@ class TextFamily:
         offline = _is_offline(own)
         own.pop("offline", None)
         text_settings = _read(TextSettings, settings.model_copy(update={"generator": own}))
-        self._loader = TextSettings(**text_settings).loader(settings.precision, offline)
+        self._loader = TextLoader(TextSettings(**text_settings), settings.precision, offline)
         self._negative = False
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from adapters.diffusion.items import Item, Job
 from adapters.diffusion.text_files import TextFiles
-from adapters.diffusion.text_model import TextLoader, TextModel
+from adapters.diffusion.text_model import TextLoader, TextModel, TextSettings
 from adapters.diffusion.text_to_image import TextToImage
 from pe.data.images import Images
 from pe.data.samples import Conditions
@@ -63,7 +63,7 @@ def api_of(model: str, **settings: object) -> TextToImage:
 
 
 def loaded(model: str) -> TextModel:
-    return TextLoader(TextFiles(model, offline=True)).load(torch.device("cpu"))
+    return TextLoader(TextSettings(model=model), offline=True).load(torch.device("cpu"))
 
 
 def drawn(api: TextToImage, which: slice = slice(None)) -> Answer:

@@ -147,9 +147,8 @@ def test_a_model_without_a_head_that_writes_is_refused(tmp_path: Path) -> None:
         random(made(folder))
 
 
-def test_two_devices_share_the_items(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_devices_share_the_items(folder: str) -> None:
     whole = random(made(folder)).samples.strings
-    monkeypatch.setattr(local_text, "_devices", lambda named: [torch.device("cpu")] * 2)
-    api = made(folder, batch_size=1)
+    api = made(folder, batch_size=1, device=["cpu", "cpu"])
     assert random(api).samples.strings == whole
-    assert len([worker for worker in api._workers._workers if worker._model is not None]) == 2
+    assert len([worker for worker in api._engine._workers if worker.model is not None]) == 2

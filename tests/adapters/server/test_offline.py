@@ -11,7 +11,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from adapters.diffusion.vary import Choice
+from adapters.diffusion.text_model import TextLoader, TextSettings
 from adapters.server.checks import Settings
 from adapters.server.replica import PixelFamily, TextFamily, family_of
 
@@ -76,5 +76,5 @@ def test_else_the_named_revision_is_asked_for(hub: list[str]) -> None:
 @pytest.mark.parametrize("offline", [True, False])
 def test_a_control_net_is_fetched_only_if_it_may_be(hub: list[str], offline: bool) -> None:
     with pytest.raises(OSError, match="somebody/net"):
-        Choice(controlnet="somebody/net", offline=offline)._controlnet(None)
+        TextLoader(TextSettings(model="a/b", controlnet="somebody/net"), offline=offline)._controlnet(None)
     assert bool(hub) == (not offline)
