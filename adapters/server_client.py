@@ -27,7 +27,12 @@ from adapters.prompts import (
     check_choices,
     prompts_of,
 )
-from adapters.server.formats import NPZ, FormatError, Made, Wanted, made_of_npz, wanted_to_npz
+from adapters.server.formats import ARRAYS as NPZ
+from adapters.server.formats import BatchAnswer as Made
+from adapters.server.formats import BatchRequest as Wanted
+from adapters.server.formats import FormatError
+from adapters.server.formats import pack_request as wanted_to_npz
+from adapters.server.formats import read_answer as made_of_npz
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Conditions

@@ -32,7 +32,7 @@ from record import keep, where
 
 from adapters.diffusion.items import normals, seeded
 from adapters.diffusion.pixel import PixelFiles
-from adapters.server.formats import NPZ, Wanted, wanted_to_npz
+from adapters.server.formats import ARRAYS, BatchRequest, pack_request
 from adapters.server_client import ServerClient
 from pe.plugins.devices import keep_memory
 from pe.plugins.protocols import RandomRequest
@@ -123,8 +123,8 @@ def many(callers: int) -> float:
     """Images per second of callers who want one each, again and again."""
 
     def ask(seed: int) -> None:
-        wanted = Wanted(np.array([seed], dtype=np.uint64), steps=STEPS, classes=np.zeros(1, dtype=np.int64))
-        request = urllib.request.Request(f"{URL}/v1/batch/images", wanted_to_npz(wanted), {"Content-Type": NPZ})
+        wanted = BatchRequest(np.array([seed], dtype=np.uint64), steps=STEPS, classes=np.zeros(1, dtype=np.int64))
+        request = urllib.request.Request(f"{URL}/v1/batch/images", pack_request(wanted), {"Content-Type": ARRAYS})
         urllib.request.urlopen(request, timeout=120).read()
 
     with ThreadPoolExecutor(callers) as threads:
@@ -166,8 +166,8 @@ def counters() -> dict[str, float]:
 def lone(rounds: int, run: Callable[[np.ndarray], None]) -> tuple[float, float, float]:
     """Milliseconds to one image when nobody else asks: by HTTP, by the bare loop, and to /healthz."""
     one = np.zeros(1, dtype=np.uint64)
-    body = wanted_to_npz(Wanted(one, steps=STEPS, classes=np.zeros(1, dtype=np.int64)))
-    request = urllib.request.Request(f"{URL}/v1/batch/images", data=body, headers={"Content-Type": NPZ})
+    body = pack_request(BatchRequest(one, steps=STEPS, classes=np.zeros(1, dtype=np.int64)))
+    request = urllib.request.Request(f"{URL}/v1/batch/images", data=body, headers={"Content-Type": ARRAYS})
     http, loop, ping = [], [], []
     for _ in range(REQUESTS * rounds):
         http.append(timed(lambda: urllib.request.urlopen(request, timeout=60).read()))

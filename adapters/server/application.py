@@ -1,4 +1,4 @@
-"""The Ray Serve application, an ingress and the replicas behind it, on Ray of its own or on a cluster that is there."""
+"""The Ray Serve application: an ingress and the replicas behind it, on Ray of its own or on a running cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _START = {
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # three times; else one that is slow to come is killed after 15 s
 }
-"""What Ray's processes must find in their environment, if they are started here."""
+"""Environment of Ray's processes, if they are started here."""
 
 _PATIENCE = 300.0
 """Seconds for Ray's first HTTP proxy to come up."""
@@ -42,7 +42,7 @@ _BUSY = 4.0
 
 
 def build(settings: Settings | Mapping[str, Any]) -> Application:
-    """The application; Ray calls it with the `args` of a file for `serve deploy`, as they are."""
+    """Return the application; Ray calls it with the `args` of a file for `serve deploy`, as they are."""
     import ray
     from ray import serve
 
@@ -50,7 +50,7 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
     from adapters.server.replica import Replica
 
     settings = with_room(Settings.model_validate(settings), ray.cluster_resources())
-    given = settings.model_dump(mode="json")
+    content = settings.model_dump(mode="json")
     common: dict[str, Any] = {
         "max_ongoing_requests": _UNDER_WAY,
         "health_check_period_s": 1,
@@ -77,16 +77,11 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
         ray_actor_options={"num_cpus": 0},
         **common,
     )
-    return ingress.bind(given, engine.bind(given))
+    return ingress.bind(content, engine.bind(content))
 
 
 def with_room(settings: Settings, resources: Mapping[str, float]) -> Settings:
-    """`settings` with what there is room for where they name nothing: cards, replicas, cores.
-
-    Args:
-        settings: as given.
-        resources: of the cluster: GPU, CPU.
-    """
+    """Fill in the open GPUs, replicas and cores by the cluster's `resources` (GPU, CPU)."""
     cards, cores = resources.get("GPU", 0.0), max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray and the ingress
     gpus = settings.gpus_per_replica
     gpus = (1.0 if cards else 0.0) if gpus is None else gpus
@@ -104,34 +99,27 @@ def start(address: str | None, host: str, port: int) -> None:
         RecipeError: the cluster is not there, or the port is taken.
     """
     if address is None:
-        _check_port(host, port)
+        try:
+            with socket.create_server((host, port)):  # Ray's own words for a port that is taken fill a page
+                pass
+        except OSError as error:
+            raise RecipeError(
+                f"{host}:{port} cannot be listened on ({error.strerror}): take another --port."
+            ) from error
     start_ray(address, extra="server", purpose="A diffusion server", environment=_START)
     try:
         from ray import serve
     except ImportError as error:  # Ray is there without it
         raise MissingDependency.of("ray[serve]", "server", "A diffusion server") from error
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    where = {"host": host, "port": port}
+    options = {"host": host, "port": port}
     place = "HeadOnly" if address is None else "EveryNode"
     with ray_errors(), suppress(TimeoutError):  # Serve waits for its proxies for a minute; `deploy` waits longer
-        serve.start(proxy_location=place, http_options=where, logging_config=LOGGING)
-
-
-def _check_port(host: str, port: int) -> None:
-    """Refuse a port that is taken, in a sentence: Ray's own words for it fill a page.
-
-    Raises:
-        RecipeError: it is taken, or the host is not this machine's.
-    """
-    try:
-        with socket.create_server((host, port)):
-            pass
-    except OSError as error:
-        raise RecipeError(f"{host}:{port} cannot be listened on ({error.strerror}): take another --port.") from error
+        serve.start(proxy_location=place, http_options=options, logging_config=LOGGING)
 
 
 def deploy(settings: Settings) -> None:
-    """Bring the application up; returns when all its replicas, and a proxy of Ray's, can answer.
+    """Bring the application up; return when all its replicas, and a proxy of Ray's, can answer.
 
     Raises:
         RecipeError: they cannot; the message has the reason of the first.
@@ -141,7 +129,7 @@ def deploy(settings: Settings) -> None:
     try:
         serve.run(build(settings), name=APP, route_prefix="/", logging_config=LOGGING)
     except RuntimeError as error:
-        raise RecipeError(f"The server cannot start: {_reason(APP) or error}.") from error
+        raise RecipeError(f"The server cannot start: {_reason() or error}.") from error
     deadline = time.monotonic() + _PATIENCE
     while "HEALTHY" not in serve.status().proxies.values():  # others, of hosts without a replica, are drained
         if time.monotonic() > deadline:
@@ -152,13 +140,8 @@ def deploy(settings: Settings) -> None:
         time.sleep(0.2)
 
 
-def stop(address: str | None, patience: float) -> None:
-    """Take no more requests, and Ray down with the last that is under way; a cluster that was joined stays.
-
-    Args:
-        address: of the cluster that was joined; None: Ray is ours.
-        patience: seconds that the last may take.
-    """
+def stop(patience: float) -> None:
+    """Take no more requests, and end Ray, or leave its cluster, `patience` seconds later at most."""
     import ray
     from ray import serve
 
@@ -171,11 +154,11 @@ def stop(address: str | None, patience: float) -> None:
         ray.shutdown()
 
 
-def _reason(app: str) -> str:
-    """Why a deployment of the application is not healthy; the last line of what its replica said."""
+def _reason() -> str:
+    """Return the last error of a deployment that is not healthy."""
     from ray import serve
 
-    status = serve.status().applications.get(app)
+    status = serve.status().applications.get(APP)
     messages = [one.message for one in status.deployments.values() if one.message] if status else []
     lines = [line.strip() for line in "\n".join(messages).splitlines() if line.strip()]
     line = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")

@@ -1,8 +1,8 @@
-"""Requests that can share a forward pass share one, whoever asked.
+"""Batches over requests: those of one job and shape share a forward pass, whoever asked; and the server's metrics.
 
-While the engine is at work, requests gather; when it is free, the next batch takes the items of one kind (the same job
-and shape), in turn from all callers who wait for that kind, so that a caller with many images holds up nobody who has
-few. Only an engine that finds too few waits, a few milliseconds, for others.
+While the engine is at work, requests gather; when it is free, the next batch takes the items of one kind in turn from
+all callers who wait for that kind, so that a caller with many images holds up nobody who has few. Only an engine with
+too few items waits, a few milliseconds, for others.
 """
 
 from __future__ import annotations
@@ -23,23 +23,21 @@ from pe.plugins.protocols import Failed
 
 log = logging.getLogger("ray.serve")
 
-Run = Callable[[Sequence[Item]], list[Outcome]]
+PREFIX = "pe_server_"
 
 _HOPELESS = 10
 """Batches in a row that broke the engine: it will not recover."""
-
 _BROKEN = Failed("the engine broke down on this image")
+
+_SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0]
+_SIZES = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]
+_NOISE = re.compile(r'(?:otel_scope_\w+|Component|SessionName|Version|WorkerId)="[^"]*",?')
+_EXPORTED = re.compile(rf"^(?:# \w+ )?ray_{PREFIX}", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is to be known of a batch that was made.
-
-    Attributes:
-        images: how many.
-        waited: seconds that its oldest item had waited.
-        took: seconds that the engine took.
-    """
+    """A finished batch: its images, the seconds that its oldest item had waited, and those that the engine took."""
 
     images: int
     waited: float
@@ -58,7 +56,7 @@ class _Wish:
 
     @property
     def waits(self) -> bool:
-        """For a batch; nothing does whose caller went away."""
+        """True until a batch takes it or its caller goes away."""
         return not (self.taken or self.outcome.done())
 
 
@@ -69,10 +67,12 @@ class Batcher:
         run: the engine.
         most: items of a batch.
         wait: seconds that a batch which is not full waits for more.
-        note: is told of every batch.
+        note: called after every batch.
     """
 
-    def __init__(self, run: Run, most: int, wait: float, note: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, run: Callable[[Sequence[Item]], list[Outcome]], most: int, wait: float, note: Callable[[Batch], None]
+    ) -> None:
         self._run, self._most, self._wait, self._note = run, most, wait, note
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pe-batches")
         self._waiting: dict[str, list[_Wish]] = {}  # by caller; the first caller's turn is next
@@ -84,7 +84,7 @@ class Batcher:
         self._began: float | None = None  # with the batch that the engine is at
 
     async def make(self, items: Sequence[Item], caller: str) -> list[Outcome]:
-        """The outcome of each item; all of them are of one kind. Whoever is cancelled waits for nothing more."""
+        """Return the outcome of each item, all of one kind. A caller who is cancelled waits for nothing more."""
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         image = items[0].image
@@ -109,7 +109,7 @@ class Batcher:
                     await asyncio.sleep(self._wait)
                 self._batch = self._next()
                 if self._batch:
-                    await self._made(self._batch)
+                    await self._make(self._batch)
                 else:
                     self._came.clear()
         except Exception as error:
@@ -121,14 +121,14 @@ class Batcher:
                     wish.outcome.set_result(_BROKEN)
 
     def _of_kind(self) -> list[list[_Wish]]:
-        """What waits of the kind whose turn it is, by caller."""
+        """Return by caller what waits of the kind whose turn it is."""
         waiting = {caller: [wish for wish in wishes if wish.waits] for caller, wishes in self._waiting.items()}
         self._waiting = {caller: wishes for caller, wishes in waiting.items() if wishes}
         kinds = [wishes[0].kind for wishes in self._waiting.values()]
         return [[wish for wish in wishes if wish.kind == kinds[0]] for wishes in self._waiting.values()]
 
     def _next(self) -> list[_Wish]:
-        """The next batch: one item of each caller in turn, until it is full; who was first is last the next time."""
+        """Take one item of each caller in turn, until the batch is full; the first caller is last the next time."""
         rows = zip_longest(*self._of_kind())
         batch = [wish for row in rows for wish in row if wish is not None][: self._most]
         for wish in batch:
@@ -137,7 +137,7 @@ class Batcher:
             self._waiting[first] = self._waiting.pop(first)
         return batch
 
-    async def _made(self, batch: Sequence[_Wish]) -> None:
+    async def _make(self, batch: Sequence[_Wish]) -> None:
         items = [wish.item for wish in batch]
         oldest = min(wish.since for wish in batch)
         self._began = started = time.monotonic()
@@ -152,7 +152,7 @@ class Batcher:
             log.error("batch not counted", extra={"error": type(error).__name__})
 
     def _outcomes(self, items: list[Item]) -> list[Outcome]:
-        """The engine's; when it breaks down over a batch, each item's alone, so that one spoils no other."""
+        """Run the engine; when it breaks down over a batch, run each item alone, so that one spoils no other."""
         try:
             outcomes = self._run(items)
             if len(outcomes) != len(items):
@@ -169,19 +169,8 @@ class Batcher:
         log.error("engine broke", extra={"error": type(error).__name__, "at": f"{frame.name}:{frame.lineno}"})
 
 
-# What Prometheus can ask of a server. Ray exports it on each node; GET /metrics brings all nodes' together.
-
-
-PREFIX = "pe_server_"
-
-_SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0]
-_SIZES = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]
-_NOISE = re.compile(r'(?:otel_scope_\w+|Component|SessionName|Version|WorkerId)="[^"]*",?')
-_EXPORTED = re.compile(rf"^(?:# \w+ )?ray_{PREFIX}", re.MULTILINE)
-
-
 class EngineMetrics:
-    """A replica's: images, batch sizes, queue time and the engine's time (GPU time, where it has one)."""
+    """Metrics of a replica for Prometheus. Ray exports them on each node."""
 
     def __init__(self) -> None:
         from ray.serve.metrics import Counter, Histogram
@@ -200,7 +189,7 @@ class EngineMetrics:
 
 
 class IngressMetrics:
-    """An ingress's: answers by status, refusals among them, images that went out, images asked of a replica again."""
+    """Metrics of an ingress for Prometheus."""
 
     def __init__(self) -> None:
         from ray.serve.metrics import Counter, Histogram
@@ -219,12 +208,12 @@ class IngressMetrics:
             self._sent.inc(images)
 
     def asked_again(self, images: int) -> None:
-        """Count what a dead replica left undone."""
+        """Count the images that a dead replica left undone."""
         self._again.inc(images)
 
 
 async def exported() -> str:
-    """Our metrics of all nodes, in Prometheus' text format."""
+    """Return our metrics of all nodes, in Prometheus' text format, without Ray's prefix and labels."""
     import aiohttp
     import ray
 
@@ -240,10 +229,6 @@ async def exported() -> str:
 
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
         pages = await asyncio.gather(*(page(session, url) for url in urls))
-    lines = (line for text in pages for line in text.splitlines() if _EXPORTED.match(line))
-    return "".join(f"{line}\n" for line in dict.fromkeys(map(_plain, lines)))
-
-
-def _plain(line: str) -> str:
-    """A line without Ray's name in front and the labels that tell nothing."""
-    return _NOISE.sub("", line.replace(f"ray_{PREFIX}", PREFIX, 1)).replace(",}", "}")
+    lines = [line for text in pages for line in text.splitlines() if _EXPORTED.match(line)]
+    plain = [_NOISE.sub("", line.replace(f"ray_{PREFIX}", PREFIX, 1)).replace(",}", "}") for line in lines]
+    return "".join(f"{line}\n" for line in dict.fromkeys(plain))

@@ -1,4 +1,4 @@
-"""What a server is told when it starts: the model, its replicas, the keys and the limits."""
+"""A server's settings, the description of its model, and the check of a request by both."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from pydantic import BaseModel, ConfigDict, Field
 from adapters.diffusion.description import Way, degree_of
 from adapters.diffusion.device import Precision
 from adapters.server.errors import Refusal
-from adapters.server.formats import Wanted
+from adapters.server.formats import BatchRequest
 
 Count = Annotated[int, Field(ge=1)]
 
+GRID = 8
+"""Pixels that a text-to-image model's latent stands for."""
+
 
 class Limits(BaseModel):
-    """What a request may ask for; all is checked before an image is decoded.
+    """Limits of requests, all checked before an image is decoded.
 
     Attributes:
         body: bytes of a request.
-        pixels: of an image, sent or wanted.
+        pixels: of an image, sent or asked for.
         images: of a batch request.
         n: images of a request in OpenAI's form.
         steps: of an image.
         prompt: characters.
         requests: of one key under way at once, for each ingress.
         waiting: images under way at once, of all keys, for each ingress.
-        seconds: that a request may take, from its last byte on.
+        seconds: from a request's last byte to its answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,7 +56,7 @@ class Settings(BaseModel):
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
         precision: of the arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
-        generator: more of the settings of the generator that would run the model here: `diffusion`, `pixel_diffusion`
+        generator: more settings of the generator that would run the model here: `diffusion`, `pixel_diffusion`
             or `improved_diffusion`.
         steps: of a request that names none.
         guidance: of a request that names none; None: the pipeline's own, and none for a model with classes. A number,
@@ -86,12 +89,12 @@ class Settings(BaseModel):
 
 
 def digest_of(key: str) -> str:
-    """What is kept of an API key."""
+    """Return the SHA-256 of an API key, which the server keeps in its place."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on, or at which a connection came in, is this machine's alone."""
+    """Return true if an address to listen on, or of a connection, is this machine's alone."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -99,34 +102,27 @@ def is_loopback(host: str) -> bool:
 
 
 def names_loopback(url: str) -> bool:
-    """True if a URL names this machine by localhost or a loopback address; other names may be bound to it by a site."""
+    """Return true if a URL names this machine by localhost or a loopback address; a site may bind other names to it."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
         return False
 
 
-# Whether the model that is served can do what is wanted, within the limits; what a request left open is filled in.
-
-
-GRID = 8
-"""Pixels that a text-to-image model's latent stands for."""
-
-
 @dataclass(frozen=True)
 class Description:
-    """What is to be known of a served model; GET /v1/models says it.
+    """The served model, as GET /v1/models describes it.
 
     Attributes:
-        name: as it was named at the start.
+        name: as given at the start.
         batch: images per forward pass, at the most.
-        prompts: whether it takes prompts.
-        negative_prompts: whether it takes negative ones, too.
-        class_count: how many classes it knows; None: it takes none.
-        classes: their names, in order; empty where it names none.
+        prompts: the model takes prompts.
+        negative_prompts: it takes negative ones, too.
+        class_count: number of its classes; None: it takes none.
+        classes: their names, in order; empty if it names none.
         shape: height, width and channels of all its images; None: it draws many sizes, of 3 channels.
-        guidance: whether it takes a guidance.
-        vary: how it varies images.
+        guidance: it takes a guidance.
+        vary: its way to vary images.
     """
 
     name: str
@@ -144,86 +140,83 @@ class Description:
         """How a degree is obeyed."""
         return degree_of(self.vary)
 
-    def class_of(self, named: int | str) -> int:
-        """The number of a class that is named by its number or its name.
-
-        Raises:
-            Refusal: the model has no such class.
-        """
-        if isinstance(named, str) and named in self.classes:
-            return self.classes.index(named)
-        is_number = isinstance(named, int) or (named.isascii() and named.isdigit() and len(named) < 9)
-        if is_number and 0 <= int(named) < (self.class_count or 0):
-            return int(named)
+    def class_of(self, label: int | str) -> int:
+        """Return the number of a class by its number or name; Refusal if there is none."""
+        if isinstance(label, str) and label in self.classes:
+            return self.classes.index(label)
+        is_number = isinstance(label, int) or (label.isascii() and label.isdigit() and len(label) < 9)
+        if is_number and 0 <= int(label) < (self.class_count or 0):
+            return int(label)
         raise Refusal(400, f"The model has {self.class_count or 0} classes, and none is that.", "class_label")
 
 
-def checked(wanted: Wanted, model: Description, settings: Settings) -> Wanted:
-    """`wanted` with the server's values where it names none.
+def checked(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
+    """Return a request with the server's values in place of those that it leaves open.
 
     Raises:
         Refusal: the model cannot do it, or it is beyond the limits.
     """
     limits = settings.limits
-    if wanted.model not in (None, model.name):
+    if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
-    if wanted.vary is not None and wanted.vary != model.vary:
-        why = f"The server varies images by {model.vary}, not by {wanted.vary[:20]}"
+    if request.vary is not None and request.vary != model.vary:
+        why = f"The server varies images by {model.vary}, not by {request.vary[:20]}"
         raise Refusal(400, f"{why}: put `vary: {model.vary}` in the recipe, or ask another server.", "vary")
-    _within("n", len(wanted), 1, limits.images)
-    steps = settings.steps if wanted.steps is None else wanted.steps
+    _within("n", len(request), 1, limits.images)
+    steps = settings.steps if request.steps is None else request.steps
     _within("num_inference_steps", steps, 1, limits.steps)
-    if wanted.degree is not None:
-        _within("strength", wanted.degree, 0, 1)
-    if (wanted.degree is None) != (wanted.images is None):
+    if request.degree is not None:
+        _within("strength", request.degree, 0, 1)
+    if (request.degree is None) != (request.images is None):
         raise Refusal(400, "Images are varied by a degree: send both, or neither for new images.", "strength")
-    _check_prompts(wanted, model, limits.prompt)
-    guidance = _guidance(wanted, model, settings.guidance)
-    _check_sizes(wanted, model, limits.pixels)
-    size = None if model.shape else wanted.size
-    return replace(wanted, steps=steps, guidance=guidance, size=size, classes=_classes(wanted, model), model=model.name)
+    _check_prompts(request, model, limits.prompt)
+    guidance = _guidance(request, model, settings.guidance)
+    _check_sizes(request, model, limits.pixels)
+    size = None if model.shape else request.size
+    classes = _classes(request, model)
+    return replace(request, steps=steps, guidance=guidance, size=size, classes=classes, model=model.name)
 
 
-def _check_prompts(wanted: Wanted, model: Description, longest: int) -> None:
-    if model.prompts and wanted.prompts is None:
+def _check_prompts(request: BatchRequest, model: Description, longest: int) -> None:
+    if model.prompts and request.prompts is None:
         raise Refusal(400, "The model takes prompts: send one for each image.", "prompt")
-    if not model.prompts and wanted.prompts is not None:
+    if not model.prompts and request.prompts is not None:
         raise Refusal(400, "The model knows no words: send classes instead of prompts.", "prompt")
-    for text in {*(wanted.prompts or ()), *(wanted.negative_prompts or ())}:
+    for text in {*(request.prompts or ()), *(request.negative_prompts or ())}:
         if len(text) > longest:
             raise Refusal(400, f"A prompt is longer than {longest} characters.", "prompt")
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
             raise Refusal(400, "A prompt holds half of a surrogate pair, which is no text.", "prompt")
 
 
-def _guidance(wanted: Wanted, model: Description, usual: float | None) -> float | None:
-    if not model.guidance and wanted.guidance not in (None, 1):
+def _guidance(request: BatchRequest, model: Description, usual: float | None) -> float | None:
+    if not model.guidance and request.guidance not in (None, 1):
         raise Refusal(400, "The model has no guidance: leave it out.", "guidance_scale")
     usual = 1.0 if usual is None and not model.prompts else usual
-    guidance = usual if wanted.guidance is None else wanted.guidance
+    guidance = usual if request.guidance is None else request.guidance
     if guidance is not None:
         _within("guidance_scale", guidance, 0, 100)
-    if any(wanted.negative_prompts or ()) and not (model.negative_prompts and (guidance is None or guidance > 1)):
+    if any(request.negative_prompts or ()) and not (model.negative_prompts and (guidance is None or guidance > 1)):
         why = "at a guidance of 1 or less" if model.negative_prompts else "for this model"
         raise Refusal(400, f"A negative prompt has no effect {why}: leave it out.", "negative_prompt")
     return guidance
 
 
-def _check_sizes(wanted: Wanted, model: Description, most: int) -> None:
-    if wanted.size is not None:
+def _check_sizes(request: BatchRequest, model: Description, most: int) -> None:
+    if request.size is not None:
         if model.shape is None:
-            _check_size(wanted.size, "size", most)
-        elif wanted.size != model.shape[:2]:
+            _check_size(request.size, "size", most)
+        elif request.size != model.shape[:2]:
             height, width = model.shape[:2]
             raise Refusal(400, f"The model draws {width}x{height} (width, height) alone: leave size out.", "size")
-    if wanted.images is None:
+    if request.images is None:
         return
-    height, width, channels = wanted.images.shape[1:]
+    shape = request.images.shape[1:]
     if model.shape is None:
-        _check_size((height, width), "image", most)
-        if channels != 3:
+        _check_size((shape[0], shape[1]), "image", most)
+        if shape[2] != 3:
             raise Refusal(400, "The model varies images of 3 channels, red, green and blue.", "image")
-    elif (height, width, channels) != model.shape:
+    elif shape != model.shape:
         sides = "×".join(map(str, model.shape))
         raise Refusal(400, f"The model varies images of {sides} (height, width, channels).", "image")
 
@@ -233,17 +226,17 @@ def _check_size(size: tuple[int, int], name: str, most: int) -> None:
         raise Refusal(400, f"The sides are multiples of {GRID} pixels, and an image has {most} at the most.", name)
 
 
-def _classes(wanted: Wanted, model: Description) -> Any:
-    """The class of each image; drawn by its seed where none is named, as the local adapters draw it."""
+def _classes(request: BatchRequest, model: Description) -> Any:
+    """Return the class of each image; without any, draw it by the image's seed, as the local adapters do."""
     if model.class_count is None:
-        if wanted.classes is not None:
+        if request.classes is not None:
             raise Refusal(400, "The model has no classes: leave them out.", "class_label")
         return None
-    if wanted.classes is None:
-        return ((wanted.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
-    if ((wanted.classes < 0) | (wanted.classes >= model.class_count)).any():
+    if request.classes is None:
+        return ((request.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
+    if ((request.classes < 0) | (request.classes >= model.class_count)).any():
         raise Refusal(400, f"The model has {model.class_count} classes, from 0 on.", "class_label")
-    return wanted.classes
+    return request.classes
 
 
 def _within(name: str, value: float, least: float, most: float) -> None:

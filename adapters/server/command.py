@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -15,6 +18,8 @@ from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     from adapters.server.checks import Settings
+
+_IP_ADAPTER = "pretrained_model_name_or_path_or_dict"
 
 
 @click.command()
@@ -40,17 +45,13 @@ def serve(
     lora: tuple[str, ...],
     changes: tuple[str, ...],
     replicas: str,
-    gpus_per_replica: float | None,
     host: str,
     port: int,
-    max_batch: int | None,
     api_key_env: str | None,
-    precision: str,
-    steps: int,
-    guidance: float | None,
     limits: tuple[str, ...],
     address: str | None,
     print_config: bool,
+    **options: Any,
 ) -> None:
     """Serve MODEL over HTTP: `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub.
 
@@ -58,25 +59,20 @@ def serve(
     """
     from adapters.server import application
     from adapters.server.checks import Settings, is_loopback
-    from adapters.server.replica import check, generator_settings, located
+    from adapters.server.replica import check
     from pe.plugins.settings import read_settings
 
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
         raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
-    given = {
-        "model": located(model),
-        "generator": generator_settings(lora, changes),
+    content = options | {
+        "model": _model(model),
+        "generator": _generator(lora, changes),
         "replicas": _count(replicas),
-        "gpus_per_replica": gpus_per_replica,
-        "max_batch": max_batch,
-        "precision": precision,
-        "steps": steps,
-        "guidance": guidance,
         "key_digests": digests,
-        "limits": dict(_pair(text) for text in limits),
+        "limits": dict(_limit(text) for text in limits),
     }
-    settings = read_settings(Settings, given, "pe serve")
+    settings = read_settings(Settings, content, "pe serve")
     check(settings)
     if print_config:
         click.echo(_config(settings, host, port), nl=False)
@@ -90,11 +86,11 @@ def serve(
         ended.wait()
         click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
     finally:
-        application.stop(address, settings.limits.seconds)
+        application.stop(settings.limits.seconds)
 
 
 def _on_end() -> threading.Event:
-    """An event that the first SIGINT or SIGTERM sets, from now on (Ray has set its own); the second ends at once."""
+    """Return an event that the first SIGINT or SIGTERM sets (Ray has set its own handlers); the second ends at once."""
     ended = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -108,7 +104,7 @@ def _on_end() -> threading.Event:
 
 
 def _digests(name: str | None) -> list[str]:
-    """What is kept of the keys in the environment variable `name`."""
+    """Return the digests of the keys in the environment variable `name`."""
     from adapters.server.checks import digest_of
 
     if name is None:
@@ -129,7 +125,7 @@ def _count(replicas: str) -> int | None:
     return int(replicas)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _limit(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise RecipeError(f"--limit {text}: write NAME=N, as images=512.")
@@ -137,7 +133,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _config(settings: Settings, host: str, port: int) -> str:
-    """A file for `serve deploy`."""
+    """Return a file for `serve deploy`."""
     import yaml
 
     from adapters.server import application
@@ -152,3 +148,71 @@ def _config(settings: Settings, host: str, port: int) -> str:
         ],
     }
     return yaml.safe_dump(content, sort_keys=False)
+
+
+def _model(model: str) -> str:
+    """Return the model, a folder or a file by its whole path; RecipeError if nothing is there."""
+    from adapters.diffusion.improved import is_improved
+    from adapters.diffusion.weights import local_model
+    from adapters.server.replica import SMALL
+
+    if model == SMALL:
+        return model
+    if not is_improved(model):
+        local_model(model)
+    return str(_whole(model))
+
+
+def _generator(lora: Sequence[str], changes: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of `--lora PLACE[=WEIGHT]` and `--set NAME=VALUE`; replicas run elsewhere: whole paths."""
+    import yaml
+
+    settings: dict[str, Any] = {}
+    for text in changes:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise RecipeError(f"--set {text}: write NAME=VALUE, as vary=meaning.")
+        if name in settings:
+            raise RecipeError(f"--set {name} is given twice: drop one.")
+        try:
+            settings[name] = _located(name, yaml.safe_load(value))
+        except (yaml.YAMLError, RecursionError) as error:
+            raise RecipeError(f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes.") from error
+    if lora and "lora" in settings:
+        raise RecipeError("--lora and --set lora are given: drop one.")
+    return settings | ({"lora": _located("lora", dict(map(_weighted, lora)))} if lora else {})
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    """Return a place and its weight."""
+    place, equals, weight = text.rpartition("=")
+    if not equals or Path(text).exists():
+        return text, 1.0
+    try:
+        number = float(weight)
+    except ValueError:
+        number = math.nan
+    if not place or not math.isfinite(number):
+        raise RecipeError(f"--lora {text}: write PLACE or PLACE=WEIGHT, as style.safetensors=0.8.")
+    return place, number
+
+
+def _located(name: str, value: Any) -> Any:
+    """Return a setting's value with the whole paths of places that are on this machine."""
+    if name in ("variation_model", "controlnet", "single_file"):
+        return _whole(value)
+    if name == "components" and isinstance(value, dict):
+        return {part: _whole(place) for part, place in value.items()}
+    if name == "ip_adapter" and isinstance(value, dict):
+        return {key: _whole(place) if key == _IP_ADAPTER else place for key, place in value.items()}
+    if name == "lora" and isinstance(value, dict):
+        return {_whole(place): weight for place, weight in value.items()}
+    if name == "lora":
+        return [_whole(place) for place in value] if isinstance(value, list) else _whole(value)
+    return value
+
+
+def _whole(place: Any) -> Any:
+    """Return the whole path of a file or folder that is there; anything else as it is."""
+    path = Path(place).expanduser() if isinstance(place, str) else None
+    return str(path.resolve()) if path is not None and path.exists() else place

@@ -1,4 +1,4 @@
-"""What a request is answered with when it is not done: OpenAI's shape, for all that can go wrong."""
+"""Errors in OpenAI's shape, for all that can go wrong with a request; and the door in front of Ray's HTTP proxy."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ CODES: Mapping[int, tuple[str, str]] = {
 """Status → OpenAI's type, and the code unless another is named; a server answers no other error."""
 
 _WORDS = {404: "There is no such path; see /openapi.json.", 405: "This path takes another method."}
+_PASSED = frozenset(
+    b"accept authorization content-length content-type host origin transfer-encoding user-agent".split()
+)
 
 
 class Detail(BaseModel):
-    """What went wrong."""
+    """The error."""
 
     message: str
     type: str
@@ -40,18 +43,18 @@ class Detail(BaseModel):
 
 
 class Error(BaseModel):
-    """The body of every answer to a request that is not done."""
+    """The body of every error."""
 
     error: Detail
 
 
 class Refusal(HTTPException):
-    """A request that is not done.
+    """An error to answer a request with.
 
     Args:
         status: one of CODES.
-        message: one sentence: what, and what to do.
-        param: the field that is to blame.
+        message: one sentence: what is wrong, and what to do.
+        param: the field to blame.
         code: a machine's word for it; empty: the status's own.
         wait: seconds after which to ask again.
     """
@@ -64,17 +67,17 @@ class Refusal(HTTPException):
         self._error = Error(error=Detail(message=message, type=kind, param=param, code=code or usual))
 
     def response(self) -> JSONResponse:
-        """The answer."""
+        """Return the answer."""
         return JSONResponse(self._error.model_dump(), self.status_code, self.headers)
 
 
 def unavailable(why: str, wait: int = 2) -> Refusal:
-    """Nobody is to blame, and asking again may help."""
+    """Return an error for which nobody is to blame; asking again may help."""
     return Refusal(503, f"{why}: ask again in {wait} s.", wait=wait)
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What is answered after an error of any kind; of what was sent it holds the name of a field at the most."""
+    """Translate an error of any kind; the answer holds nothing of the request but the name of a field."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestValidationError | ValidationError):
@@ -89,44 +92,36 @@ def refusal_of(error: Exception) -> Refusal:
     return unavailable("The server failed on this request")
 
 
-# In front of Ray's HTTP proxy: what its own handling of requests would make of them is kept to our surface.
-#
-# The proxy acts on some headers of anybody's request (deadlines, routing), trips over others (bytes that are no text),
-# and answers in its own words, or not at all, when an ingress has died. Ray loads `middlewares` into each proxy where
-# the environment has RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=adapters.server.errors:middlewares.
-
-
-_PASSED = frozenset(
-    b"accept authorization content-length content-type host origin transfer-encoding user-agent".split()
-)
-
-
 def middlewares() -> list[Middleware]:
-    """For Ray's proxy."""
+    """Return the door for Ray's proxies, which load it by RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
     return [Middleware(Door)]
 
 
 class Door:
-    """Lets HTTP requests in with the headers that mean something here, and documented answers out."""
+    """Passes on the headers that mean something here, and answers errors that are not in JSON.
+
+    Ray's proxy acts on other headers of anybody's request (deadlines, routing), fails over bytes that are no text, and
+    answers in its own words, or not at all, when an ingress has died.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if not scope["path"].startswith("/"):  # as of `OPTIONS *`, over which the proxy trips
+        if not scope["path"].startswith("/"):  # as of `OPTIONS *`, over which the proxy fails
             await Refusal(400, "The request names no path.").response()(scope, receive, send)
             return
         begun, status = False, 503
 
         async def answer(message: Message) -> None:
-            """Hold back what is not ours: an error that is not in JSON."""
+            """Hold back errors that are not in JSON."""
             nonlocal begun, status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -140,13 +135,11 @@ class Door:
             await self._app({**scope, "headers": headers}, receive, answer)
         except Exception:
             status = 503  # the proxy itself failed; it has logged why
-        if not begun:
-            await _refusal_of(status).response()(scope, receive, send)
-
-
-def _refusal_of(status: int) -> Refusal:
-    if status == 404:  # the proxy's own: the application is not there, yet or no more
-        return unavailable("The application is not there")
-    if status in CODES and status < 500:
-        return Refusal(status, "The proxy could not pass the request on: ask again.", wait=1)
-    return unavailable("The ingress failed on this request")
+        if begun:
+            return
+        refusal = unavailable("The ingress failed on this request")
+        if status == 404:  # the proxy's own: the application is not there, yet or no more
+            refusal = unavailable("The application is not there")
+        elif status in CODES and status < 500:
+            refusal = Refusal(status, "The proxy could not pass the request on: ask again.", wait=1)
+        await refusal.response()(scope, receive, send)

@@ -1,4 +1,7 @@
-"""Requests' bodies: counted while they come, never on disk, and images measured before they are decoded."""
+"""The routes: who asks, for what, and what came of it; bodies are counted while they come, and never on disk.
+
+Nothing of a request but its size and path is logged.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import asdict
-from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -24,13 +26,13 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.formparsers import MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from adapters.server.batching import IngressMetrics, exported
 from adapters.server.checks import GRID, Description, Settings, digest_of, is_loopback, names_loopback
 from adapters.server.errors import CODES, Error, Refusal, refusal_of, unavailable
-from adapters.server.formats import NPZ, FormatError, Made, Pixels, Wanted, made_to_npz, wanted_of_npz
+from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, FormatError, Pixels, pack_answer, read_request
 from adapters.server.service import Service
 from pe.data.decoding import FORMATS, decode_image
 from pe.data.quiet import quiet
@@ -41,14 +43,38 @@ from pe.version import __version__
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
+log = logging.getLogger("ray.serve")
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 JSON, FORM = "application/json", "multipart/form-data"
 FIELDS = 2**20
 """Most bytes of a JSON body, or of a form without its file."""
 
+ROUTES = (
+    ("/v1/images/generations", "POST", "generations", JSON),
+    ("/v1/images/edits", "POST", "edits", FORM),
+    ("/v1/images/variations", "POST", "variations", FORM),
+    ("/v1/batch/images", "POST", "batch", ARRAYS),
+    ("/v1/models", "GET", "models", ""),
+    ("/v1/models/{model:path}", "GET", "model", ""),
+    ("/metrics", "GET", "metrics", ""),
+    ("/openapi.json", "GET", "openapi", ""),
+    ("/healthz", "GET", "healthz", ""),
+    ("/readyz", "GET", "readyz", ""),
+)
+"""Path, method, the method of `Ingress` that answers, and the content type of the body."""
+
+_KINDS = {path: kind for path, _, _, kind in ROUTES if kind}
+_OPEN = ("/openapi.json", "/healthz", "/readyz")
+"""Routes without a key."""
+
 _SILENCE = 30.0  # seconds between two pieces of a body
 _PATIENCE, _PACE = 20.0, 2**14  # seconds for a body, and bytes that buy a second more
 _FIELDS_OF_FORM = 32
+
+MultiPartParser.spool_max_size = 2**40  # files of a form stay in memory; `Bounded` counts their bytes
 
 
 class Bounded(Request):
@@ -56,8 +82,8 @@ class Bounded(Request):
 
     Args:
         request: the request.
-        kind: the content type that its body must have.
-        most: bytes that its body may have.
+        kind: content type of its body.
+        most: bytes of its body.
 
     Raises:
         Refusal: it is of another content type.
@@ -70,10 +96,10 @@ class Bounded(Request):
             raise Refusal(415, f"Send the body as {kind}.")
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes; one that drips is given up, because it holds one of its key's places.
+        """Yield the body as it comes; one that drips is given up, because it holds one of its key's places.
 
         Raises:
-            Refusal: it is announced, or found, to be too large, or does not come.
+            Refusal: it is too large, by its announcement or its bytes, or does not come.
         """
         too_large = Refusal(413, f"The body is larger than {self._most} bytes.")
         announced = self.headers.get("content-length", "")
@@ -95,24 +121,18 @@ class Bounded(Request):
             yield piece
 
     async def strict_form(self) -> dict[str, str | bytes]:
-        """A form's fields, with the bytes of its one file as `image`.
+        """Return a form's fields, with the bytes of its one file as `image`.
 
-        Starlette's own `form` puts large files on disk; FastAPI's takes an empty field, or one that comes twice.
+        FastAPI's own reading of forms takes an empty field, or one that comes twice.
 
         Raises:
             Refusal: it is no such form; or see `stream`.
         """
-        parser = MultiPartParser(
-            self.headers, self.stream(), max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS
-        )
-        parser.spool_max_size = self._most + 1  # in memory
         try:
-            form = await parser.parse()
+            form = await self.form(max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS)
         except Refusal:
             raise
-        except MultiPartException as error:
-            raise Refusal(400, f"The form cannot be read: {error.message[:100].rstrip('.')}.") from error
-        except Exception as error:  # the parser lets others out of malformed forms
+        except Exception as error:  # the parser lets almost any exception out of malformed forms
             raise Refusal(400, "The form cannot be read.") from error
         items = form.multi_items()
         fields: dict[str, str | bytes] = {name: value for name, value in items if isinstance(value, str)}
@@ -125,41 +145,35 @@ class Bounded(Request):
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:
-    """The pixels of an image file, as a model takes them.
+    """Return the pixels of an image file, as a model takes them.
 
     Args:
         data: PNG, JPEG, WebP, BMP, GIF or TIFF.
         shape: height, width and channels of the model's images; None: it takes many sizes.
-        size: height and width that are wanted; None: the image's own, cut to the model's grid.
+        size: height and width to resize to; None: the image's own, cut to the model's grid.
         most: pixels.
 
     Raises:
-        Refusal: it is no image, or has too many pixels, which its header tells before any is decoded.
+        Refusal: it is no image, or its header states too many pixels, before any is decoded.
     """
     try:
-        with quiet(), Image.open(BytesIO(data), formats=FORMATS) as image:
+        with quiet(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
         raise Refusal(400, "The file is no PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image") from error
     if width * height > most:
         raise Refusal(400, f"The image has more than {most} pixels.", "image")
-    wanted = shape[:2] if shape else size or (height // GRID * GRID, width // GRID * GRID)
-    if 0 in wanted or wanted[0] * wanted[1] > most:
+    sides = shape[:2] if shape else size or (height // GRID * GRID, width // GRID * GRID)
+    if 0 in sides or sides[0] * sides[1] > most:
         raise Refusal(400, f"An image has sides of {GRID} pixels at least, and {most} pixels at the most.", "size")
     try:
-        return decode_image(data, size=wanted, resize="crop", channels=1 if shape and shape[2] == 1 else 3)
+        return decode_image(data, size=sides, resize="crop", channels=1 if shape and shape[2] == 1 else 3)
     except BadImage as error:
         raise Refusal(400, str(error), "image") from error
 
 
-# The fields of OpenAI's image requests and our scalar extensions, checked before anything is decoded.
-
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
 class ImageFields(BaseModel):
-    """What every image request may hold."""
+    """The fields of every request in OpenAI's form, and our scalar extensions."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -189,13 +203,10 @@ class ImageFields(BaseModel):
         width, x, height = (self.size or "").partition("x")
         return (int(height), int(width)) if x else None
 
-    @property
-    def degree(self) -> float | None:
-        """Of a variation; None: a new image."""
-        return None
-
-    def wanted(self, model: Description, most: int, image: Pixels | None = None) -> Wanted:
-        """What the fields ask for, of the one image that came with them.
+    def to_request(
+        self, model: Description, most: int, image: Pixels | None = None, degree: float | None = None
+    ) -> BatchRequest:
+        """Return the request of these fields, to vary the one image beside them to a degree.
 
         Raises:
             Refusal: more than `most` images, or a class that the model has not.
@@ -208,9 +219,9 @@ class ImageFields(BaseModel):
             if self.prompt not in model.classes:
                 raise Refusal(400, "The model knows no words: name a class by prompt or class_label.", "prompt")
             label = self.prompt
-        return Wanted(
+        return BatchRequest(
             np.array([(first + i) % 2**64 for i in range(self.n)], dtype=np.uint64),
-            degree=self.degree,
+            degree=degree,
             steps=self.num_inference_steps,
             guidance=self.guidance_scale,
             size=self.sides if image is None or model.shape is not None else (image.shape[0], image.shape[1]),
@@ -234,42 +245,11 @@ class Edit(ImageFields):
     image: bytes = Field(description="PNG, JPEG, WebP, BMP, GIF or TIFF")
     strength: Finite = Field(0.8, ge=0, le=1, description="0: unchanged, 1: as new; /v1/models says how")
 
-    @property
-    def degree(self) -> float:
-        """The strength."""
-        return self.strength
-
 
 class Variation(Edit):
     """POST /v1/images/variations, as a form with the file `image`."""
 
     prompt: str = Field("", description="as for generations")
-
-
-# The routes: who asks, what is wanted, what came of it. Nothing of a request but its size and path is logged.
-
-
-log = logging.getLogger("ray.serve")
-
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-ROUTES = (
-    ("/v1/images/generations", "POST", "generations", JSON),
-    ("/v1/images/edits", "POST", "edits", FORM),
-    ("/v1/images/variations", "POST", "variations", FORM),
-    ("/v1/batch/images", "POST", "batch", NPZ),
-    ("/v1/models", "GET", "models", ""),
-    ("/v1/models/{model:path}", "GET", "model", ""),
-    ("/metrics", "GET", "metrics", ""),
-    ("/openapi.json", "GET", "openapi", ""),
-    ("/healthz", "GET", "healthz", ""),
-    ("/readyz", "GET", "readyz", ""),
-)
-"""Path, method, which of `Ingress` answers, and the content type that it takes."""
-
-_KINDS = {path: kind for path, _, _, kind in ROUTES if kind}
-_OPEN = ("/openapi.json", "/healthz", "/readyz")
-"""What needs no key."""
 
 
 class Drawn(BaseModel):
@@ -286,7 +266,7 @@ class Images(BaseModel):
 
 
 def _takes(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """What FastAPI cannot know of a route that reads its body itself."""
+    """Describe the body of a route that reads it itself."""
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}}
 
 
@@ -297,8 +277,8 @@ _KEY = {"dependencies": [Security(HTTPBearer(auto_error=False, scheme_name="key"
 _DESCRIBED: dict[str, dict[str, Any]] = {
     "edits": _takes(FORM, Edit.model_json_schema()),
     "variations": _takes(FORM, Variation.model_json_schema()),
-    "batch": _takes(NPZ, _FILE)
-    | {"response_class": Response, "responses": {200: {"content": {NPZ: {"schema": _FILE}}}}},
+    "batch": _takes(ARRAYS, _FILE)
+    | {"response_class": Response, "responses": {200: {"content": {ARRAYS: {"schema": _FILE}}}}},
     "metrics": {"response_class": PlainTextResponse},
 }
 
@@ -311,10 +291,10 @@ class Ingress:
         self._metrics = IngressMetrics()
         self._service = Service(engine, self._settings, self._metrics)
         limits = self._settings.limits
-        self._most = {JSON: FIELDS, FORM: min(limits.body, 8 * limits.pixels + FIELDS), NPZ: limits.body}
+        self._most = {JSON: FIELDS, FORM: min(limits.body, 8 * limits.pixels + FIELDS), ARRAYS: limits.body}
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """What Ray serves."""
+        """Return the application that Ray serves."""
         app = FastAPI(
             title="pe serve",
             version=__version__,
@@ -340,51 +320,55 @@ class Ingress:
         return app
 
     async def generations(self, request: Bounded, fields: Generation) -> Images:
-        """New images."""
+        """Draw new images."""
         return await self._in_openai_s_form(request, fields)
 
     async def edits(self, request: Bounded) -> Images:
-        """Variations of an image under a prompt."""
+        """Vary an image under a prompt."""
         return await self._varied(request, Edit)
 
     async def variations(self, request: Bounded) -> Images:
-        """Variations of an image."""
+        """Vary an image."""
         return await self._varied(request, Variation)
 
     async def batch(self, request: Bounded) -> Response:
-        """Many images of one job: an npz file as numpy.savez writes it (stored, not compressed; no objects).
+        """Make many images of one job: a safetensors file each way.
 
-        Arrays, n images: seeds uint64 (n,); and as needed: degree float64 () with images uint8 (n,h,w,c); steps int64
-        (); guidance float64 (); size int64 (2,) height and width; classes int64 (n,); prompts str (n,);
-        negative_prompts str (n,); model str (); vary str (), the way in which the server must vary images. The answer,
-        m of them made: images uint8 (m,h,w,c); places int64 (m,), which of the n they are; for the others missing int64
-        (k,), reasons str (k,), refused bool (k,), retryable bool (k,).
+        Arrays for n images: seeds uint64 (n,), and as needed images uint8 (n,h,w,c) and classes int64 (n,). The key
+        `job` of the metadata holds JSON, all as needed: degree of `images`; steps; guidance; size [height, width];
+        prompts and negative_prompts, n each; model; vary, the way in which the server must vary images. The answer:
+        images uint8 (m,h,w,c); places int64 (m,), their places among the n; in `job` missing: a list of [place,
+        reason, refused, retryable] for the others.
         """
         body = await request.body()
         try:
-            wanted = await asyncio.to_thread(wanted_of_npz, body)
+            batch = await asyncio.to_thread(read_request, body)
         except FormatError as error:
             raise Refusal(400, str(error)) from error
-        made = await self._made(request, wanted)
-        return Response(await asyncio.to_thread(made_to_npz, made), media_type=NPZ)
+        answer = await self._make(request, batch)
+        return Response(await asyncio.to_thread(pack_answer, answer), media_type=ARRAYS)
 
     async def models(self) -> dict[str, Any]:
-        """The one model, with what a client must know of it."""
-        return {"object": "list", "data": [await self._model()]}
+        """Describe the one model for clients."""
+        model = await self._service.description()
+        own = asdict(model) | {"degree": model.degree, "limits": self._settings.limits.model_dump()}
+        own |= {"steps": self._settings.steps, "guidance_scale": self._settings.guidance}
+        entry = {"id": model.name, "object": "model", "created": int(time.time()), "owned_by": "pe", "pe": own}
+        return {"object": "list", "data": [entry]}
 
     async def model(self, model: str) -> dict[str, Any]:
-        """The same, by its name."""
-        found = await self._model()
-        if model != found["id"]:
-            raise Refusal(404, f"The model served here is '{found['id']}'.", "model", "model_not_found")
-        return found
+        """Describe the model by its name."""
+        entry: dict[str, Any] = (await self.models())["data"][0]
+        if model != entry["id"]:
+            raise Refusal(404, f"The model served here is '{entry['id']}'.", "model", "model_not_found")
+        return entry
 
     async def metrics(self) -> PlainTextResponse:
-        """For Prometheus, of all nodes."""
+        """Return the metrics of all nodes for Prometheus."""
         return PlainTextResponse(await exported(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> dict[str, Any]:
-        """This surface, described."""
+        """Describe these routes."""
         page: dict[str, Any] = request.app.openapi()
         page["info"]["x-limits"] = self._settings.limits.model_dump()
         for operations in page["paths"].values():
@@ -393,42 +377,38 @@ class Ingress:
         return page
 
     async def healthz(self) -> dict[str, str]:
-        """Whether the ingress lives."""
+        """Answer that the ingress lives."""
         return {"status": "ok"}
 
     async def readyz(self) -> dict[str, str]:
-        """Whether a replica can answer."""
+        """Answer if a replica can."""
         await self._service.description(anew=True)
         return {"status": "ok"}
-
-    async def _model(self) -> dict[str, Any]:
-        found = await self._service.description()
-        own = asdict(found) | {"degree": found.degree, "limits": self._settings.limits.model_dump()}
-        own |= {"steps": self._settings.steps, "guidance_scale": self._settings.guidance}
-        return {"id": found.name, "object": "model", "created": int(time.time()), "owned_by": "pe", "pe": own}
 
     async def _varied(self, request: Bounded, kind: type[Edit]) -> Images:
         fields = kind.model_validate(await request.strict_form())
         shape, most = (await self._service.description()).shape, self._settings.limits.pixels
         image = await asyncio.to_thread(pixels_of, fields.image, shape, fields.sides, most)
-        return await self._in_openai_s_form(request, fields, image)
+        return await self._in_openai_s_form(request, fields, image, fields.strength)
 
-    async def _in_openai_s_form(self, request: Request, fields: ImageFields, image: Pixels | None = None) -> Images:
+    async def _in_openai_s_form(
+        self, request: Request, fields: ImageFields, image: Pixels | None = None, degree: float | None = None
+    ) -> Images:
         model = await self._service.description()
-        made = await self._made(request, fields.wanted(model, self._settings.limits.n, image))
-        if not len(made.images):
-            raise _refusal_of(next(iter(made.missing.values())))
-        texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in made.images])
+        answer = await self._make(request, fields.to_request(model, self._settings.limits.n, image, degree))
+        if not len(answer.images):
+            raise _refusal_of(next(iter(answer.missing.values())))
+        texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in answer.images])
         return Images(created=int(time.time()), data=[Drawn(b64_json=text) for text in texts])
 
-    async def _made(self, request: Request, wanted: Wanted) -> Made:
+    async def _make(self, request: Request, batch: BatchRequest) -> BatchAnswer:
         host = request.client.host if request.client else ""
-        made = await self._service.make(wanted, f"{request.state.key}@{host}")
-        request.state.images = len(made.images)
-        return made
+        answer = await self._service.make(batch, f"{request.state.key}@{host}")
+        request.state.images = len(answer.images)
+        return answer
 
     def _guarded(self, handle: Handler) -> Handler:
-        """FastAPI's handler of a route, behind the key and within the limits, counted and logged."""
+        """Put FastAPI's handler of a route behind the key and the limits; count and log its answers."""
 
         async def answer(request: Request) -> Response:
             began, status, path = time.monotonic(), 499, request.scope["route"].path  # 499: the client went away
@@ -453,7 +433,7 @@ class Ingress:
         return answer
 
     def _key(self, request: Request) -> str:
-        """Eight hex digits that stand for the key of a request; without keys, "local".
+        """Return eight hex digits that stand for the key of a request; without keys, "local".
 
         Raises:
             Refusal: the key is not one of the server's; or it has none, and the request is not from the machine, or is
@@ -469,16 +449,16 @@ class Ingress:
                     401, "This server has no API keys, so call it 127.0.0.1 or localhost, from no other site."
                 )
             return "local"
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        digest = digest_of(given.strip())
-        matches = [hmac.compare_digest(digest, known) for known in digests]  # all of them, whichever it is
+        kind, _, key = request.headers.get("authorization", "").partition(" ")
+        digest = digest_of(key.strip())
+        matches = [hmac.compare_digest(digest, each) for each in digests]  # all of them, whichever it is
         if kind.lower() != "bearer" or not any(matches):
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
 
 
 def _refusal_of(miss: Refused | Failed) -> Refusal:
-    """Why not one of a request's images came."""
+    """Return why none of a request's images came."""
     if isinstance(miss, Refused):
         return Refusal(400, f"{miss.reason}.", code="content_policy_violation")
     return unavailable(miss.reason) if miss.retryable else Refusal(400, f"{miss.reason}".rstrip(".") + ".")

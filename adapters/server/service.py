@@ -1,4 +1,4 @@
-"""Between the routes and the replicas: who may ask for more, cutting into parts, asking again what a dead one lost."""
+"""The way from the routes to the replicas: admission, cutting into parts, and asking again what a dead one lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from adapters.diffusion.items import Outcome
 from adapters.server.checks import Description, Limits, Settings, checked
 from adapters.server.errors import Refusal, unavailable
-from adapters.server.formats import Made, Wanted
+from adapters.server.formats import BatchAnswer, BatchRequest
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from adapters.server.batching import IngressMetrics
 
 _TRIES = 4
-"""How often a part is asked for when its replica dies."""
+"""Requests for a part, if its replicas die."""
 
 _PATIENCE = 5.0
-"""Seconds to wait for a replica that says what is served."""
+"""Seconds to wait for a replica's description."""
 
 
 class Admission:
-    """Bounds what is under way: of each key, so that none takes all, and of all together."""
+    """Bounds on what is under way: of each key, so that none takes all, and of all together."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -35,11 +35,7 @@ class Admission:
 
     @contextmanager
     def request(self, key: str) -> Iterator[None]:
-        """Count a request while it is under way, from before its body is read.
-
-        Raises:
-            Refusal: the key has as many as it may (429).
-        """
+        """Count a request while it is under way, from before its body is read; Refusal (429) at the key's limit."""
         most = self._limits.requests
         if self._requests[key] >= most:
             raise Refusal(429, f"This key has {most} requests under way, as many as it may: wait for one.", wait=1)
@@ -53,11 +49,7 @@ class Admission:
 
     @contextmanager
     def images(self, count: int) -> Iterator[None]:
-        """Count images while they are under way; any number is let in where there are none.
-
-        Raises:
-            Refusal: the server is full (429).
-        """
+        """Count images while they are under way; Refusal (429) beyond the limit, unless they are the only ones."""
         if self._images and self._images + count > self._limits.waiting:
             raise Refusal(429, f"The server is full: {self._images} images are under way.", wait=2)
         self._images += count
@@ -68,63 +60,45 @@ class Admission:
 
 
 class Service:
-    """Makes images by the replicas.
-
-    Args:
-        engine: the deployment of replicas.
-        settings: the server's.
-        metrics: where what is asked again is counted.
-    """
+    """Makes images by the replicas behind `engine`."""
 
     def __init__(self, engine: DeploymentHandle, settings: Settings, metrics: IngressMetrics) -> None:
         self._engine, self._settings, self._metrics = engine, settings, metrics
         self.admission = Admission(settings.limits)
-        self._known: Description | None = None
+        self._description: Description | None = None
 
     async def description(self, anew: bool = False) -> Description:
-        """What is served; asked of a replica once, or `anew`.
-
-        Raises:
-            Refusal: no replica is there (503).
-        """
-        if self._known is None or anew:
+        """Describe the model, by a replica's answer, asked once or `anew`; Refusal (503) if no replica is there."""
+        if self._description is None or anew:
             try:
                 async with asyncio.timeout(_PATIENCE):
-                    self._known = await self._engine.describe.remote()
+                    self._description = await self._engine.describe.remote()
             except Exception as error:  # Ray's own errors have no common root
                 raise unavailable("No replica is ready") from error
-        return self._known
+        return self._description
 
-    async def make(self, wanted: Wanted, caller: str) -> Made:
-        """The images.
-
-        Args:
-            wanted: the images.
-            caller: who takes turns with others.
+    async def make(self, request: BatchRequest, caller: str) -> BatchAnswer:
+        """Make the images of a request; callers take turns.
 
         Raises:
             Refusal: the model cannot make them, there is no room, or no replica answers.
         """
         model = await self.description()
-        wanted = checked(wanted, model, self._settings)
-        with self.admission.images(len(wanted)):
-            starts = range(0, len(wanted), model.batch)
-            parts = [wanted.part(start, start + model.batch) for start in starts]
+        request = checked(request, model, self._settings)
+        with self.admission.images(len(request)):
+            starts = range(0, len(request), model.batch)
+            parts = [request.part(start, start + model.batch) for start in starts]
             try:
                 async with asyncio.timeout(self._settings.limits.seconds), asyncio.TaskGroup() as group:
-                    asked = [group.create_task(self._part(part, caller)) for part in parts]
+                    tasks = [group.create_task(self._part(part, caller)) for part in parts]
             except TimeoutError as error:
                 raise unavailable("The images were not done in time") from error
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-        return Made.of([outcome for task in asked for outcome in task.result()])
+        return BatchAnswer.of([outcome for task in tasks for outcome in task.result()])
 
-    async def _part(self, part: Wanted, caller: str) -> list[Outcome]:
-        """A part's images by one replica; by another when that one dies, whose work is lost.
-
-        Raises:
-            Refusal: the replicas die, or Ray cannot reach them (503).
-        """
+    async def _part(self, part: BatchRequest, caller: str) -> list[Outcome]:
+        """Let a replica make a part; if it dies, its work is lost, and another one makes it."""
         from ray.exceptions import RayActorError
 
         for _ in range(_TRIES):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from adapters.server.formats import NPZ, Made, Wanted, made_of_npz, wanted_to_npz
+from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, pack_request, read_answer
 from tests.adapters.server.serving import Server
 
 Pixels = npt.NDArray[np.uint8]
@@ -38,11 +38,11 @@ def generate(server: Server, content: dict[str, Any], key: str | None = None) ->
     return status, json.loads(answer), headers
 
 
-def batch(server: Server, wanted: Wanted, key: str | None = None) -> Made:
+def batch(server: Server, wanted: BatchRequest, key: str | None = None) -> BatchAnswer:
     """The answer of batch/images."""
-    status, answer, _ = post(server, "/v1/batch/images", wanted_to_npz(wanted), NPZ, key)
+    status, answer, _ = post(server, "/v1/batch/images", pack_request(wanted), ARRAYS, key)
     assert status == 200, answer
-    return made_of_npz(answer, len(wanted))
+    return read_answer(answer, len(wanted))
 
 
 def pixels(entry: Any) -> Pixels:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from adapters.server.formats import NPZ, Wanted, wanted_to_npz
+from adapters.server.formats import ARRAYS, BatchRequest, pack_request
 from tests.adapters.server.test_formats import BAD
 
 JSON = "application/json"
@@ -38,7 +38,7 @@ class Bad:
 
 
 def all_bad() -> list[Bad]:
-    return [*json_bodies(), *forms(), *npz_bodies(), *routes_and_headers()]
+    return [*json_bodies(), *forms(), *batches(), *routes_and_headers()]
 
 
 WRONG: tuple[Any, ...] = (None, True, -1, 0.5, 10**400, 1e308, "", "x", "\ud800", [], [1], {}, {"a": 1}, "9" * 5000)
@@ -83,7 +83,7 @@ def json_bodies() -> Iterator[Bad]:
     yield Bad("latin", GENERATIONS, '{"prompt": "é"}'.encode("latin-1"), JSON)
     yield Bad("another model", GENERATIONS, b'{"prompt": "7", "model": "dall-e-3"}', JSON, (404,))
     yield Bad("large", GENERATIONS, b'{"prompt": "' + b"a" * 2**21 + b'"}', JSON, (413,))
-    for kind in ("text/plain", FORM, NPZ, "application/x-www-form-urlencoded", "", None, "/", "application/json2"):
+    for kind in ("text/plain", FORM, ARRAYS, "application/x-www-form-urlencoded", "", None, "/", "application/json2"):
         yield Bad(f"kind {kind}", GENERATIONS, b'{"prompt": "7"}', kind, (415,))
 
 
@@ -139,7 +139,7 @@ def forms() -> Iterator[Bad]:
         "an eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
         "an svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
         "a pickle": b"\x80\x04cos\nsystem\n.",
-        "an npz": wanted_to_npz(Wanted(np.zeros(1, np.uint64))),
+        "arrays": pack_request(BatchRequest(np.zeros(1, np.uint64))),
     }
     for path in (EDITS, VARIATIONS):
         for name, data in files.items():
@@ -169,41 +169,41 @@ def forms() -> Iterator[Bad]:
         yield Bad(f"changed {i}", EDITS, bytes(data), FORM, (200, 400, 404))
 
 
-def npz_bodies() -> Iterator[Bad]:
+def batches() -> Iterator[Bad]:
     for name, data in BAD.items():
-        yield Bad(f"npz: {name}", BATCH, data, NPZ)
+        yield Bad(f"arrays: {name}", BATCH, data, ARRAYS)
     seeds, images = np.zeros(2, np.uint64), np.zeros((2, 28, 28, 1), np.uint8)
     no_number = float("nan")
     wanted = {
-        "none": Wanted(seeds[:0]),
-        "too many": Wanted(np.zeros(257, np.uint64)),
-        "a degree that is no number": Wanted(seeds, no_number, 1, images=images),
-        "an infinite degree": Wanted(seeds, float("inf"), 1, images=images),
-        "a degree above 1": Wanted(seeds, 1.01, 1, images=images),
-        "a degree without images": Wanted(seeds, 0.5, 1),
-        "images without a degree": Wanted(seeds, None, 1, images=images),
-        "images of another size": Wanted(seeds, 0.5, 1, images=np.zeros((2, 27, 28, 1), np.uint8)),
-        "images of more channels": Wanted(seeds, 0.5, 1, images=np.zeros((2, 28, 28, 3), np.uint8)),
-        "no steps": Wanted(seeds, steps=0),
-        "fewer than no steps": Wanted(seeds, steps=-(2**63)),
-        "too many steps": Wanted(seeds, steps=2**63 - 1),
-        "guidance": Wanted(seeds, steps=1, guidance=no_number),
-        "a size": Wanted(seeds, steps=1, size=(2**62, 2**62)),
-        "prompts": Wanted(seeds, steps=1, prompts=("a", "b")),
-        "more negative prompts": Wanted(seeds, steps=1, negative_prompts=("a", "", "")),
-        "negative prompts": Wanted(seeds, steps=1, negative_prompts=("a", "")),
-        "a class below 0": Wanted(seeds, steps=1, classes=np.array([0, -1])),
-        "a class too large": Wanted(seeds, steps=1, classes=np.array([0, 2**62])),
+        "none": BatchRequest(seeds[:0]),
+        "too many": BatchRequest(np.zeros(257, np.uint64)),
+        "a degree that is no number": BatchRequest(seeds, no_number, 1, images=images),
+        "an infinite degree": BatchRequest(seeds, float("inf"), 1, images=images),
+        "a degree above 1": BatchRequest(seeds, 1.01, 1, images=images),
+        "a degree without images": BatchRequest(seeds, 0.5, 1),
+        "images without a degree": BatchRequest(seeds, None, 1, images=images),
+        "images of another size": BatchRequest(seeds, 0.5, 1, images=np.zeros((2, 27, 28, 1), np.uint8)),
+        "images of more channels": BatchRequest(seeds, 0.5, 1, images=np.zeros((2, 28, 28, 3), np.uint8)),
+        "no steps": BatchRequest(seeds, steps=0),
+        "fewer than no steps": BatchRequest(seeds, steps=-(2**63)),
+        "too many steps": BatchRequest(seeds, steps=2**63 - 1),
+        "guidance": BatchRequest(seeds, steps=1, guidance=no_number),
+        "a size": BatchRequest(seeds, steps=1, size=(2**62, 2**62)),
+        "prompts": BatchRequest(seeds, steps=1, prompts=("a", "b")),
+        "more negative prompts": BatchRequest(seeds, steps=1, negative_prompts=("a", "", "")),
+        "negative prompts": BatchRequest(seeds, steps=1, negative_prompts=("a", "")),
+        "a class below 0": BatchRequest(seeds, steps=1, classes=np.array([0, -1])),
+        "a class too large": BatchRequest(seeds, steps=1, classes=np.array([0, 2**62])),
     }
     for name, each in wanted.items():
-        yield Bad(f"batch: {name}", BATCH, wanted_to_npz(each), NPZ)
-    yield Bad("batch: another model", BATCH, wanted_to_npz(Wanted(seeds, steps=1, model="x")), NPZ, (404,))
+        yield Bad(f"batch: {name}", BATCH, pack_request(each), ARRAYS)
+    yield Bad("batch: another model", BATCH, pack_request(BatchRequest(seeds, steps=1, model="x")), ARRAYS, (404,))
     yield Bad("batch: as json", BATCH, b"{}", JSON, (415,))
-    whole, dice = wanted_to_npz(Wanted(seeds, 0.5, 2, images=images)), random.Random(2)
+    whole, dice = pack_request(BatchRequest(seeds, 0.5, 2, images=images)), random.Random(2)
     for i in range(60):
         data = bytearray(whole)
         data[dice.randrange(len(data))] = dice.randrange(256)
-        yield Bad(f"batch: changed {i}", BATCH, bytes(data), NPZ, (200, 400))
+        yield Bad(f"batch: changed {i}", BATCH, bytes(data), ARRAYS, (200, 400))
 
 
 def routes_and_headers() -> Iterator[Bad]:

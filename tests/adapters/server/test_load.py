@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from adapters.server.formats import NPZ, Made, Wanted, made_of_npz, wanted_to_npz
+from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, pack_request, read_answer
 from tests.adapters.server.asking import apart, batch, post
 from tests.adapters.server.conftest import SMALL
 from tests.adapters.server.serving import PATIENCE, Server, Servers
@@ -22,7 +22,7 @@ from tests.adapters.server.serving import PATIENCE, Server, Servers
 RETRYABLE = (408, 429, 503)
 
 
-def mixed(count: int) -> list[Wanted]:
+def mixed(count: int) -> list[BatchRequest]:
     """Requests for 1 to 3 images, new ones and variations of several degrees and steps."""
     dice, rng = random.Random(3), np.random.default_rng(3)
     requests = []
@@ -30,7 +30,7 @@ def mixed(count: int) -> list[Wanted]:
         n, degree = dice.randrange(1, 4), dice.choice((None, 0.5, 0.7, 1.0))
         images = None if degree is None else rng.integers(0, 256, (n, 28, 28, 1)).astype(np.uint8)
         seeds = rng.integers(0, 2**64, n, dtype=np.uint64)
-        requests.append(Wanted(seeds, degree, dice.choice((2, 3)), images=images, classes=rng.integers(0, 62, n)))
+        requests.append(BatchRequest(seeds, degree, dice.choice((2, 3)), images=images, classes=rng.integers(0, 62, n)))
     return requests
 
 
@@ -40,7 +40,7 @@ class Load:
     def __init__(self, server: Server, clients: int = 6) -> None:
         self._server, self._over = server, threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(i,)) for i in range(clients)]
-        self.answers: list[tuple[Wanted, int, bytes]] = []
+        self.answers: list[tuple[BatchRequest, int, bytes]] = []
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -55,8 +55,8 @@ class Load:
     def _ask(self, client: int) -> None:
         rng = np.random.default_rng(client)
         while not self._over.is_set():
-            wanted = Wanted(rng.integers(0, 2**64, 8, dtype=np.uint64), steps=2)
-            status, answer, _ = post(self._server, "/v1/batch/images", wanted_to_npz(wanted), NPZ)
+            wanted = BatchRequest(rng.integers(0, 2**64, 8, dtype=np.uint64), steps=2)
+            status, answer, _ = post(self._server, "/v1/batch/images", pack_request(wanted), ARRAYS)
             self.answers.append((wanted, status, answer))
             if status != 200:
                 time.sleep(0.2)
@@ -79,8 +79,8 @@ def check(load: Load, server: Server, most_refused: int) -> None:
     refused = [json.loads(answer)["error"]["type"] for _, status, answer in load.answers if status != 200]
     assert all(status in (200, *RETRYABLE) for _, status, _ in load.answers)
     assert len(refused) <= most_refused
-    whole: list[tuple[Wanted, Made]] = [
-        (wanted, made_of_npz(answer, 8)) for wanted, status, answer in load.answers if status == 200
+    whole: list[tuple[BatchRequest, BatchAnswer]] = [
+        (wanted, read_answer(answer, 8)) for wanted, status, answer in load.answers if status == 200
     ]
     assert all(len(made.images) == 8 for _, made in whole)
     for wanted, made in whole[:: max(1, len(whole) // 6)]:
@@ -109,7 +109,7 @@ def killed(servers: Servers) -> Killed:
     deadline = time.monotonic() + PATIENCE
     while len(known := frozenset(server.shares())) < 2:
         assert time.monotonic() < deadline
-        batch(server, Wanted(np.arange(64, dtype=np.uint64), steps=1))
+        batch(server, BatchRequest(np.arange(64, dtype=np.uint64), steps=1))
     victim = server.replicas()[0]
     with Load(server) as load:
         load.wait(6)
@@ -142,8 +142,8 @@ def test_64_clients_at_once_get_what_each_gets_alone(small: Server) -> None:
 def test_one_bad_item_fails_alone(small: Server) -> None:
     """No item can be bad in itself here but a whole job can; the others' do not fail with it."""
     image = np.zeros((1, 28, 28, 1), np.uint8)
-    bad = Wanted(np.zeros(1, np.uint64), 0.01, 4, images=image)
-    good = Wanted(np.arange(3, dtype=np.uint64), steps=4)
+    bad = BatchRequest(np.zeros(1, np.uint64), 0.01, 4, images=image)
+    good = BatchRequest(np.arange(3, dtype=np.uint64), steps=4)
     with ThreadPoolExecutor(8) as clients:
         made = list(clients.map(lambda wanted: batch(small, wanted), [bad, good] * 4))
     assert all("leaves no denoising step" in one.missing[0].reason for one in made[::2])

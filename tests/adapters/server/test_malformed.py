@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from adapters.server.errors import CODES
-from adapters.server.formats import NPZ
+from adapters.server.formats import ARRAYS
 from tests.adapters.server.malformed import BATCH, BOUNDARY, EDITS, GENERATIONS, JSON, Bad, all_bad
 from tests.adapters.server.serving import Server
 
@@ -87,7 +87,7 @@ def raw(server: Server, head: str, *pieces: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"), [(GENERATIONS, JSON), (EDITS, f"multipart/form-data; boundary={BOUNDARY}"), (BATCH, NPZ)]
+    ("path", "kind"), [(GENERATIONS, JSON), (EDITS, f"multipart/form-data; boundary={BOUNDARY}"), (BATCH, ARRAYS)]
 )
 def test_a_body_that_is_announced_as_too_large_is_not_read(small: Server, path: str, kind: str) -> None:
     answer = raw(small, f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: {kind}\nContent-Length: {2**40}", b"{")

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from adapters.diffusion.pixel import PixelSpace
-from adapters.server.formats import Wanted
+from adapters.server.formats import BatchRequest
 from adapters.server_client import ServerClient
 from pe.plugins.protocols import GenerationAPI, RandomRequest, Seeds
 from tests.adapters.server.asking import Pixels, apart, batch
@@ -98,7 +98,7 @@ def test_each_node_has_a_replica_and_a_proxy_and_both_make_images(cluster: Nodes
     for node in (cluster.head, cluster.other):
         assert len(cluster.replicas(node)) == 1
         wait(partial(cluster.proxies, node))
-    wait(lambda: batch(served, Wanted(np.arange(64, dtype=np.uint64), steps=1)) and len(served.shares()) == 2)
+    wait(lambda: batch(served, BatchRequest(np.arange(64, dtype=np.uint64), steps=1)) and len(served.shares()) == 2)
     assert served.status("GET", "/readyz") == 200
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import openai
 import pytest
 
-from adapters.server.formats import Wanted
+from adapters.server.formats import BatchRequest
 from tests.adapters.server.asking import apart, batch, pixels, png
 from tests.adapters.server.serving import Server
 
@@ -33,7 +33,7 @@ def test_new_images_are_those_of_their_seeds(sdk: openai.OpenAI, small: Server) 
     two = drawn(sdk, 2)
     assert [image.shape for image in two] == [(28, 28), (28, 28)]
     classes = np.full(2, 7)
-    same = batch(small, Wanted(np.array([5, 6], dtype=np.uint64), classes=classes)).images
+    same = batch(small, BatchRequest(np.array([5, 6], dtype=np.uint64), classes=classes)).images
     assert apart(np.stack(two), same[..., 0]) <= 1
 
 

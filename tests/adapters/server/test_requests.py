@@ -13,14 +13,14 @@ from starlette.requests import Request
 from adapters.server import ingress as bodies
 from adapters.server.checks import Description, Settings, checked
 from adapters.server.errors import Door, Refusal
-from adapters.server.formats import Wanted
+from adapters.server.formats import BatchRequest
 from adapters.server.ingress import JSON, Bounded
 
 SMALL = Description("small", 16, class_count=62, shape=(28, 28, 1))
 
 
-def wanted(size: tuple[int, int] | None) -> Wanted:
-    return Wanted(np.zeros(1, np.uint64), size=size)
+def wanted(size: tuple[int, int] | None) -> BatchRequest:
+    return BatchRequest(np.zeros(1, np.uint64), size=size)
 
 
 def test_a_model_of_one_size_takes_that_size_and_no_other() -> None:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapters.diffusion.text_to_image import TextToImage
-from adapters.server.formats import NPZ, Wanted, made_of_npz, wanted_to_npz
+from adapters.server.formats import ARRAYS, BatchRequest, pack_request, read_answer
 from adapters.server_client import ServerClient
 from pe.cli.plan import doctor
 from pe.errors import RecipeError
@@ -35,8 +35,10 @@ def sdk(server: Server, key: str = FIRST) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, timeout=60)
 
 
-def prompted(n: int, steps: int = 2, prompt: str = SECRET) -> Wanted:
-    return Wanted(np.arange(n, dtype=np.uint64), None, steps, guidance=1, size=(SIZE, SIZE), prompts=(prompt,) * n)
+def prompted(n: int, steps: int = 2, prompt: str = SECRET) -> BatchRequest:
+    return BatchRequest(
+        np.arange(n, dtype=np.uint64), None, steps, guidance=1, size=(SIZE, SIZE), prompts=(prompt,) * n
+    )
 
 
 def test_it_waits_for_a_proxy_that_is_slow_to_come(held_up: tuple[Server, Future[None]]) -> None:
@@ -151,10 +153,10 @@ def test_a_model_that_takes_prompts_gets_some(text: Server, monkeypatch: pytest.
 
 
 def test_a_key_has_no_more_under_way_than_it_may_and_others_are_let_in(text: Server) -> None:
-    body = wanted_to_npz(prompted(16, steps=4))
+    body = pack_request(prompted(16, steps=4))
 
     def ask(key: str) -> tuple[int, Any]:
-        status, _, headers = post(text, "/v1/batch/images", body, NPZ, key)
+        status, _, headers = post(text, "/v1/batch/images", body, ARRAYS, key)
         return status, headers.get("Retry-After")
 
     with ThreadPoolExecutor(8) as clients:
@@ -170,7 +172,7 @@ def test_a_key_has_no_more_under_way_than_it_may_and_others_are_let_in(text: Ser
 def test_a_full_server_takes_no_more(text: Server) -> None:
     with ThreadPoolExecutor(4) as clients:
         asked = [
-            clients.submit(post, text, "/v1/batch/images", wanted_to_npz(prompted(16, steps=4)), NPZ, key)
+            clients.submit(post, text, "/v1/batch/images", pack_request(prompted(16, steps=4)), ARRAYS, key)
             for key in (FIRST, SECOND, FIRST, SECOND)
         ]
         answers = [each.result() for each in asked]
@@ -202,15 +204,15 @@ def test_no_log_holds_a_prompt_or_a_key(text: Server) -> None:
 
 def test_it_ends_when_what_is_under_way_is_answered(text: Server) -> None:
     answers: list[tuple[int, bytes, Any]] = []
-    body = wanted_to_npz(prompted(32, steps=4))
-    under_way = threading.Thread(target=lambda: answers.append(post(text, "/v1/batch/images", body, NPZ, FIRST)))
+    body = pack_request(prompted(32, steps=4))
+    under_way = threading.Thread(target=lambda: answers.append(post(text, "/v1/batch/images", body, ARRAYS, FIRST)))
     under_way.start()
     time.sleep(0.3)
     assert text.end() == 0
     under_way.join(PATIENCE)
     ((status, answer, _),) = answers
     assert status == 200
-    assert len(made_of_npz(answer, 32).images) == 32
+    assert len(read_answer(answer, 32).images) == 32
     deadline = time.monotonic() + 10
     while left := text.pids():
         assert time.monotonic() < deadline, left
