@@ -1,11 +1,12 @@
-"""What embeddings behind an endpoint share: it is sent PRIVATE samples, so the recipe must say that it may be."""
+"""Embeddings behind an endpoint: it gets PRIVATE samples, so the recipe must say that it may."""
 
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -20,12 +21,17 @@ from pe.errors import APIError, ContractError, RecipeError, Unavailable
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, read_settings
 
-Asker = TypeVar("Asker")
+Endpoint = TypeVar("Endpoint")
 Entries = Outcome[list[Any]]
+Body = Callable[[str | None, list[str]], dict[str, Any]]
+"""(model, images as data URIs) → the request's JSON."""
+
+EMPTY = "."
+"""Sent in place of an empty text, which OpenAI's reference forbids; blocks of private texts are filled up with such."""
 
 
 class SentPrivateData(Connection):
-    """How the endpoint is reached, and that it may be.
+    """The connection, and leave to send private samples over it.
 
     Attributes:
         trusted_with_private_data: must be true: whoever runs the endpoint sees every private sample.
@@ -42,62 +48,81 @@ class SentPrivateData(Connection):
         """These settings without patience."""
         return self.model_copy(update={"patience": 0.0})
 
-    def check_trusted(self, kind: str, noun: str, host: str) -> None:
-        """Raise RecipeError unless the recipe says that the host may see private samples.
 
-        Args:
-            kind: of the embedding.
-            noun: what people call a sample.
-            host: the endpoint's.
-        """
-        if not self.trusted_with_private_data:
+class EndpointEmbedding(ABC, Generic[Endpoint]):
+    """Sends private samples to an endpoint as they are, un-noised, in requests of `batch_size`."""
+
+    kind: ClassVar[str]
+    noun: ClassVar[str]
+    info = PluginInfo(machine_settings=tuple(Connection.model_fields), code_settings=("key_command",))
+
+    def __init__(
+        self, given: SentPrivateData, url: str, connect: Callable[[bool], Endpoint], dimensions: int | None = None
+    ) -> None:
+        self._host = urlsplit(url).netloc
+        if not given.trusted_with_private_data:
             raise RecipeError(
-                f"embedding '{kind}' would send every PRIVATE {noun} to {host}: state "
+                f"embedding '{self.kind}' would send every PRIVATE {self.noun} to {self._host}: state "
                 "embedding.trusted_with_private_data: true if whoever runs it may see them (the certificate will say "
                 "so), or take a local embedding."
             )
+        self.info = replace(self.info, hosts=(self._host,))
+        self._each, self._length = given.batch_size, dimensions
+        self._stated = "it began with" if dimensions is None else "dimensions asks for"
+        self._quick, self._patient = OnFirstUse(lambda: connect(False)), OnFirstUse(lambda: connect(True))
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per request."""
+        return self._each
+
+    @abstractmethod
+    def _ask(self, endpoint: Endpoint, samples: Samples) -> Entries:
+        """Ask the endpoint for the entries of these samples."""
+
+    def embed(self, samples: Samples) -> Vectors:
+        """Return float32, n×d, as the endpoint answers. Every request holds as many samples as `samples`.
+
+        Raises:
+            APIError: the endpoint cannot be asked, or refuses these samples.
+            ContractError: it does not answer with one vector per sample, of one length.
+        """
+        vectors = vectors_of(self._entries(samples), len(samples), self.noun, self._host)
+        if self._length not in (None, vectors.shape[1]):
+            raise ContractError(f"{self._host} answers with {vectors.shape[1]} numbers; {self._stated} {self._length}.")
+        self._length = int(vectors.shape[1])
+        return vectors
+
+    def _entries(self, samples: Samples) -> Entries:
+        """Ask without patience, so that the wait tells nothing of a private sample; with it for blank ones.
+
+        If those bring something, the server is back, or only these samples fail.
+
+        Raises:
+            Unavailable: it is away; the message is about blank samples.
+        """
+        outcome = self._ask(self._quick.get(), samples)
+        if outcome.fault is None or not outcome.fault.heals:
+            return outcome
+        try:
+            blank = self._ask(self._patient.get(), samples.only())
+        except Unavailable as error:
+            raise Unavailable(f"{error} `pe resume RUN` goes on when it is back.") from None
+        if blank.result is None:
+            raise Unavailable(f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe resume RUN`.")
+        return self._ask(self._quick.get(), samples)
 
 
 def entries_of(answer: Mapping[str, Any]) -> list[Any]:
-    """The entries of an answer.
-
-    Raises:
-        Fault: it has none.
-    """
+    """Return the entries of an answer; Fault if it has none."""
     data = answer.get("data")
     if not isinstance(data, list):
         raise Fault.of_object(answer, "the answer has no list 'data'")
     return data
 
 
-def ask_for(
-    samples: Samples,
-    ask: Callable[[Asker, Samples], Entries],
-    quick: OnFirstUse[Asker],
-    patient: OnFirstUse[Asker],
-) -> Entries:
-    """Embed private samples by an endpoint without patience.
-
-    Where it brings nothing, blank samples are asked for with patience first: if they bring something, the server is
-    back, or only these samples fail.
-
-    Raises:
-        Unavailable: it is away; the message is about blank samples.
-    """
-    outcome = ask(quick.get(), samples)
-    if outcome.fault is None or not outcome.fault.heals:
-        return outcome
-    try:
-        blank = ask(patient.get(), samples.only())
-    except Unavailable as error:
-        raise Unavailable(f"{error} `pe resume RUN` goes on when it is back.") from None
-    if blank.result is None:
-        raise Unavailable(f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe resume RUN`.")
-    return ask(quick.get(), samples)
-
-
 def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
-    """The vectors that a request for `count` samples brought, by their index: {"index", "embedding"}.
+    """Return the vectors of a request for `count` samples, by their index: {"index", "embedding"}.
 
     An embedding is a list of numbers, or the base64 of 32-bit floats, little-endian.
 
@@ -110,9 +135,9 @@ def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
     if outcome.result is None:
         raise APIError(f"{host} gave no embeddings in {outcome.calls} calls: {outcome.fault}")
     try:
-        found = {int(entry["index"]): _numbers(entry["embedding"]) for entry in outcome.result}
+        rows = {int(entry["index"]): _numbers(entry["embedding"]) for entry in outcome.result}
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is no vector
-            vectors = np.stack([found[i] for i in range(count)]).astype(np.float32)
+            vectors = np.stack([rows[i] for i in range(count)]).astype(np.float32)
     except (KeyError, TypeError, ValueError) as error:
         raise ContractError(f"{host} did not answer with one vector per {noun} for {count} {noun}s.") from error
     if len(outcome.result) != count or vectors.ndim != 2:
@@ -126,20 +151,13 @@ def _numbers(embedding: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(embedding, dtype=np.float64)
 
 
-# Image embeddings from an endpoint. It is sent PRIVATE images, so the recipe must say that it may be.
-
-
-Body = Callable[[str | None, list[str]], dict[str, Any]]
-"""(model, images as data URIs) → the request's JSON."""
-
-
 def jina_body(model: str | None, images: list[str]) -> dict[str, Any]:
-    """The request as Jina's API and those like it want it."""
+    """Return the request of Jina's API and those like it."""
     return {"model": model, "input": [{"image": image} for image in images]}
 
 
 class HTTPEmbeddingSettings(SentPrivateData):
-    """What a recipe says of the endpoint.
+    """Settings of `HTTPEmbedding`.
 
     Attributes:
         url: the endpoint's full address.
@@ -150,7 +168,7 @@ class HTTPEmbeddingSettings(SentPrivateData):
     model: str | None = None
 
 
-class HTTPEmbedding:
+class HTTPEmbedding(EndpointEmbedding[Endpoints]):
     """Vectors by POST: images in base64 go out, {"data": [{"index", "embedding"}]} comes back.
 
     Private images go to this endpoint as they are, un-noised, in blocks of `batch_size`. For another service's
@@ -164,41 +182,17 @@ class HTTPEmbedding:
         RecipeError: a setting is wrong, or the endpoint is not trusted with private data.
     """
 
+    kind = "http"
+    noun = "image"
     Settings = HTTPEmbeddingSettings
 
-    info = PluginInfo(machine_settings=tuple(Connection.model_fields), code_settings=("key_command",))
-
     def __init__(self, *, body: Body = jina_body, **settings: Any) -> None:
-        self._given = given = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
+        given = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
         parts = urlsplit(given.url)
-        self._host, root = parts.netloc, f"{parts.scheme}://{parts.netloc}"
-        given.check_trusted("http", "image", self._host)
-        self._body, self._endpoint = body, OnFirstUse(lambda: Endpoints([root], given.impatient, 1))
-        self._patient = OnFirstUse(lambda: Endpoints([root], given, 1))
+        root = f"{parts.scheme}://{parts.netloc}"
+        super().__init__(given, given.url, lambda patient: Endpoints([root], given if patient else given.impatient, 1))
+        self._given, self._body = given, body
         self._path = given.url[len(root) :]  # to the letter: its last slash may make another address of it
-        self.info = replace(self.info, hosts=(self._host,))
-        self._dimension: int | None = None
-
-    @property
-    def batch_size(self) -> int:
-        """Images per request."""
-        return self._given.batch_size
-
-    def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d, as the endpoint answers.
-
-        Every request holds as many images as `samples`.
-
-        Raises:
-            APIError: the endpoint cannot be asked, or refuses these images.
-            ContractError: it does not answer with one vector per image, of one length.
-        """
-        outcome = ask_for(samples, self._ask, self._endpoint, self._patient)
-        vectors = vectors_of(outcome, len(samples), "image", self._host)
-        if self._dimension not in (None, vectors.shape[1]):
-            raise ContractError(f"{self._host} answered with {vectors.shape[1]} numbers after {self._dimension}.")
-        self._dimension = int(vectors.shape[1])
-        return vectors
 
     def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
         images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
@@ -206,17 +200,8 @@ class HTTPEmbedding:
         return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), json=body)
 
 
-# Text embeddings by OpenAI's API: OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others.
-#
-# It is sent PRIVATE texts, so the recipe must say that it may be.
-
-
-EMPTY = "."
-"""Sent in place of an empty text, which OpenAI's reference forbids; blocks of private texts are filled up with such."""
-
-
 class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
-    """What a recipe says of the endpoint.
+    """Settings of `OpenAIEmbeddings`.
 
     Attributes:
         model: as the endpoint names it; there is no default, because names are retired often.
@@ -232,10 +217,11 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
     extra: dict[str, Any] | None = None
 
 
-class OpenAIEmbeddings:
+class OpenAIEmbeddings(EndpointEmbedding[SDKEndpoint]):
     """Vectors of texts by POST /embeddings, through the official SDK.
 
-    Private texts go to this endpoint as they are, un-noised, in requests of `batch_size`.
+    Of OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts go to this endpoint
+    as they are, un-noised, in requests of `batch_size`.
 
     Args:
         settings: see `OpenAIEmbeddingsSettings`.
@@ -244,45 +230,22 @@ class OpenAIEmbeddings:
         RecipeError: a setting is wrong, or the endpoint is not trusted with private data.
     """
 
+    kind = "openai_embeddings"
+    noun = "text"
     Settings = OpenAIEmbeddingsSettings
-
-    info = PluginInfo(modality="texts", machine_settings=tuple(Connection.model_fields), code_settings=("key_command",))
+    info = replace(EndpointEmbedding.info, modality="texts")
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
-        host = urlsplit(given.url).netloc
-        given.check_trusted("openai_embeddings", "text", host)
-        self._endpoint = OnFirstUse(lambda: SDKEndpoint(given.impatient, 1, "OpenAI's embeddings"))
-        self._patient = OnFirstUse(lambda: SDKEndpoint(given, 1, "OpenAI's embeddings"))
-        self.info = replace(self.info, hosts=(host,))
-        self._length = given.dimensions
+        given = self._given = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
 
-    @property
-    def batch_size(self) -> int:
-        """Texts per request."""
-        return self._given.batch_size
+        def connect(patient: bool) -> SDKEndpoint:
+            return SDKEndpoint(given if patient else given.impatient, 1, "OpenAI's embeddings")
 
-    def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d, as the endpoint answers.
-
-        Every request holds as many texts as `samples`.
-
-        Raises:
-            APIError: the endpoint cannot be asked, or refuses these texts.
-            ContractError: the samples are not texts, or it does not answer with one vector per text, of one length.
-        """
-        if not isinstance(samples, Texts):
-            raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
-        given, host = self._given, self._endpoint.get().host
-        vectors = vectors_of(ask_for(samples, self._ask, self._endpoint, self._patient), len(samples), "text", host)
-        if self._length not in (None, vectors.shape[1]):
-            told = "dimensions asks for" if given.dimensions else "it began with"
-            raise ContractError(f"{host} answers with {vectors.shape[1]} numbers; {told} {self._length}.")
-        self._length = int(vectors.shape[1])
-        return vectors
+        super().__init__(given, given.url, connect, given.dimensions)
 
     def _ask(self, endpoint: SDKEndpoint, samples: Samples) -> Entries:
-        assert isinstance(samples, Texts)
+        if not isinstance(samples, Texts):
+            raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
         given, texts = self._given, [text or EMPTY for text in samples.strings]
         fields = stated(dimensions=given.dimensions, extra_body=given.extra)
         fields |= {"model": given.model, "encoding_format": given.encoding_format}

@@ -6,21 +6,20 @@ So what a text's vector is made of, padding included, follows from that text alo
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from embeddings.torch_model import Batch, Network, Precision, TorchEmbedding
+from embeddings.torch_model import Batch, Network, NetworkSettings, TorchEmbedding, local_place
 from pe.data.quiet import quiet, quiet_transformers
 from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import ContractError, MissingDependency, RecipeError
 from pe.plugins.devices import memory_refused, words_of
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.weights import cached_file
+from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     import torch
@@ -30,62 +29,43 @@ BATCHES = 4
 """Batches that a block of texts has room for: texts of like length share one, so some batches are not full."""
 
 _SHORTEST, _LONGEST = 16, 2**20  # tokens that a text is padded to
-_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _MADE_UP = "made-up: why?"
 
 
-class SentenceTransformers(TorchEmbedding):
-    """Texts → what a model of the sentence-transformers library gives, such as all-MiniLM-L6-v2; static ones, too.
+class SentenceSettings(NetworkSettings):
+    """Settings of `SentenceTransformers`.
 
-    Args:
+    Attributes:
         model: a folder (from the current one, if relative) or a repository of the Hugging Face hub (OWNER/NAME): a
             model of sentence-transformers, a static one of model2vec, or a plain encoder of transformers, whose tokens'
             mean is taken. Code that lies there is not run.
         revision: of a repository; None: its newest.
         prompt: what is put before each text, such as "query: "; None: the model's own, if it names one.
         max_tokens: of a text, its prompt included, that count; None: as many as the model takes.
-        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
-        precision: fp32, bf16 or fp16.
-        batch_size: texts per batch on each device, ≥ 1.
-        offline: fetch nothing.
-
-    Raises:
-        RecipeError: an argument is out of range.
     """
+
+    model: str
+    revision: str | None = None
+    prompt: str | None = None
+    max_tokens: Count | None = None
+    batch_size: Count = 16
+
+
+class SentenceTransformers(TorchEmbedding[SentenceSettings]):
+    """Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2; static ones, too."""
 
     kind = "sentence_transformers"
     noun = Texts.noun
     info = PluginInfo(modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings)
-
-    def __init__(
-        self,
-        *,
-        model: str,
-        revision: str | None = None,
-        prompt: str | None = None,
-        max_tokens: int | None = None,
-        device: str = "auto",
-        precision: Precision = "fp32",
-        batch_size: int = 16,
-        offline: bool = False,
-    ) -> None:
-        if max_tokens is not None and max_tokens < 1:
-            raise RecipeError(f"max_tokens is {max_tokens}: it must be at least 1.")
-        self._name = str(Path(model).expanduser()) if model.startswith("~") else model
-        self._revision, self._prompt, self._most = revision, prompt, max_tokens
-        super().__init__(device, precision, batch_size, offline)
+    Settings = SentenceSettings
 
     @property
     def batch_size(self) -> int:
-        """Texts per call: BATCHES for each device.
-
-        Raises:
-            RecipeError: torch sees none of the driver's GPUs.
-        """
+        """Texts per call: BATCHES for each device; RecipeError if torch sees none of the driver's GPUs."""
         return BATCHES * super().batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d: one row per text, a function of that text alone, to the last bit, in a call of any size.
+        """Return float32, n×d: one row per text, a function of that text alone, to the last bit, in a call of any size.
 
         Raises:
             ContractError: the samples are not texts.
@@ -100,13 +80,13 @@ class SentenceTransformers(TorchEmbedding):
         places, batches = [], []
         for length in np.unique(lengths):
             alike = np.flatnonzero(lengths == length)
-            for chosen in (alike[start : start + room] for start in range(0, len(alike), room)):
-                batches.append(self._tokenizer.pad([texts[i] for i in chosen], int(length), rows=self._each))
-                places.append(chosen)
+            for some in (alike[start : start + room] for start in range(0, len(alike), room)):
+                batches.append(self._tokenizer.pad([texts[i] for i in some], int(length), rows=self._each))
+                places.append(some)
         rows = self._share(batches).reshape(len(batches), self._each, -1)
         vectors = np.zeros((len(texts), rows.shape[2]), np.float32)
-        for chosen, found in zip(places, rows, strict=True):
-            vectors[chosen] = found[: len(chosen)]
+        for some, batch in zip(places, rows, strict=True):
+            vectors[some] = batch[: len(some)]
         return vectors[: len(samples)]
 
     def _example(self, shape: tuple[int, ...]) -> Batch:
@@ -118,7 +98,7 @@ class SentenceTransformers(TorchEmbedding):
         return torch.from_numpy(batch).to(device)
 
     def _load(self) -> Network:
-        """The network, which is read twice: what its files lack the library draws at random, and says so to nobody."""
+        """Read the network twice: the library draws what its files lack at random, and tells nobody."""
         import torch
 
         vectors = []
@@ -127,7 +107,7 @@ class SentenceTransformers(TorchEmbedding):
                 with quiet(), quiet_transformers(), torch.random.fork_rng(devices=[]), torch.inference_mode():
                     torch.manual_seed(seed)
                     module = self._read()
-                    self._tokenizer = tokenizer = _Tokenizer(module, self._prompt, self._most)
+                    self._tokenizer = tokenizer = _Tokenizer(module, self._given)
                     length = int(tokenizer.lengths([_MADE_UP])[0])
                     example = torch.from_numpy(tokenizer.pad([_MADE_UP], length, rows=1))
                     vectors.append(tokenizer.features(module, example))
@@ -137,77 +117,74 @@ class SentenceTransformers(TorchEmbedding):
             if memory_refused(error):
                 raise
             raise RecipeError(
-                f"embedding.model: '{self._name}' cannot be loaded ({words_of(error)}): name a folder, or "
+                f"embedding.model: '{self._given.model}' cannot be loaded ({words_of(error)}): name a folder, or "
                 "OWNER/NAME of the hub, with a model of sentence-transformers whose weights are .safetensors."
             ) from error
         if not torch.equal(*vectors):
-            raise RecipeError(f"embedding.model: '{self._name}' lacks some of its weights: name one that has them all.")
+            raise RecipeError(
+                f"embedding.model: '{self._given.model}' lacks some of its weights: name one that has them all."
+            )
         return Network(module, lambda tokens: tokens, tokenizer.features)
 
     def _read(self) -> Any:
-        """The model on the CPU, in float32."""
+        """Return the model on the CPU, in float32."""
         import torch
 
         try:
             from sentence_transformers import SentenceTransformer
         except ModuleNotFoundError as error:
             raise MissingDependency.of("sentence-transformers", "text", f"The embedding '{self.kind}'") from error
-        place = self._folder() if self._offline else self._name
-        settings = {"use_safetensors": True, "dtype": torch.float32}
-        local = Path(place).is_dir()
+        given = self._given
+        place = local_place(given.model, given.revision, given.offline, "modules.json", "config.json")
         model = SentenceTransformer(
-            place, device="cpu", revision=self._revision, local_files_only=local, model_kwargs=settings
+            place,
+            device="cpu",
+            revision=given.revision,
+            local_files_only=Path(place).is_dir(),
+            model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
         return model.float().eval()
 
-    def _folder(self) -> str:
-        """The folder of this name, or that of this name's files in the Hugging Face cache; nothing is fetched."""
-        if Path(self._name).is_dir():
-            return self._name
-        known = _REPOSITORY.fullmatch(self._name)
-        found = cached_file(self._name, ("modules.json", "config.json"), self._revision) if known else None
-        if found is None:
-            raise FileNotFoundError("offline is true, and there is no such folder and none in the cache")
-        return str(found.parent)
-
 
 class _Tokenizer:
-    """Texts as what a model takes of them, padded to one length: int64 (n, k, length), of its k inputs.
+    """Turns texts into the k inputs of a model, padded to one length: int64 (n, k, length).
 
-    A static model's inputs are here its tokens, and which of the places they fill.
+    A static model's inputs are here its tokens, and a mask of the places that they fill.
     """
 
-    def __init__(self, module: Any, prompt: str | None, most: int | None) -> None:
+    def __init__(self, module: Any, given: SentenceSettings) -> None:
         limit = int(min(module.get_max_seq_length() or _LONGEST, _LONGEST))
-        if (most or 0) > limit:
-            raise RecipeError(f"max_tokens is {most:,}, and the model takes {limit:,}: give that, or fewer.")
+        if (given.max_tokens or 0) > limit:
+            raise RecipeError(
+                f"max_tokens is {given.max_tokens:,}, and the model takes {limit:,}: give that, or fewer."
+            )
         own = module.prompts.get(module.default_prompt_name)
-        self._module, self._prompt, self._most = module, own if prompt is None else prompt, most or limit
-        self._width = module.truncate_dim
-        found = self._ask([""])
-        self._static = "offsets" in found
-        self._rest = {name: value for name, value in found.items() if name in ("modality", "prompt_length")}
+        self._module, self._prompt = module, own if given.prompt is None else given.prompt
+        self._most, self._width = given.max_tokens or limit, module.truncate_dim
+        inputs = self._ask([""])
+        self._static = "offsets" in inputs
+        self._rest = {name: value for name, value in inputs.items() if name in ("modality", "prompt_length")}
         self._names = ["input_ids", "attention_mask"]
-        self._names += [] if self._static else [name for name in found if name == "token_type_ids"]
+        self._names += [] if self._static else [name for name in inputs if name == "token_type_ids"]
 
     def lengths(self, texts: list[str]) -> npt.NDArray[np.int64]:
-        """The length that each text is padded to: a power of two, or as many tokens as count at most."""
-        found = self._ask(texts)
+        """Return the length to pad each text to: a power of two, or as many tokens as count at most."""
+        inputs = self._ask(texts)
         if self._static:
-            own = np.diff([*found["offsets"].tolist(), len(found["input_ids"])])
+            own = np.diff([*inputs["offsets"].tolist(), len(inputs["input_ids"])])
         else:
-            own = found["attention_mask"].sum(1).numpy()
+            own = inputs["attention_mask"].sum(1).numpy()
         return np.minimum(2 ** np.ceil(np.log2(np.maximum(own, _SHORTEST))).astype(np.int64), self._most)
 
     def pad(self, texts: list[str], length: int, rows: int) -> Batch:
-        """The texts, and empty ones up to `rows`, of which there is one at least, if there is room for two.
+        """Pad the texts, and empty ones up to `rows`, of which there is one at least, if there is room for two.
 
         With an empty one no batch goes without padding: then a library may do without the mask, and compute otherwise.
         """
-        found = self._ask([*texts, *[""] * (rows - len(texts))], length)
+        inputs = self._ask([*texts, *[""] * (rows - len(texts))], length)
         if not self._static:
-            return np.stack([found[name].numpy() for name in self._names], axis=1)
-        tokens, starts = found["input_ids"].numpy(), [*found["offsets"].tolist(), len(found["input_ids"])]
+            return np.stack([inputs[name].numpy() for name in self._names], axis=1)
+        tokens, starts = inputs["input_ids"].numpy(), [*inputs["offsets"].tolist(), len(inputs["input_ids"])]
         padded = np.zeros((rows, 2, length), np.int64)
         for row, start, end in zip(padded, starts[:-1], starts[1:], strict=True):
             count = min(end - start, length)
@@ -215,18 +192,20 @@ class _Tokenizer:
         return padded
 
     def features(self, module: nn.Module, batch: Tensor) -> Tensor:
-        """float32 (n, d): what the model makes of a batch that `pad` gave."""
-        given = dict(zip(self._names, batch.unbind(1), strict=True))
+        """Return the model's float32 (n, d) for a batch of `pad`."""
+        inputs = dict(zip(self._names, batch.unbind(1), strict=True))
         if self._static:
-            filled = given["attention_mask"].bool()
+            filled = inputs["attention_mask"].bool()
             ends = filled.sum(1).cumsum(0)
-            given = {"input_ids": given["input_ids"][filled], "offsets": ends - filled.sum(1)}
-        found: Tensor = module(given | self._rest)["sentence_embedding"]
-        return found[:, : self._width]
+            inputs = {"input_ids": inputs["input_ids"][filled], "offsets": ends - filled.sum(1)}
+        vectors: Tensor = module(inputs | self._rest)["sentence_embedding"]
+        return vectors[:, : self._width]
 
     def _ask(self, texts: list[str], length: int | None = None) -> dict[str, Any]:
-        """What the model's own tokenizer gives for the texts, padded to `length`, or to the longest of them."""
-        wanted = {"padding": "max_length" if length else True, "max_length": length or self._most}
-        given = {"text": wanted | {"truncation": True, "return_attention_mask": True}}
-        found: dict[str, Any] = self._module.preprocess(texts, prompt=self._prompt, processing_kwargs=given)
-        return found
+        """Run the model's own tokenizer on the texts, padded to `length`, or to the longest of them."""
+        options = {"padding": "max_length" if length else True, "max_length": length or self._most}
+        options |= {"truncation": True, "return_attention_mask": True}
+        inputs: dict[str, Any] = self._module.preprocess(
+            texts, prompt=self._prompt, processing_kwargs={"text": options}
+        )
+        return inputs

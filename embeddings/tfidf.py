@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import model_validator
 
 from pe.data.samples import Samples, Shape, mix
 from pe.data.tables import PublicTexts
@@ -21,8 +22,8 @@ from pe.data.text_vectors import Keys, Rarity, Weights, damped, runs_of, words_o
 from pe.data.texts import UTF_8, Texts
 from pe.errors import ContractError, RecipeError
 from pe.plugins.protocols import PluginInfo, Vectors
+from pe.plugins.settings import Count, Settings, read_settings
 
-Projection = Literal["hash", "svd"]
 Matrix = npt.NDArray[np.float64]
 
 DIMENSIONS = {"hash": 1024, "svd": 256}
@@ -37,58 +38,62 @@ _UNKNOWN = 0.1  # of a piece that the SVD does not know, hashed so that texts wi
 _SMALLEST = 1e-8  # smaller entries would make denormal numbers in products
 
 
-class TfIdf:
-    """Texts → hashed or projected TF-IDF vectors of length 1.
+class TfIdfSettings(Settings):
+    """Settings of `TfIdf`.
 
-    Without `public`, a word counts by its length, which tells roughly how rare it is.
-
-    Args:
+    Attributes:
         public: public texts, like the private ones, that tell how rare each word is: a .txt file (a text a line), a
             folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder of tables.
         text_column: of tables.
         encoding: of the public texts' files.
         projection: `hash`, or `svd`, fitted on the public texts.
         dimensions: of a vector; None: 1,024 hashed, 256 projected, but no more than there are public texts.
-        batch_size: texts per call, ≥ 1.
-
-    Raises:
-        RecipeError: an argument is out of range, `svd` has no `public`, or there are no public texts.
+        batch_size: texts per call.
     """
 
-    info = PluginInfo(modality="texts", hosts=(), machine_settings=("public",))  # a run knows the texts again
+    public: Path | None = None
+    text_column: str = "text"
+    encoding: str = UTF_8
+    projection: Literal["hash", "svd"] = "hash"
+    dimensions: Count | None = None
+    batch_size: Count = 256
 
-    def __init__(
-        self,
-        *,
-        public: Path | None = None,
-        text_column: str = "text",
-        encoding: str = UTF_8,
-        projection: Projection = "hash",
-        dimensions: int | None = None,
-        batch_size: int = 256,
-    ) -> None:
-        if projection not in get_args(Projection):
-            raise RecipeError(f"projection is '{projection}': it must be one of {', '.join(get_args(Projection))}.")
-        if projection == "svd" and public is None:
+    @model_validator(mode="after")
+    def _check_public(self) -> Self:
+        if self.projection == "svd" and self.public is None:
             raise RecipeError(
                 "projection is 'svd', which is fitted on public texts: name them by public, or take hash."
             )
-        for name, number in (("dimensions", dimensions), ("batch_size", batch_size)):
-            if number is not None and number < 1:
-                raise RecipeError(f"{name} is {number}: it must be at least 1.")
-        self._public = None if public is None else PublicTexts(Path(public), text_column, None, encoding)
-        if self._public is not None:
+        return self
+
+
+class TfIdf:
+    """Texts → hashed or projected TF-IDF vectors of length 1.
+
+    Without `public`, a word counts by its length, which tells roughly how rare it is.
+
+    Raises:
+        RecipeError: a setting is out of range, or there are no public texts.
+    """
+
+    Settings = TfIdfSettings
+    info = PluginInfo(modality="texts", hosts=(), machine_settings=("public",))  # a run knows the texts again
+
+    def __init__(self, **settings: Any) -> None:
+        self._given = given = read_settings(TfIdfSettings, settings, "embedding 'tfidf'")
+        self._public = None
+        if given.public is not None:
+            self._public = PublicTexts(given.public, given.text_column, None, given.encoding)
             self._public.check()
-        self._projection, self._batch_size = projection, batch_size
-        self._dimensions = dimensions or DIMENSIONS[projection]
+        self._dimensions = given.dimensions or DIMENSIONS[given.projection]
 
     @property
     def batch_size(self) -> int:
         """Texts per call."""
-        return self._batch_size
+        return self._given.batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d, finite: one row of length 1 per text, a function of that text alone, to the last bit.
+        """Return float32, n×d, finite: one row of length 1 per text, a function of that text alone, to the last bit.
 
         The row of an empty text is 0.
 
@@ -102,29 +107,33 @@ class TfIdf:
         return np.array(rows, np.float32).reshape(len(rows), -1)
 
     def public_paths(self) -> tuple[Path, ...]:
-        """The public texts' place."""
+        """Return the public texts' place."""
         return () if self._public is None else (self._public.path,)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """The public texts, cut as `shape` says: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        """Return the public texts, cut as `shape` says: see `pe.plugins.protocols.ReadsPublicSamples`."""
         if self._public is not None:
             for text in self._public.read(shape[0]):
                 yield text.name, np.array(text.utf8)
 
     def _vector(self, text: str) -> Matrix:
-        """float64 (d,), of length 1, or 0."""
+        """Return float64 (d,), of length 1, or 0."""
         keys, weights = self._weighed(text)
-        vector = self._project(keys, weights) if self._projection == "svd" else _hashed(keys, weights, self._dimensions)
+        vector = (
+            self._project(keys, weights)
+            if self._given.projection == "svd"
+            else _hashed(keys, weights, self._dimensions)
+        )
         length = np.sqrt(np.square(vector).sum())
         vector = vector / length if length > 0 else vector
         vector[np.abs(vector) < _SMALLEST] = 0
         return vector
 
     def _weighed(self, text: str) -> tuple[Keys, Weights]:
-        """The text's pieces and their TF-IDF weights."""
-        (words, counts, worth), (runs, found) = words_of(text), runs_of(text)
+        """Return the text's pieces and their TF-IDF weights."""
+        (words, counts, worth), (runs, run_counts) = words_of(text), runs_of(text)
         keys = np.concatenate([words, runs])
-        weights = np.concatenate([damped(counts), _RUNS[self._public is not None] * damped(found)])
+        weights = np.concatenate([damped(counts), _RUNS[self._public is not None] * damped(run_counts)])
         if self._public is None:
             return keys, weights * np.concatenate([worth, np.ones(len(runs))])
         return keys, weights * self._rarity.of(keys)
@@ -139,31 +148,28 @@ class TfIdf:
         return Rarity.among(np.concatenate([words_of(text)[0], runs_of(text)[0]]) for text in self._texts)
 
     def _project(self, keys: Keys, weights: Weights) -> Matrix:
-        known, directions = self._directions
-        places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        hit = known[places] == keys
-        found = (weights[hit, None] * directions[places[hit]]).sum(axis=0)  # row by row, whatever the memory's layout
+        pieces, directions = self._directions
+        places, hit = _look_up(pieces, keys)
+        vector = (weights[hit, None] * directions[places[hit]]).sum(axis=0)  # row by row, whatever the memory's layout
         rest: Matrix = _hashed(keys[~hit], weights[~hit], directions.shape[1])
-        return np.asarray(found + _UNKNOWN * rest / np.sqrt(directions.shape[1]))
+        return np.asarray(vector + _UNKNOWN * rest / np.sqrt(directions.shape[1]))
 
     @cached_property
     def _directions(self) -> tuple[Keys, Matrix]:
-        """The pieces that the SVD knows, ascending, and the row of each: its directions over their singular values."""
+        """The pieces of the SVD, ascending, and the row of each: its directions over their singular values."""
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
 
         texts, rarity = self._texts, self._rarity
-        chosen = np.argsort(-rarity.documents, kind="stable")[:SVD_PIECES]
-        known = np.sort(rarity.keys[chosen])
+        pieces = np.sort(rarity.keys[np.argsort(-rarity.documents, kind="stable")[:SVD_PIECES]])
         columns, entries, starts = [], [], [0]
         for i in np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SVD_TEXTS)).astype(int)):
             keys, weights = self._weighed(texts[i])
-            places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            hit = known[places] == keys
+            places, hit = _look_up(pieces, keys)
             columns.append(places[hit])
             entries.append(weights[hit] / max(float(np.linalg.norm(weights[hit])), _SMALLEST))
             starts.append(starts[-1] + int(hit.sum()))
-        shape = (len(starts) - 1, len(known))
+        shape = (len(starts) - 1, len(pieces))
         rank = min(self._dimensions, min(shape) - 1)
         if rank < 1:
             raise RecipeError(f"{self.public_paths()[0]} holds too few public texts for an SVD: take projection: hash.")
@@ -173,11 +179,17 @@ class TfIdf:
         values = values[values > _SMALLEST * values.max()]
         largest = np.abs(rows).argmax(axis=1)
         signs = np.sign(rows[np.arange(len(rows)), largest])  # either sign is right: the same on every machine
-        return known, np.ascontiguousarray((rows * (signs / values)[:, None]).T)
+        return pieces, np.ascontiguousarray((rows * (signs / values)[:, None]).T)
+
+
+def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Return each key's place among the pieces, and true if it is one of them."""
+    places = np.minimum(np.searchsorted(pieces, keys), len(pieces) - 1)
+    return places, pieces[places] == keys
 
 
 def _hashed(keys: Keys, weights: Weights, dimensions: int) -> Matrix:
-    """The weights, each with a sign, summed up at places that follow from the keys: float64 (dimensions,)."""
+    """Sum up the weights, each with a sign, at places that follow from the keys: float64 (dimensions,)."""
     mixed = mix(keys)
     signs = np.where(mixed >> np.uint64(63), 1.0, -1.0)
     places = (mixed % np.uint64(dimensions)).astype(np.int64)

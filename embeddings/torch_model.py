@@ -1,11 +1,9 @@
-"""A torch network as an embedding: device, precision, batches.
+"""A torch network as an embedding: device, precision, batches; and images resized the way its own pipeline did it.
 
-A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one fixed
-shape a network treats its rows alike unless a library gives the rows at the batch's edges another order of
-summation. Whether it does is tried out, once for each shape, with one sample in every place; where it
-does, samples are run one at a time.
-
-Several GPUs share the batches if they are of one kind and give that sample the same vector.
+A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one fixed shape a network
+treats its rows alike unless a library gives the rows at the batch's edges another order of summation. That is tried
+out, once for each shape, with one sample in every place; where rows differ, samples are run one at a time. Several
+GPUs share the batches if they are of one kind and give that sample the same vector.
 """
 
 from __future__ import annotations
@@ -20,39 +18,69 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import AfterValidator
 
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import ContractError, RecipeError
 from pe.plugins.devices import find_cards, find_device, has_driver, memory_refused, require_torch, words_of
 from pe.plugins.protocols import PluginInfo, Vectors
+from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.weights import cached_file
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-
 Precision = Literal["fp32", "bf16", "fp16"]
+Filter = Literal["bicubic", "bilinear"]
+Matrix = npt.NDArray[np.float32]
 Batch = npt.NDArray[Any]
 """n×…: samples as a network's `prepare` takes them."""
 
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+
 log = logging.getLogger(__name__)
 
-_DEVICES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+def _check_device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        raise RecipeError(f"device is '{name}': it must be auto, cpu, mps, cuda, or one card, such as cuda:1.")
+    return name
+
+
+class NetworkSettings(Settings):
+    """Settings of every embedding by a network.
+
+    Attributes:
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
+        precision: of the network's arithmetic, fp32, bf16 or fp16; inputs and vectors are float32.
+        batch_size: samples per batch on each device.
+        offline: fetch nothing.
+    """
+
+    device: Annotated[str, AfterValidator(_check_device)] = "auto"
+    precision: Precision = "fp32"
+    batch_size: Count = 64
+    offline: bool = False
+
+
+S = TypeVar("S", bound=NetworkSettings)
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network and what goes in and comes out of it.
+    """A network with its inputs and outputs.
 
     Attributes:
         module: with its weights; `embed` copies it to each device.
-        prepare: what `_tensor` makes of a batch, of images float32 n×3×h×w in 0…255 → what the module takes.
-        features: the module and what it takes → n×d.
+        prepare: the tensor of a batch (of images float32 n×3×h×w in 0…255) → inputs of the module.
+        features: the module and its inputs → n×d.
     """
 
     module: nn.Module
@@ -67,49 +95,31 @@ class _Copy(NamedTuple):
     device: torch.device
 
 
-class TorchEmbedding(ABC):
-    """An embedding by a network, which is built, and whose weights are read, at the first sample.
-
-    Args:
-        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
-        precision: of the network's arithmetic, fp32, bf16 or fp16; what goes in and comes out is float32.
-        batch_size: samples per batch on each device, ≥ 1.
-        offline: fetch nothing.
-
-    Raises:
-        RecipeError: an argument is out of range.
-    """
+class TorchEmbedding(ABC, Generic[S]):
+    """An embedding by a network, which is built, and whose weights are read, at the first sample."""
 
     kind: ClassVar[str]
     noun: ClassVar[str] = Images.noun
     info: PluginInfo = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
-    def __init__(self, device: str, precision: Precision, batch_size: int, offline: bool) -> None:
-        if not _DEVICES.fullmatch(device):
-            raise RecipeError(f"device is '{device}': it must be auto, cpu, mps, cuda, or one card, such as cuda:1.")
-        if precision not in get_args(Precision):
-            raise RecipeError(f"precision is '{precision}': it must be one of {', '.join(get_args(Precision))}.")
-        if batch_size < 1:
-            raise RecipeError(f"batch_size is {batch_size}: it must be at least 1.")
-        self._wanted, self._precision, self._offline = device, precision, offline
-        self._each = batch_size
+    Settings: type[S]
+
+    def __init__(self, **settings: Any) -> None:
+        self._given: S = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
+        self._each = self._given.batch_size
         self._alike: dict[tuple[int, ...], bool] = {}
 
     @property
     def batch_size(self) -> int:
-        """Images per call, ≥ 1: a batch for each device.
-
-        Raises:
-            RecipeError: torch sees none of the driver's GPUs.
-        """
+        """Images per call, ≥ 1: a batch for each device; RecipeError if torch sees none of the driver's GPUs."""
         return self._each * len(self._places)
 
     @abstractmethod
     def _load(self) -> Network:
-        """The network with its weights, on the CPU."""
+        """Return the network with its weights, on the CPU."""
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d: one row per image, a function of that image alone; d is the network's width.
+        """Return float32, n×d: one row per image, a function of that image alone; d is the network's width.
 
         A call with exactly `batch_size` images gives each the features that it has in any place of any other; with
         fewer images the last bits may differ.
@@ -127,7 +137,7 @@ class TorchEmbedding(ABC):
         return self._share([pixels[start : start + self._each] for start in range(0, len(pixels), self._each)])
 
     def _share(self, batches: Sequence[Batch]) -> Vectors:
-        """float32, n×d: the rows of all batches, one or more, which the devices share."""
+        """Return float32, n×d: the rows of all batches, one or more, which the devices share."""
         for shape in {batch.shape for batch in batches if len(batch) == self._each}:
             self._try_places(shape)
         copies = self._copies[: len(batches)]
@@ -143,8 +153,8 @@ class TorchEmbedding(ABC):
     @cached_property
     def _places(self) -> list[str]:
         """The devices' names; torch is loaded only where there may be GPUs."""
-        if self._wanted != "auto" or find_spec("torch") is None or not has_driver():
-            return [self._wanted]
+        if self._given.device != "auto" or find_spec("torch") is None or not has_driver():
+            return [self._given.device]
         import torch
 
         kinds = [torch.cuda.get_device_name(i) for i in range(find_cards("device: cpu"))]
@@ -154,15 +164,15 @@ class TorchEmbedding(ABC):
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
     def _example(self, shape: tuple[int, ...]) -> Batch:
-        """A made-up sample as it stands in batches of this shape, a batch of one."""
+        """Return a made-up sample as it stands in batches of this shape, a batch of one."""
         return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
 
     def _tensor(self, batch: Batch, device: torch.device) -> Tensor:
-        """The batch on the device, as the network's `prepare` takes it."""
+        """Return the batch on the device, as the network's `prepare` takes it."""
         import torch
 
-        given = torch.from_numpy(np.array(np.moveaxis(batch, 3, 1), order="C")).to(device).float()
-        return given.expand(-1, 3, -1, -1)
+        images = torch.from_numpy(np.array(np.moveaxis(batch, 3, 1), order="C")).to(device).float()
+        return images.expand(-1, 3, -1, -1)
 
     def _batch(self, on: _Copy, batch: Batch) -> Vectors:
         if len(batch) < self._each or self._alike[batch.shape]:
@@ -174,22 +184,22 @@ class TorchEmbedding(ABC):
         if shape in self._alike:
             return
         sample = self._example(shape)
-        found = [self._run(each, np.repeat(sample, shape[0], axis=0)) for each in self._copies]
-        if any((vectors != found[0]).any() for vectors in found[1:]):
+        rows = [self._run(each, np.repeat(sample, shape[0], axis=0)) for each in self._copies]
+        if any((vectors != rows[0]).any() for vectors in rows[1:]):
             log.warning("Two GPUs give a sample two vectors: the embedding '%s' uses the first alone.", self.kind)
             del self._copies[1:]
-        self._alike[shape] = bool((found[0] == found[0][:1]).all())
+        self._alike[shape] = bool((rows[0] == rows[0][:1]).all())
 
     def _run(self, on: _Copy, batch: Batch) -> Vectors:
-        """float32, n×d, of one batch."""
+        """Return float32, n×d, of one batch."""
         import torch
 
         network, device = on
         with self._memory_for(f"{len(batch)} {self.noun} at once"), torch.inference_mode(), _arithmetic(device):
-            given = network.prepare(self._tensor(batch, device))
-            with _precision(device, self._precision):
-                found = network.features(network.module, given)
-            vectors: Vectors = found.float().cpu().numpy()
+            inputs = network.prepare(self._tensor(batch, device))
+            with _autocast(device, self._given.precision):
+                features = network.features(network.module, inputs)
+            vectors: Vectors = features.float().cpu().numpy()
             return vectors
 
     @cached_property
@@ -204,8 +214,8 @@ class TorchEmbedding(ABC):
             return [_Copy(replace(network, module=each.to(at)), at) for each, at in zip(modules, devices, strict=True)]
 
     @contextmanager
-    def _memory_for(self, what: str) -> Iterator[None]:
-        """Raise RecipeError if the device has no memory for `what`."""
+    def _memory_for(self, purpose: str) -> Iterator[None]:
+        """Raise RecipeError if the device has no memory for it."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -213,9 +223,20 @@ class TorchEmbedding(ABC):
                 raise
             smaller = f"a smaller embedding.batch_size than {self._each}, or " if self._each > 1 else ""
             raise RecipeError(
-                f"The device refused {what} in the embedding '{self.kind}', most likely for want of memory "
+                f"The device refused {purpose} in the embedding '{self.kind}', most likely for want of memory "
                 f"({words_of(error)}): take {smaller}embedding.device: cpu."
             ) from error
+
+
+def local_place(model: str, revision: str | None, offline: bool, *files: str) -> str:
+    """Return a folder or repository; `offline` the folder of its files in the cache, or raise FileNotFoundError."""
+    place = str(Path(model).expanduser()) if model.startswith("~") else model
+    if not offline or Path(place).is_dir():
+        return place
+    file = cached_file(place, files, revision) if REPOSITORY.fullmatch(place) else None
+    if file is None:
+        raise FileNotFoundError("offline is true, and there is no such folder and none in the cache")
+    return str(file.parent)
 
 
 @contextmanager
@@ -224,10 +245,21 @@ def _arithmetic(device: torch.device) -> Iterator[None]:
 
     The settings are torch's own and hold for the whole process meanwhile.
     """
-    settings = _settings() if device.type == "cuda" else []
+    if device.type != "cuda":
+        yield
+        return
+    from torch import backends
+
+    cudnn: Any = backends.cudnn
+    settings: list[tuple[Any, str, Any]] = [
+        (cudnn, "deterministic", True),
+        (cudnn, "benchmark", False),
+        (cudnn.conv, "fp32_precision", "ieee"),
+        (backends.cuda.matmul, "fp32_precision", "ieee"),
+    ]
     before = [getattr(place, name) for place, name, _ in settings]
-    for place, name, wanted in settings:
-        setattr(place, name, wanted)
+    for place, name, value in settings:
+        setattr(place, name, value)
     try:
         yield
     finally:
@@ -235,21 +267,9 @@ def _arithmetic(device: torch.device) -> Iterator[None]:
             setattr(place, name, was)
 
 
-def _settings() -> list[tuple[Any, str, Any]]:
-    from torch import backends
-
-    cudnn: Any = backends.cudnn
-    return [
-        (cudnn, "deterministic", True),
-        (cudnn, "benchmark", False),
-        (cudnn.conv, "fp32_precision", "ieee"),
-        (backends.cuda.matmul, "fp32_precision", "ieee"),
-    ]
-
-
 @contextmanager
-def _precision(device: torch.device, precision: Precision) -> Iterator[None]:
-    """Arithmetic of this precision where it suffices (torch's autocast)."""
+def _autocast(device: torch.device, precision: Precision) -> Iterator[None]:
+    """Compute in this precision where it suffices (torch's autocast)."""
     import torch
 
     dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -259,17 +279,11 @@ def _precision(device: torch.device, precision: Precision) -> Iterator[None]:
         yield
 
 
-# Images brought to the size a network was trained on, the way its own pipeline did it.
-#
-# Each way is two matrices, one for the rows and one for the columns, so it is the same on every device.
-
-
-Filter = Literal["bicubic", "bilinear"]
-Matrix = npt.NDArray[np.float32]
+# Resizing: each way is two matrices, one for the rows and one for the columns, so it is the same on every device.
 
 
 def antialiased(images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True) -> Tensor:
-    """n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when shrinking.
+    """Return n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when shrinking.
 
     Grey levels are cut to 0…255 at the end and, if `between`, between the two passes, too, as Pillow does with
     images of 8 bits but not with those of 32. They are not rounded to whole numbers, so that a vector is a
@@ -282,7 +296,7 @@ def antialiased(images: Tensor, height: int, width: int, kind: Filter = "bicubic
 
 
 def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic") -> Tensor:
-    """n×c×crop×crop: the shorter side brought to `size` ≥ crop, then the middle cut out."""
+    """Return n×c×crop×crop: the shorter side brought to `size` ≥ crop, then the middle cut out."""
     rows, columns = images.shape[2:]
     shorter = min(rows, columns)
     height, width = (size * length // shorter for length in (rows, columns))
@@ -292,17 +306,13 @@ def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic"
 
 
 def check_crop(crop: int, size: int) -> None:
-    """Refuse a crop that `shortest_side` cannot cut out.
-
-    Raises:
-        RecipeError: it is none, or larger than the shorter side will be.
-    """
+    """Raise RecipeError unless `shortest_side` can cut out such a crop."""
     if not 1 <= crop <= size:
         raise RecipeError(f"crop is {crop} and resize {size}: take 1 ≤ crop ≤ resize.")
 
 
 def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:
-    """n×c×height×width: bilinear as TensorFlow 1 resized (align_corners off), which FID's network was given.
+    """Return n×c×height×width: bilinear as TensorFlow 1 resized (align_corners off), before FID's network.
 
     Pixel i is taken at i·(in/out), without the half-pixel offset of today's conventions and without
     antialiasing.
@@ -312,14 +322,14 @@ def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def _product(images: Tensor, matrix: Matrix) -> Tensor:
-    """The product image · matrixᵀ for each image and channel, in float32."""
+    """Return image · matrixᵀ for each image and channel, in float32."""
     import torch
 
     return images @ torch.from_numpy(matrix).to(images.device).T
 
 
 def _filter(size: int, length: int, kind: Filter) -> Matrix:
-    """size×length: the filter at each new pixel's centre; rows sum to 1."""
+    """Return size×length: the filter at each new pixel's centre; rows sum to 1."""
     if size == length:
         return np.eye(size, dtype=np.float32)
     scale = length / size
@@ -332,14 +342,14 @@ def _filter(size: int, length: int, kind: Filter) -> Matrix:
 
 
 def _cubic(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Keys' cubic convolution kernel with a = −½, which is Pillow's."""
+    """Return Keys' cubic convolution kernel with a = −½, which is Pillow's."""
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
 def _legacy(size: int, length: int) -> Matrix:
-    """size×length: two neighbours each, weighted by where i·(length/size) lies between them."""
+    """Return size×length: two neighbours each, weighted by the place of i·(length/size) between them."""
     places = np.arange(size, dtype=np.float32) * np.float32(length / size)
     low = np.floor(places).astype(np.int64)
     share = places - low.astype(np.float32)

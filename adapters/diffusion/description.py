@@ -84,11 +84,7 @@ def describe(kind: type) -> Description:
 
 
 def class_of(name: str, model: str) -> type:
-    """Return the class that a model's index names.
-
-    Raises:
-        RecipeError: diffusers has no such class.
-    """
+    """Return the class that a model's index names; RecipeError if diffusers has none such."""
     import diffusers
 
     kind = getattr(diffusers, name, None)
@@ -116,11 +112,7 @@ def has_prior(kind: type) -> bool:
 
 
 def over(kind: type, pipeline: Any, **more: Any) -> Any:
-    """Return a pipeline of this class with the parts and options of another, and `more`.
-
-    Raises:
-        ValueError: the other lacks a part.
-    """
+    """Return a pipeline of this class with the parts of another, and `more`; ValueError if a part is lacking."""
     if kind is type(pipeline) and not more:
         return pipeline
     available = dict(pipeline.config) | pipeline.components

@@ -42,12 +42,7 @@ def check_arithmetic(device: Devices, precision: str) -> None:
 def choose_devices(
     device: Devices, extra: str = "diffusion", purpose: str = "A local diffusion model"
 ) -> list[torch.device]:
-    """Return the devices of these names among those of CUDA_VISIBLE_DEVICES; auto: all GPUs, else mps, else cpu.
-
-    Raises:
-        RecipeError: this machine lacks one of them.
-        MissingDependency: torch, which `extra` installs for `purpose`, is not installed.
-    """
+    """Return the visible devices of these names; auto: all GPUs, else mps, else cpu; RecipeError if one is missing."""
     require_torch(extra, purpose)
     if device == "auto":
         return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
@@ -56,11 +51,7 @@ def choose_devices(
 
 
 def describe_precision(device: Devices, precision: Precision) -> str:
-    """Describe the precision on this machine for the plan; torch is loaded only where there may be GPUs.
-
-    Raises:
-        RecipeError: see `choose_devices`.
-    """
+    """Describe the precision on this machine for the plan; torch is loaded only where there may be GPUs."""
     names = [device] if isinstance(device, str) else device
     if not has_driver() and {*names} <= {"auto", "cpu"}:
         return "auto, which is fp32 here" if precision == "auto" else precision
@@ -115,11 +106,7 @@ class Memory:
     offload: Offload = "none"
 
     def place(self, pipelines: Sequence[Any], device: torch.device) -> None:
-        """Put the weights where they belong.
-
-        Raises:
-            RecipeError: offloading from a CPU, or a pipeline that cannot slice or tile.
-        """
+        """Put the weights where they belong; RecipeError if the device or a pipeline cannot."""
         if self.offload != "none" and device.type == "cpu":
             raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
         offloaded: list[Any] = []

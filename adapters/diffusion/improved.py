@@ -163,12 +163,7 @@ class ImprovedFiles:
         return _PUBLISHED.get(Path(self.model).stem, (None, False))[1] if self.rescaled is None else self.rescaled
 
     def find(self) -> Path:
-        """Return a file, or a published checkpoint in torch.hub's folder, fetched into it unless `offline`.
-
-        Raises:
-            RecipeError: it is not there, or cannot be fetched.
-            MissingDependency: torch is not installed.
-        """
+        """Return a file, or a published checkpoint in torch.hub's folder, fetched into it unless `offline`."""
         if self.model not in _PUBLISHED:
             file = Path(self.model).expanduser()
             if file.is_file():
@@ -191,11 +186,7 @@ class ImprovedFiles:
         return shape_of(read_weights(self.find())).classes
 
     def load(self, device: torch.device, precision: Precision, compile: bool = False) -> PixelModel:  # noqa: A002
-        """Return the network and DDIM on the cosine schedule.
-
-        Raises:
-            RecipeError: the weights are not there, or of another network; or the size does not suit them.
-        """
+        """Return the network and DDIM on the cosine schedule; RecipeError if the weights are missing or do not fit."""
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
         file, dtype = self.find(), dtype_on(device, precision)

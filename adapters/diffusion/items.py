@@ -67,11 +67,7 @@ class Model(Protocol):
 
 
 def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> Number:
-    """Return a setting's value in an iteration, from 1 on: its one number, or an entry of its list.
-
-    Raises:
-        RecipeError: the list has no such entry.
-    """
+    """Return a setting's value in an iteration, from 1 on; RecipeError if its list has no such entry."""
     if not isinstance(setting, list):
         return setting
     if not 1 <= iteration <= len(setting):
@@ -88,11 +84,7 @@ def numbers_of(setting: Number | list[Number]) -> list[Number]:
 
 
 def steps_run(steps: int, degree: float) -> int:
-    """Return ⌊steps·degree⌋, the denoising steps of a variation of this degree in (0, 1].
-
-    Raises:
-        APIError: there are none.
-    """
+    """Return ⌊steps·degree⌋, the denoising steps of a degree in (0, 1]; APIError if there are none."""
     run = _share(steps, degree)
     if run < 1:
         raise APIError(f"Degree {degree:g} of {steps} steps leaves no denoising step to run: {_remedy(steps)}")
@@ -100,11 +92,7 @@ def steps_run(steps: int, degree: float) -> int:
 
 
 def describe_steps(steps: int, degree: float) -> str:
-    """Describe a degree in [0, 1] for `pe plan`.
-
-    Raises:
-        RecipeError: it leaves no step to run.
-    """
+    """Describe a degree in [0, 1] for `pe plan`; RecipeError if it leaves no step to run."""
     if degree == 0:
         return "the parent itself"
     if degree == 1:

@@ -162,12 +162,7 @@ class PixelFiles:
 
     @classmethod
     def find(cls, model: str, revision: str | None, offline: bool) -> PixelFiles:
-        """Find the files of a shipped model (`small`), a folder, a file, or a repository of the hub.
-
-        Raises:
-            RecipeError: they are not there, cannot be fetched, or are not of a UNet2DModel.
-            MissingDependency: diffusers is not installed.
-        """
+        """Find the files of `small`, a folder, a file or a repository of the hub; RecipeError if they are not there."""
         require("diffusers")
         place = model_folder(str(_SHIPPED.get(model, model)), revision, offline, lambda: _fetch(model, revision))
         files = cls._of_file(place) if place.is_file() else cls._of_folder(place)
@@ -217,11 +212,7 @@ class PixelFiles:
         return int(count) - (guided or len(self.classes) == int(count) - 1)
 
     def network(self) -> UNet2DModel:
-        """Return the network on the CPU, with its weights.
-
-        Raises:
-            RecipeError: the weights are missing, damaged, or of another network.
-        """
+        """Return the network on the CPU; RecipeError if the weights are missing, damaged, or of another network."""
         from diffusers import UNet2DModel
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -246,11 +237,7 @@ class PixelFiles:
         classes: int | None = None,
         compile: bool = False,  # noqa: A002
     ) -> PixelModel:
-        """Return the network on a device, and its sampler; the settings are those of `PixelSpace`.
-
-        Raises:
-            RecipeError: see `network`.
-        """
+        """Return the network on a device, and its sampler; the settings are those of `PixelSpace`."""
         from torch import nn
 
         network, dtype = self.network().eval().requires_grad_(False), dtype_on(device, precision)

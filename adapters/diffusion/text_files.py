@@ -48,30 +48,17 @@ class TextFiles:
     quantization: Mapping[str, Any] | None = None
 
     def folder(self) -> Path:
-        """Return the folder with the model, fetched if need be.
-
-        Raises:
-            RecipeError: it is not there and cannot be fetched, or holds no pipeline.
-            MissingDependency: diffusers is not installed.
-        """
+        """Return the folder with the model, fetched if need be; RecipeError if it cannot be, or is no pipeline."""
         require("diffusers")
         return self._checked(model_folder(self.model, self.revision, self.offline, self._fetch))
 
     def description(self) -> Description | None:
-        """Describe the model by its index alone; None: it is not on this machine yet.
-
-        Raises:
-            RecipeError: diffusers has no such pipeline, or the class of one's own cannot be imported.
-        """
+        """Describe the model by its index alone; None: it is not on this machine yet."""
         folder = local_model(self.model) or cached_model(self.model, self.revision)
         return None if folder is None else describe(self._kind(self._checked(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
-        """Return the pipeline on the CPU, with all its parts.
-
-        Raises:
-            RecipeError: see `folder`; or a file is missing or damaged.
-        """
+        """Return the pipeline on the CPU, with all its parts; RecipeError if a file is missing or damaged."""
         folder = self.folder()
         kind: Any = self._kind(folder)
         index = read_json(folder / INDEX)

@@ -161,11 +161,7 @@ class TextLoader:
 
     @property
     def way(self) -> Way:
-        """The way to vary, by the recipe and the model's index; noise, while that is not here to be read.
-
-        Raises:
-            RecipeError: the model cannot.
-        """
+        """The way to vary, by the recipe and the model's index; noise, while that is not here to be read."""
         description = self._varying.description()
         return self._named or "noise" if description is None else self._settle(description)
 
@@ -189,12 +185,7 @@ class TextLoader:
             self._check_arguments([drawing.text, varying.of(way)])
 
     def load(self, device: torch.device) -> TextModel:
-        """Return the model on a device.
-
-        Raises:
-            RecipeError: a file is missing or damaged, or the model cannot do what is asked.
-            MissingDependency: diffusers is not installed.
-        """
+        """Return the model on a device; RecipeError if a file is damaged, or the model cannot do what is asked."""
         require("diffusers")
         self.check()
         assumed = self.way

@@ -219,12 +219,7 @@ class Structure(Vary):
 
 
 def control_of(setting: str) -> Control:
-    """Read the recipe's `control`: `image`, `canny`, or a function of one's own as module:function.
-
-    Raises:
-        RecipeError: there is no such function.
-        MissingDependency: OpenCV is not installed, and `canny` needs it.
-    """
+    """Read `control`: image, canny, or module:function of one's own; RecipeError if there is no such function."""
     if setting == "image":
         return lambda parent: parent
     if setting == "canny":
@@ -250,11 +245,7 @@ def _canny() -> Control:
 
 
 def set_sampler(pipeline: Any, sampler: Sampler) -> None:
-    """Give a pipeline this scheduler, on the model's own noise schedule.
-
-    Raises:
-        RecipeError: the model is a flow, which none of these schedulers steps through.
-    """
+    """Give a pipeline this scheduler, on the model's own noise schedule; RecipeError if the model is a flow."""
     import diffusers
 
     own = pipeline.scheduler

@@ -23,11 +23,7 @@ SAFETENSORS = ".safetensors"
 
 
 def local_model(model: str) -> Path | None:
-    """Return the folder or the .safetensors file that `model` names; None: it names a repository.
-
-    Raises:
-        RecipeError: it can only be a path, and nothing is there, or it is a file that may hold code.
-    """
+    """Return the folder or .safetensors file of a model; None: it is a repository; RecipeError if nothing is there."""
     path = Path(model).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == SAFETENSORS):
         return path
@@ -94,11 +90,7 @@ def cached_model(model: str, revision: str | None) -> Path | None:
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file of a model.
-
-    Raises:
-        RecipeError: there is no such file, or it holds something else.
-    """
+    """Return the object in a JSON file of a model; RecipeError if there is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -151,12 +143,7 @@ class LoRA:
         return cls(tuple((place, 1.0) for place in ([setting] if isinstance(setting, str) else setting or ())))
 
     def add_to(self, pipeline: Any, model: str, offline: bool) -> None:
-        """Add them to the network and text encoders of a model's pipeline, and so to those over the same parts.
-
-        Raises:
-            RecipeError: the pipeline takes none, or a place holds none that fits.
-            MissingDependency: peft is not installed.
-        """
+        """Add them to a pipeline and those over its parts; RecipeError if it takes none, or one does not fit."""
         if not self.parts:
             return
         require("peft")

@@ -92,12 +92,7 @@ def with_room(settings: Settings, resources: Mapping[str, float]) -> Settings:
 
 
 def start(address: str | None, host: str, port: int) -> None:
-    """Start Ray on this machine, or join the cluster at `address`; then Serve, listening on `host` and `port`.
-
-    Raises:
-        MissingDependency: ray is not installed.
-        RecipeError: the cluster is not there, or the port is taken.
-    """
+    """Start Ray on this machine, or join the cluster at `address`; then Serve, listening on `host` and `port`."""
     if address is None:
         try:
             with socket.create_server((host, port)):  # Ray's own words for a port that is taken fill a page
@@ -119,11 +114,7 @@ def start(address: str | None, host: str, port: int) -> None:
 
 
 def deploy(settings: Settings) -> None:
-    """Bring the application up; return when all its replicas, and a proxy of Ray's, can answer.
-
-    Raises:
-        RecipeError: they cannot; the message has the reason of the first.
-    """
+    """Return when all replicas, and a proxy of Ray's, can answer; RecipeError with the first reason if they cannot."""
     from ray import serve
 
     try:

@@ -151,11 +151,7 @@ class Description:
 
 
 def checked(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
-    """Return a request with the server's values in place of those that it leaves open.
-
-    Raises:
-        Refusal: the model cannot do it, or it is beyond the limits.
-    """
+    """Fill in the server's values; Refusal if the model cannot do what is asked, or it is beyond the limits."""
     limits = settings.limits
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")

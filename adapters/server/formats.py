@@ -128,11 +128,7 @@ def pack_request(request: BatchRequest) -> bytes:
 
 
 def read_request(data: bytes) -> BatchRequest:
-    """Return the request in a body, whether a model can do it or not.
-
-    Raises:
-        FormatError: the body holds something else.
-    """
+    """Return the request in a body, whether a model can do it or not; FormatError if it is none."""
     arrays, job = _read(data, _REQUEST, _Job)
     if "seeds" not in arrays:
         raise FormatError("The array 'seeds' is missing: send a uint64 for each image that is wanted.")
@@ -154,11 +150,7 @@ def pack_answer(answer: BatchAnswer) -> bytes:
 
 
 def read_answer(data: bytes, count: int) -> BatchAnswer:
-    """Return the answer in a body to a request for `count` images.
-
-    Raises:
-        FormatError: the body holds something else.
-    """
+    """Return the answer in a body to a request for `count` images; FormatError if it is none."""
     arrays, misses = _read(data, _ANSWER, _Misses)
     if lacking := _ANSWER.keys() - arrays.keys():
         raise FormatError(f"The array '{min(lacking)}' is missing.")

@@ -189,11 +189,7 @@ class TextFamily(Family):
 
 
 def family_of(settings: Settings) -> Family:
-    """Return the family of the model; the index of a repository of the hub is fetched.
-
-    Raises:
-        RecipeError: it is of none, or is not there; or its family has no such setting.
-    """
+    """Return the family of the model, by its index, which is fetched; RecipeError if it has no such setting."""
     model = settings.model
     if model == SMALL:
         return PixelFamily(settings)

@@ -78,11 +78,7 @@ class Service:
         return self._description
 
     async def make(self, request: BatchRequest, caller: str) -> BatchAnswer:
-        """Make the images of a request; callers take turns.
-
-        Raises:
-            Refusal: the model cannot make them, there is no room, or no replica answers.
-        """
+        """Make the images of a request; callers take turns; Refusal if nobody can make them, or there is no room."""
         model = await self.description()
         request = checked(request, model, self._settings)
         with self.admission.images(len(request)):

@@ -125,13 +125,13 @@ def test_no_images_give_no_vectors():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"size": 3}, "size is 3"),
+        ({"size": 3}, "size must be at least 4, not 3"),
         ({"blur": -1.0}, "blur is -1.0"),
         ({"blur": 28.0}, "blur is 28.0"),
-        ({"cells": 0}, "cells is 0"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"features": "pixel"}, "features is 'pixel'"),
-        ({"normalise": "l1"}, "normalise is 'l1'"),
+        ({"cells": 0}, "cells must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+        ({"features": "pixel"}, "features must be 'pixels', 'pyramid' or 'gradients'"),
+        ({"normalise": "l1"}, "normalise must be 'none' or 'l2'"),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(settings, named):

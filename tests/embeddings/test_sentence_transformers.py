@@ -104,7 +104,7 @@ def test_prompts_and_the_number_of_tokens_are_as_the_recipe_says(tmp_path: Path)
     np.testing.assert_array_equal(short.embed(Texts.of([texts[1]])), short.embed(Texts.of([first])))
     with pytest.raises(RecipeError, match=f"max_tokens is {LIMIT + 1}, and the model takes {LIMIT}: give that"):
         embedding(model, max_tokens=LIMIT + 1).embed(Texts.of(texts))
-    with pytest.raises(RecipeError, match="max_tokens is 0: it must be at least 1"):
+    with pytest.raises(RecipeError, match="max_tokens must be at least 1, not 0"):
         embedding(model, max_tokens=0)
 
 

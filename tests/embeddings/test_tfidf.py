@@ -99,9 +99,9 @@ def test_it_says_what_it_reads_and_reads_it_as_the_records_are(public: Path) -> 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"dimensions": 0}, "dimensions is 0"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"projection": "pca"}, "projection is 'pca': it must be one of hash, svd"),
+        ({"dimensions": 0}, "dimensions must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+        ({"projection": "pca"}, "projection must be 'hash' or 'svd'"),
         ({"projection": "svd"}, "fitted on public texts: name them by public"),
         ({"public": Path("nowhere.csv")}, r"no public texts at nowhere\.csv"),
     ],

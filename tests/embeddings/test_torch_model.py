@@ -10,7 +10,7 @@ from torch import nn
 
 from embeddings import torch_model
 from embeddings.networks import Inception
-from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
+from embeddings.torch_model import Network, NetworkSettings, TorchEmbedding, _arithmetic
 from pe.errors import ContractError, RecipeError
 from pe.private import PrivateDataset, embed_private
 from tests.embeddings.networks import dinov2_folder, images, networks
@@ -32,11 +32,12 @@ class Sums(nn.Module):
         return found * (1 + 1e-6 * torch.arange(len(x))[:, None]) if self.uneven else found
 
 
-class OfSums(TorchEmbedding):
+class OfSums(TorchEmbedding[NetworkSettings]):
     kind = "sums"
+    Settings = NetworkSettings
 
     def __init__(self, module: Sums, device: str = "cpu", precision: str = "fp32", batch_size: int = 4) -> None:
-        super().__init__(device, precision, batch_size, offline=True)
+        super().__init__(device=device, precision=precision, batch_size=batch_size, offline=True)
         self._module = module
 
     def _load(self) -> Network:
@@ -228,8 +229,8 @@ def test_a_card_that_is_hidden_or_not_there_is_named(monkeypatch):
     [
         (("gpu", "fp32", 4), "device is 'gpu'"),
         (("cuda:x", "fp32", 4), "device is 'cuda:x'"),
-        (("cpu", "int8", 4), "precision is 'int8'"),
-        (("cpu", "fp32", 0), "batch_size is 0"),
+        (("cpu", "int8", 4), "precision must be 'fp32', 'bf16' or 'fp16', not 'int8'"),
+        (("cpu", "fp32", 0), "batch_size must be at least 1, not 0"),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(changes, says):

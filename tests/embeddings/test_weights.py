@@ -1,7 +1,6 @@
 """Weight files: what is missing, altered or more than weights ends in one sentence; offline fetches nothing."""
 
 import hashlib
-import inspect
 import pickle
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from embeddings.networks import WEIGHTS, DINOv2, Inception, OpenCLIP
 from embeddings.sentence_transformers import SentenceTransformers
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.plugins.registry import load, plugins
+from pe.plugins.registry import load, plugins, settings_of
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 from tests.embeddings.networks import dinov2_folder, images
 
@@ -218,9 +217,9 @@ def test_offline_is_one_setting_of_all_that_read_weights_and_may_change_when_a_r
     found = set()
     for group in ("pe.adapters", "pe.embeddings"):
         for name in plugins(group):
-            parameter = inspect.signature(load(group, name)).parameters.get("offline")
-            if parameter is not None:
-                assert parameter.default is False
+            field = settings_of(load(group, name)).model_fields.get("offline")
+            if field is not None:
+                assert field.default is False
                 assert "offline" in load(group, name).info.machine_settings
                 found.add(name)
     assert found >= {"dinov2", "inception", "open_clip", "diffusion", "pixel_diffusion", "sentence_transformers"}
