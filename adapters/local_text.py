@@ -65,11 +65,7 @@ class LocalModel(Settings):
     offline: bool = False
 
     def load(self, kind: str, device: torch.device) -> tuple[Any, Any]:
-        """Return the model on a device, and its tokenizer.
-
-        Args:
-            kind: the class of transformers that finds the model's own: AutoModelForCausalLM, AutoModelForMaskedLM.
-            device: where it computes.
+        """Return the model on a device, and its tokenizer; `kind` is AutoModelForCausalLM or AutoModelForMaskedLM.
 
         Raises:
             MissingDependency: transformers is not installed.
@@ -108,15 +104,15 @@ class LocalTexts(ABC, Generic[Model]):
     info = INFO
 
     def __init__(
-        self, given: LocalModel, longest: int, prompts: TextPrompts, load: Callable[[torch.device], Model]
+        self, config: LocalModel, longest: int, prompts: TextPrompts, load: Callable[[torch.device], Model]
     ) -> None:
         self.info = replace(INFO, by_label=prompts.by_label)
         self._prompts, self._longest = prompts, longest
         self._engine = DeviceEngine(
             load,
             "a smaller model or precision: bf16, shorter texts, or another device",
-            device=given.device,
-            batch_size=given.batch_size,
+            device=config.device,
+            batch_size=config.batch_size,
             extra="text",
             purpose="A local language model",
         )
@@ -205,15 +201,15 @@ class CausalLM(LocalTexts["_Writer"]):
 """
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = read_settings(CausalSettings, settings, "CausalLM")
-        self._asking, self._answers = Asking.of(given), TextAnswers(given)
+        self._config = config = read_settings(CausalSettings, settings, "CausalLM")
+        self._asking, self._answers = Asking.of(config), TextAnswers(config)
         answers = self._answers
-        super().__init__(given, given.longest, self._asking.prompts, lambda device: _Writer(given, device, answers))
+        super().__init__(config, config.longest, self._asking.prompts, lambda device: _Writer(config, device, answers))
 
     @property
     def capabilities(self) -> Capabilities:
         """Any items in a request; how a model fills the blanks is its own."""
-        return Capabilities(self._given.chunk, REQUESTS, "nothing", "wording")
+        return Capabilities(self._config.chunk, REQUESTS, "nothing", "wording")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -239,23 +235,23 @@ class CausalLM(LocalTexts["_Writer"]):
 class _Writer:
     """The causal model on one device."""
 
-    def __init__(self, given: CausalSettings, device: torch.device, answers: TextAnswers) -> None:
+    def __init__(self, config: CausalSettings, device: torch.device, answers: TextAnswers) -> None:
         from transformers import GenerationConfig
 
-        self._given, self._device, self._answers = given, device, answers
-        self._model, self._tokenizer = model, tokenizer = given.load("AutoModelForCausalLM", device)
+        self._config, self._device, self._answers = config, device, answers
+        self._model, self._tokenizer = model, tokenizer = config.load("AutoModelForCausalLM", device)
         own = model.generation_config
         ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
         self._ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
         if tokenizer.pad_token_id is None and not self._ends:
             raise RecipeError(
-                f"model: '{given.model}' has neither a token that ends a text nor one that pads: state one of them in "
+                f"model: '{config.model}' has neither a token that ends a text nor one that pads: state one of them in "
                 "its tokenizer_config.json."
             )
         self._pad = self._ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self._room = None if longest is None else longest - given.max_tokens
-        self._warpers = _warpers(given, own)
+        self._room = None if longest is None else longest - config.max_tokens
+        self._warpers = _warpers(config, own)
         model.generation_config = GenerationConfig()  # nothing but what is said below counts
 
     def write(self, prompts: Sequence[str], seeds: Seeds) -> list[Outcome]:
@@ -264,7 +260,7 @@ class _Writer:
         fits = [i for i, row in enumerate(rows) if self._room is None or len(row) <= self._room]
         texts = self._generate([rows[i] for i in fits], seeds[fits]) if fits else []
         outcomes: dict[int, Outcome] = dict(zip(fits, texts, strict=True))
-        most = self._given.max_tokens
+        most = self._config.max_tokens
         for i in set(range(len(rows))) - set(fits):
             outcomes[i] = Failed(
                 f"the prompt has {len(rows[i])} tokens, and with max_tokens: {most} the model takes {self._room}: "
@@ -275,13 +271,13 @@ class _Writer:
 
     def _tokens(self, prompt: str) -> list[int]:
         """Return the prompt as the model takes it: by its chat template, if it has one."""
-        given, tokenizer = self._given, self._tokenizer
-        system = [] if given.system is None else [given.system]
+        config, tokenizer = self._config, self._tokenizer
+        system = [] if config.system is None else [config.system]
         templated = tokenizer.chat_template is not None
         text = "\n\n".join([*system, prompt]) + "\n\n"
         messages = [{"role": "system", "content": text} for text in system] + [{"role": "user", "content": prompt}]
         if templated:
-            more = given.template or {}
+            more = config.template or {}
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
         tokens: list[int] = tokenizer(text, add_special_tokens=not templated, verbose=False)["input_ids"]
         return tokens
@@ -298,7 +294,7 @@ class _Writer:
             ids[i, width - len(row) :] = torch.tensor(row)
             mask[i, width - len(row) :] = 1
         config = GenerationConfig(
-            max_new_tokens=self._given.max_tokens,
+            max_new_tokens=self._config.max_tokens,
             do_sample=False,  # the last processor draws
             eos_token_id=self._ends or None,
             pad_token_id=self._pad,
@@ -323,13 +319,13 @@ class _Writer:
         return self._answers.take(text, ended=bool(places))
 
 
-def _warpers(given: CausalSettings, own: Any) -> list[Any]:
+def _warpers(config: CausalSettings, own: Any) -> list[Any]:
     """Return what shapes the distribution of tokens."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-    temperature = given.temperature or own.temperature or 1.0
-    top_k = given.top_k if given.top_k is not None else own.top_k or 0
-    top_p = given.top_p or own.top_p or 1.0
+    temperature = config.temperature or own.temperature or 1.0
+    top_k = config.top_k if config.top_k is not None else own.top_k or 0
+    top_p = config.top_p or own.top_p or 1.0
     warpers = [TemperatureLogitsWarper(float(temperature))] if temperature != 1 else []
     warpers += [TopKLogitsWarper(top_k)] if top_k else []
     return warpers + ([TopPLogitsWarper(float(top_p))] if top_p < 1 else [])
@@ -375,13 +371,13 @@ class MaskedLM(LocalTexts["_Filler"]):
 """
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = read_settings(MaskedSettings, settings, "MaskedLM")
-        super().__init__(given, given.longest, TextPrompts.of(given), lambda device: _Filler(given, device))
+        self._config = config = read_settings(MaskedSettings, settings, "MaskedLM")
+        super().__init__(config, config.longest, TextPrompts.of(config), lambda device: _Filler(config, device))
 
     @property
     def capabilities(self) -> Capabilities:
         """Any items in a request."""
-        return Capabilities(self._given.chunk, REQUESTS, "nothing", "exact")
+        return Capabilities(self._config.chunk, REQUESTS, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -395,7 +391,7 @@ class MaskedLM(LocalTexts["_Filler"]):
             APIError: the device has not enough memory for one text.
         """
         texts = [plain(str(text)) for text in prompts_of(self._prompts.of_request(request), len(request))]
-        return self._fill(request, texts, self._given.random_degree)
+        return self._fill(request, texts, self._config.random_degree)
 
     def _vary(self, request: VariationRequest) -> Answer:
         return self._fill(request, strings_of(request.samples), request.degree)
@@ -407,11 +403,11 @@ class MaskedLM(LocalTexts["_Filler"]):
 class _Filler:
     """The masked model on one device."""
 
-    def __init__(self, given: MaskedSettings, device: torch.device) -> None:
-        self._given, self._device = given, device
-        self._model, self._tokenizer = model, tokenizer = given.load("AutoModelForMaskedLM", device)
+    def __init__(self, config: MaskedSettings, device: torch.device) -> None:
+        self._config, self._device = config, device
+        self._model, self._tokenizer = model, tokenizer = config.load("AutoModelForMaskedLM", device)
         if tokenizer.mask_token_id is None:
-            raise RecipeError(f"model: '{given.model}' has a tokenizer without a mask: name a masked language model.")
+            raise RecipeError(f"model: '{config.model}' has a tokenizer without a mask: name a masked language model.")
         self._mask, self._special = tokenizer.mask_token_id, sorted(tokenizer.all_special_ids)
         self._pad = self._mask if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
@@ -428,8 +424,8 @@ class _Filler:
         for i in fits:
             order = generator(numbers[i], "masks").permutation(free[i])[: share_of(len(free[i]), degree)]
             rows[i][order] = self._mask
-            groups[i] = np.array_split(order, self._given.passes)
-        for step in range(self._given.passes if fits else 0):
+            groups[i] = np.array_split(order, self._config.passes)
+        for step in range(self._config.passes if fits else 0):
             places = [groups[i][step] for i in fits]
             draws = [generator(numbers[i], f"fill/{step}").random(len(groups[i][step])) for i in fits]
             if any(map(len, places)):
@@ -464,10 +460,10 @@ class _Filler:
         which = np.repeat(np.arange(len(rows)), [len(group) for group in groups])
         tensors = [torch.from_numpy(each).to(self._device) for each in (ids, mask, which, np.concatenate(groups))]
         logits = self._model(input_ids=tensors[0], attention_mask=tensors[1]).logits
-        scores = logits[tensors[2], tensors[3]].float() / self._given.temperature
+        scores = logits[tensors[2], tensors[3]].float() / self._config.temperature
         scores[:, self._special] = -torch.inf
-        if 0 < self._given.top_k < scores.shape[1]:
-            least = scores.topk(self._given.top_k).values[:, -1:]
+        if 0 < self._config.top_k < scores.shape[1]:
+            least = scores.topk(self._config.top_k).values[:, -1:]
             scores = scores.masked_fill(scores < least, -torch.inf)
         drawn, start = pick(scores, numbers)[:, 0].cpu().numpy(), 0
         for row, group in zip(rows, groups, strict=True):

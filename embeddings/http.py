@@ -57,17 +57,17 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
     info = PluginInfo(machine_settings=tuple(Connection.model_fields), code_settings=("key_command",))
 
     def __init__(
-        self, given: SentPrivateData, url: str, connect: Callable[[bool], Endpoint], dimensions: int | None = None
+        self, config: SentPrivateData, url: str, connect: Callable[[bool], Endpoint], dimensions: int | None = None
     ) -> None:
         self._host = urlsplit(url).netloc
-        if not given.trusted_with_private_data:
+        if not config.trusted_with_private_data:
             raise RecipeError(
                 f"embedding '{self.kind}' would send every PRIVATE {self.noun} to {self._host}: state "
                 "embedding.trusted_with_private_data: true if whoever runs it may see them (the certificate will say "
                 "so), or take a local embedding."
             )
         self.info = replace(self.info, hosts=(self._host,))
-        self._each, self._length = given.batch_size, dimensions
+        self._each, self._length = config.batch_size, dimensions
         self._stated = "it began with" if dimensions is None else "dimensions asks for"
         self._quick, self._patient = OnFirstUse(lambda: connect(False)), OnFirstUse(lambda: connect(True))
 
@@ -94,12 +94,9 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
         return vectors
 
     def _entries(self, samples: Samples) -> Entries:
-        """Ask without patience, so that the wait tells nothing of a private sample; with it for blank ones.
+        """Embed private samples without patience, and where that brings nothing, blank ones first with patience.
 
-        If those bring something, the server is back, or only these samples fail.
-
-        Raises:
-            Unavailable: it is away; the message is about blank samples.
+        If those bring something, the server is back, or only these samples fail. Unavailable tells of blank samples.
         """
         outcome = self._ask(self._quick.get(), samples)
         if outcome.fault is None or not outcome.fault.heals:
@@ -187,16 +184,18 @@ class HTTPEmbedding(EndpointEmbedding[Endpoints]):
     Settings = HTTPEmbeddingSettings
 
     def __init__(self, *, body: Body = jina_body, **settings: Any) -> None:
-        given = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
-        parts = urlsplit(given.url)
+        config = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
+        parts = urlsplit(config.url)
         root = f"{parts.scheme}://{parts.netloc}"
-        super().__init__(given, given.url, lambda patient: Endpoints([root], given if patient else given.impatient, 1))
-        self._given, self._body = given, body
-        self._path = given.url[len(root) :]  # to the letter: its last slash may make another address of it
+        super().__init__(
+            config, config.url, lambda patient: Endpoints([root], config if patient else config.impatient, 1)
+        )
+        self._config, self._body = config, body
+        self._path = config.url[len(root) :]  # to the letter: its last slash may make another address of it
 
     def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
         images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
-        body = self._body(self._given.model, images)
+        body = self._body(self._config.model, images)
         return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), json=body)
 
 
@@ -236,18 +235,18 @@ class OpenAIEmbeddings(EndpointEmbedding[SDKEndpoint]):
     info = replace(EndpointEmbedding.info, modality="texts")
 
     def __init__(self, **settings: Any) -> None:
-        given = self._given = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
+        config = self._config = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
 
         def connect(patient: bool) -> SDKEndpoint:
-            return SDKEndpoint(given if patient else given.impatient, 1, "OpenAI's embeddings")
+            return SDKEndpoint(config if patient else config.impatient, 1, "OpenAI's embeddings")
 
-        super().__init__(given, given.url, connect, given.dimensions)
+        super().__init__(config, config.url, connect, config.dimensions)
 
     def _ask(self, endpoint: SDKEndpoint, samples: Samples) -> Entries:
         if not isinstance(samples, Texts):
             raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
-        given, texts = self._given, [text or EMPTY for text in samples.strings]
-        fields = stated(dimensions=given.dimensions, extra_body=given.extra)
-        fields |= {"model": given.model, "encoding_format": given.encoding_format}
+        config, texts = self._config, [text or EMPTY for text in samples.strings]
+        fields = stated(dimensions=config.dimensions, extra_body=config.extra)
+        fields |= {"model": config.model, "encoding_format": config.encoding_format}
         create = endpoint.client.embeddings.with_raw_response.create
         return endpoint.ask(lambda: create(input=texts, **fields), entries_of)

@@ -34,7 +34,7 @@ class _Convolution(nn.Module):
 
 
 def _chain(module: nn.Module, name: str, inputs: int, steps: Sequence[Step], last_stride: int = 1) -> int:
-    """Adds `name`_1, `name`_2, … to the module, one after the other; returns the channels that come out."""
+    """Add `name`_1, `name`_2, … to the module, one after the other; return the channels that come out."""
     for place, (outputs, kernel, padding) in enumerate(steps, start=1):
         stride = last_stride if place == len(steps) else 1
         module.add_module(f"{name}_{place}", _Convolution(inputs, outputs, kernel, padding, stride))
@@ -43,7 +43,7 @@ def _chain(module: nn.Module, name: str, inputs: int, steps: Sequence[Step], las
 
 
 def _along(module: nn.Module, name: str, length: int, x: Tensor) -> Tensor:
-    """What the chain `name` of this length makes of x."""
+    """Run the chain `name` of this length on x."""
     for place in range(1, length + 1):
         x = module.get_submodule(f"{name}_{place}")(x)
     return x
@@ -112,12 +112,12 @@ class _Fanned(nn.Module):
         self._pool = pool
 
     def forward(self, x: Tensor) -> Tensor:
-        found = [self.branch1x1(x)]
+        branches = [self.branch1x1(x)]
         for name, length in (("branch3x3", 1), ("branch3x3dbl", 2)):
             end = _along(self, name, length, x)
-            found += [self.get_submodule(f"{name}_{length + 1}{side}")(end) for side in "ab"]
+            branches += [self.get_submodule(f"{name}_{length + 1}{side}")(end) for side in "ab"]
         pooled = _mean(x) if self._pool == "mean" else functional.max_pool2d(x, 3, 1, 1)
-        return torch.cat([*found, self.branch_pool(pooled)], 1)
+        return torch.cat([*branches, self.branch_pool(pooled)], 1)
 
 
 def _block_35(inputs: int, pooled: int) -> _Parallel:

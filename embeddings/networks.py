@@ -102,7 +102,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
         return all(cached_file(_USUAL, (name,)) for name in ("config.json", "model.safetensors"))
 
     def _load(self) -> Network:
-        module, crop = self._load_weights(), self._given.crop
+        module, crop = self._load_weights(), self._config.crop
         patch = module.config.patch_size
         if crop % patch:
             raise RecipeError(f"crop is {crop}: it must be a multiple of the network's patch, {patch} pixels.")
@@ -114,22 +114,22 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
             from transformers import Dinov2Model
         except ModuleNotFoundError as error:
             raise MissingDependency.of("transformers", "embeddings", "The embedding 'dinov2'") from error
-        given = self._given
-        foreign = f"What '{given.model}' holds is no DINOv2 (config.json and model.safetensors)"
+        config = self._config
+        foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
         try:
             with quiet_transformers():
-                place = local_place(given.model, given.revision, given.offline, "config.json")
+                place = local_place(config.model, config.revision, config.offline, "config.json")
                 module, report = Dinov2Model.from_pretrained(
                     place,
-                    revision=given.revision or "main",
-                    local_files_only=given.offline or Path(place).is_dir(),
+                    revision=config.revision or "main",
+                    local_files_only=config.offline or Path(place).is_dir(),
                     use_safetensors=True,
                     output_loading_info=True,
                 )
         except OSError as error:
-            repository = given.model if REPOSITORY.fullmatch(given.model) else _USUAL
+            repository = config.model if REPOSITORY.fullmatch(config.model) else _USUAL
             raise RecipeError(
-                f"The weights of '{given.model}' are not here{' and offline is true' if given.offline else ''}: get "
+                f"The weights of '{config.model}' are not here{' and offline is true' if config.offline else ''}: get "
                 f"config.json and model.safetensors from https://huggingface.co/{repository}, put them in a folder "
                 "and name it under embedding.model."
             ) from error
@@ -143,7 +143,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
         return module
 
     def _prepare(self, images: Tensor) -> Tensor:
-        return _normalised(shortest_side(images, self._given.resize, self._given.crop), _MEAN, _DEVIATION)
+        return _normalised(shortest_side(images, self._config.resize, self._config.crop), _MEAN, _DEVIATION)
 
 
 def _normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
@@ -176,11 +176,11 @@ class EfficientNetLite(TorchEmbedding[EfficientNetLiteSettings]):
         return weights_installed()
 
     def _load(self) -> Network:
-        module = load_network(self._given.weights, f"The embedding '{self.kind}'")
+        module = load_network(self._config.weights, f"The embedding '{self.kind}'")
         return Network(module, self._prepare, _features_before_classifier)
 
     def _prepare(self, images: Tensor) -> Tensor:
-        return (shortest_side(images, self._given.resize, self._given.crop) - 127) / 128
+        return (shortest_side(images, self._config.resize, self._config.crop) - 127) / 128
 
 
 def _features_before_classifier(module: Any, images: Tensor) -> Tensor:
@@ -244,7 +244,7 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
         """Return the model's configuration, and the preparation that its weights ask for."""
         import open_clip
 
-        name, pretrained = self._given.model, self._given.pretrained
+        name, pretrained = self._config.model, self._config.pretrained
         if name.endswith(".json"):
             try:
                 content = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))
@@ -265,20 +265,20 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
 
     def _find(self, tag: Mapping[str, Any]) -> Path:
         """Return the file of weights; the tag's lies in the Hugging Face cache, fetched into it unless offline."""
-        given = self._given
-        if given.weights is not None:
-            return given_file(given.weights, given.sha256, {}, given.offline)
+        config = self._config
+        if config.weights is not None:
+            return given_file(config.weights, config.sha256, {}, config.offline)
         repository, _, name = str(tag["hf_hub"]).rpartition("/")
         names = (name,) if name else (_SAFE, _PLAIN)
-        file = cached_file(repository, names) if given.offline else hub_file(repository, names)
+        file = cached_file(repository, names) if config.offline else hub_file(repository, names)
         if file is None:
-            why = "and offline is true" if given.offline else "and cannot be fetched"
+            why = "and offline is true" if config.offline else "and cannot be fetched"
             raise RecipeError(
-                f"The weights '{given.pretrained}' of {given.model} are not here {why}: get {' or '.join(names)} "
+                f"The weights '{config.pretrained}' of {config.model} are not here {why}: get {' or '.join(names)} "
                 f"from https://huggingface.co/{repository} and name it under embedding.weights."
             )
-        if given.sha256 is not None:
-            check_hash(file, given.sha256)
+        if config.sha256 is not None:
+            check_hash(file, config.sha256)
         return file
 
 
@@ -351,26 +351,26 @@ class Inception(TorchEmbedding[InceptionSettings]):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._exact = self._given.resize == "tensorflow" and self._given.precision == "fp32"
-        self.info = replace(self.info, standard_inception=self._given.weights is None and self._exact)
+        self._exact = self._config.resize == "tensorflow" and self._config.precision == "fp32"
+        self.info = replace(self.info, standard_inception=self._config.weights is None and self._exact)
 
     def _load(self) -> Network:
         from embeddings.inception_network import InceptionNetwork
 
-        given = self._given
-        if given.weights is None:
-            file = find_published(WEIGHTS, given.offline)
+        config = self._config
+        if config.weights is None:
+            file = find_published(WEIGHTS, config.offline)
         else:
             hashes = dict.fromkeys((WEIGHTS.name, *WEIGHTS.aliases), SHA256)
-            file = given_file(given.weights, given.sha256, hashes, given.offline)
-            is_published = (given.sha256 or hashes.get(file.name, "")).lower() == SHA256
+            file = given_file(config.weights, config.sha256, hashes, config.offline)
+            is_published = (config.sha256 or hashes.get(file.name, "")).lower() == SHA256
             self.info = replace(self.info, standard_inception=is_published and self._exact)
         module = InceptionNetwork()
         fill(module, read_weights(file), file)
         return Network(module, self._prepare, lambda module, images: module(images))
 
     def _prepare(self, images: Tensor) -> Tensor:
-        if self._given.resize == "tensorflow":
+        if self._config.resize == "tensorflow":
             resized = tensorflow_bilinear(images, SIDE, SIDE)
         else:
             resized = antialiased(images, SIDE, SIDE, between=False)

@@ -67,12 +67,12 @@ class Pixels:
     info = PluginInfo(hosts=())
 
     def __init__(self, **settings: Any) -> None:
-        self._given = read_settings(PixelSettings, settings, "embedding 'pixels'")
+        self._config = read_settings(PixelSettings, settings, "embedding 'pixels'")
 
     @property
     def batch_size(self) -> int:
         """Images per call."""
-        return self._given.batch_size
+        return self._config.batch_size
 
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d, finite: one row per image, a function of that image alone, to the last bit.
@@ -87,24 +87,24 @@ class Pixels:
             raise ContractError(f"The embedding 'pixels' takes images, not {type(samples).__name__}.")
         images = np.moveaxis(samples.pixels, 3, 1).astype(np.float32, order="C")
         images /= np.float32(255)
-        if not self._given.colour:
+        if not self._config.colour:
             images = images.mean(axis=1, keepdims=True, dtype=np.float32)
         parts = [part.reshape(len(images), int(np.prod(part.shape[1:]))) for part in self._parts(images)]
         vectors = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        if self._given.normalise == "l2":
+        if self._config.normalise == "l2":
             lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
             np.divide(vectors, lengths, out=vectors, where=lengths > 0)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def _parts(self, images: Floats) -> list[Floats]:
         """Return the features, n×…, of images n×c×h×w in [0, 1]."""
-        given = self._given
-        levels = PYRAMID if given.features == "pyramid" else ((1, 1.0),)
+        config = self._config
+        levels = PYRAMID if config.features == "pyramid" else ((1, 1.0),)
         parts = []
         for step, weight in levels:
-            rows, columns = (_reduction(given.size, length, given.blur * step) for length in images.shape[2:])
+            rows, columns = (_reduction(config.size, length, config.blur * step) for length in images.shape[2:])
             parts.append(np.float32(weight) * _both_sides(rows[step // 2 :: step], images, columns[step // 2 :: step]))
-        return [self._gradients(parts[0])] if given.features == "gradients" else parts
+        return [self._gradients(parts[0])] if config.features == "gradients" else parts
 
     def _gradients(self, smooth: Floats) -> Floats:
         """Return the gradient's strength in each direction, pooled: n×c×DIRECTIONS×cells×cells, square roots."""
@@ -112,7 +112,7 @@ class Pixels:
         right[..., 1:-1] = smooth[..., 2:] - smooth[..., :-2]
         down[..., 1:-1, :] = smooth[..., 2:, :] - smooth[..., :-2, :]
         strength = right * right + down * down + np.float32(1e-12)
-        pool = _resampling(self._given.cells, self._given.size).astype(np.float32)
+        pool = _resampling(self._config.cells, self._config.size).astype(np.float32)
         pooled = []
         for direction in range(DIRECTIONS):
             angle = 2 * np.pi * direction / DIRECTIONS

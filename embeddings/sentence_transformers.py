@@ -107,7 +107,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
                 with quiet(), quiet_transformers(), torch.random.fork_rng(devices=[]), torch.inference_mode():
                     torch.manual_seed(seed)
                     module = self._read()
-                    self._tokenizer = tokenizer = _Tokenizer(module, self._given)
+                    self._tokenizer = tokenizer = _Tokenizer(module, self._config)
                     length = int(tokenizer.lengths([_MADE_UP])[0])
                     example = torch.from_numpy(tokenizer.pad([_MADE_UP], length, rows=1))
                     vectors.append(tokenizer.features(module, example))
@@ -117,12 +117,12 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
             if memory_refused(error):
                 raise
             raise RecipeError(
-                f"embedding.model: '{self._given.model}' cannot be loaded ({words_of(error)}): name a folder, or "
+                f"embedding.model: '{self._config.model}' cannot be loaded ({words_of(error)}): name a folder, or "
                 "OWNER/NAME of the hub, with a model of sentence-transformers whose weights are .safetensors."
             ) from error
         if not torch.equal(*vectors):
             raise RecipeError(
-                f"embedding.model: '{self._given.model}' lacks some of its weights: name one that has them all."
+                f"embedding.model: '{self._config.model}' lacks some of its weights: name one that has them all."
             )
         return Network(module, lambda tokens: tokens, tokenizer.features)
 
@@ -134,12 +134,12 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
             from sentence_transformers import SentenceTransformer
         except ModuleNotFoundError as error:
             raise MissingDependency.of("sentence-transformers", "text", f"The embedding '{self.kind}'") from error
-        given = self._given
-        place = local_place(given.model, given.revision, given.offline, "modules.json", "config.json")
+        config = self._config
+        place = local_place(config.model, config.revision, config.offline, "modules.json", "config.json")
         model = SentenceTransformer(
             place,
             device="cpu",
-            revision=given.revision,
+            revision=config.revision,
             local_files_only=Path(place).is_dir(),
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
@@ -152,15 +152,15 @@ class _Tokenizer:
     A static model's inputs are here its tokens, and a mask of the places that they fill.
     """
 
-    def __init__(self, module: Any, given: SentenceSettings) -> None:
+    def __init__(self, module: Any, config: SentenceSettings) -> None:
         limit = int(min(module.get_max_seq_length() or _LONGEST, _LONGEST))
-        if (given.max_tokens or 0) > limit:
+        if (config.max_tokens or 0) > limit:
             raise RecipeError(
-                f"max_tokens is {given.max_tokens:,}, and the model takes {limit:,}: give that, or fewer."
+                f"max_tokens is {config.max_tokens:,}, and the model takes {limit:,}: give that, or fewer."
             )
         own = module.prompts.get(module.default_prompt_name)
-        self._module, self._prompt = module, own if given.prompt is None else given.prompt
-        self._most, self._width = given.max_tokens or limit, module.truncate_dim
+        self._module, self._prompt = module, own if config.prompt is None else config.prompt
+        self._most, self._width = config.max_tokens or limit, module.truncate_dim
         inputs = self._ask([""])
         self._static = "offsets" in inputs
         self._rest = {name: value for name, value in inputs.items() if name in ("modality", "prompt_length")}

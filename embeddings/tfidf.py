@@ -80,17 +80,17 @@ class TfIdf:
     info = PluginInfo(modality="texts", hosts=(), machine_settings=("public",))  # a run knows the texts again
 
     def __init__(self, **settings: Any) -> None:
-        self._given = given = read_settings(TfIdfSettings, settings, "embedding 'tfidf'")
+        self._config = config = read_settings(TfIdfSettings, settings, "embedding 'tfidf'")
         self._public = None
-        if given.public is not None:
-            self._public = PublicTexts(given.public, given.text_column, None, given.encoding)
+        if config.public is not None:
+            self._public = PublicTexts(config.public, config.text_column, None, config.encoding)
             self._public.check()
-        self._dimensions = given.dimensions or DIMENSIONS[given.projection]
+        self._dimensions = config.dimensions or DIMENSIONS[config.projection]
 
     @property
     def batch_size(self) -> int:
         """Texts per call."""
-        return self._given.batch_size
+        return self._config.batch_size
 
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d, finite: one row of length 1 per text, a function of that text alone, to the last bit.
@@ -121,7 +121,7 @@ class TfIdf:
         keys, weights = self._weighed(text)
         vector = (
             self._project(keys, weights)
-            if self._given.projection == "svd"
+            if self._config.projection == "svd"
             else _hashed(keys, weights, self._dimensions)
         )
         length = np.sqrt(np.square(vector).sum())

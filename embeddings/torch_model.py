@@ -105,8 +105,8 @@ class TorchEmbedding(ABC, Generic[S]):
     Settings: type[S]
 
     def __init__(self, **settings: Any) -> None:
-        self._given: S = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
-        self._each = self._given.batch_size
+        self._config: S = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
+        self._each = self._config.batch_size
         self._alike: dict[tuple[int, ...], bool] = {}
 
     @property
@@ -153,8 +153,8 @@ class TorchEmbedding(ABC, Generic[S]):
     @cached_property
     def _places(self) -> list[str]:
         """The devices' names; torch is loaded only where there may be GPUs."""
-        if self._given.device != "auto" or find_spec("torch") is None or not has_driver():
-            return [self._given.device]
+        if self._config.device != "auto" or find_spec("torch") is None or not has_driver():
+            return [self._config.device]
         import torch
 
         kinds = [torch.cuda.get_device_name(i) for i in range(find_cards("device: cpu"))]
@@ -197,7 +197,7 @@ class TorchEmbedding(ABC, Generic[S]):
         network, device = on
         with self._memory_for(f"{len(batch)} {self.noun} at once"), torch.inference_mode(), _arithmetic(device):
             inputs = network.prepare(self._tensor(batch, device))
-            with _autocast(device, self._given.precision):
+            with _autocast(device, self._config.precision):
                 features = network.features(network.module, inputs)
             vectors: Vectors = features.float().cpu().numpy()
             return vectors

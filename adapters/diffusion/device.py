@@ -120,11 +120,12 @@ class Memory:
             if self.offload == "none":
                 pipeline.to(device)
             elif self.offload == "group":
-                done = [name for name, part in pipeline.components.items() if any(part is other for other in offloaded)]
+                parts = pipeline.components
+                placed = [name for name in parts if any(parts[name] is other for other in offloaded)]
                 pipeline.enable_group_offload(
-                    onload_device=device, num_blocks_per_group=1, use_stream=True, exclude_modules=done
+                    onload_device=device, num_blocks_per_group=1, use_stream=True, exclude_modules=placed
                 )
-                offloaded += pipeline.components.values()
+                offloaded += parts.values()
 
     def engage(self, pipeline: Any, device: torch.device) -> None:
         """Hand the shared weights over to one of the pipelines."""

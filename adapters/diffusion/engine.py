@@ -114,12 +114,7 @@ class DeviceEngine(Generic[M]):
         self._opening = threading.Lock()
 
     def load(self) -> None:
-        """Load the model on every device now, not at the first item.
-
-        Raises:
-            RecipeError: a device or the weights are not there, or the model cannot be set up as asked.
-            APIError: a device has not enough memory.
-        """
+        """Load the model on every device now, not at the first item; see `make` for errors."""
         workers = self._open()
         if any(worker.model is None for worker in workers):
             _all([worker.thread.submit(worker.load) for worker in workers])
@@ -128,7 +123,7 @@ class DeviceEngine(Generic[M]):
         """Return an outcome for each place of a group; several threads may call it.
 
         Raises:
-            RecipeError: see `load`.
+            RecipeError: a device or the weights are not there, or the model cannot be set up as asked.
             APIError: a device has not enough memory for the model or for one item.
         """
         self.load()  # on all devices before any samples: a library that loads sets the default dtype of all threads
@@ -175,7 +170,7 @@ class _Worker(Generic[M]):
                     group.give_back(places)
                     clear_frames(error.__traceback__)  # which hold on to the tensors
                     free_memory(self._device)
-                    if not batch.refused(len(places)):
+                    if not batch.shrink(len(places)):
                         raise self._no_memory(group.single, group.smaller, error) from error
                     log.info(
                         "%s has no memory for %d %ss at once: %d from now on.",
@@ -241,7 +236,7 @@ class BatchSize:
             self.size = min(2 * self.size, self.most)
             self.growing = self.size < self.most
 
-    def refused(self, count: int) -> bool:
+    def shrink(self, count: int) -> bool:
         """Halve a batch of `count` items, which is the size before the last doubling; false if it had only one."""
         self.growing = False
         self.size = max(1, count // 2)
@@ -268,7 +263,7 @@ class Engine(DeviceEngine[Model]):
         class that it has not) is a failure of that item alone, not to be tried again.
 
         Raises:
-            RecipeError: see `load`.
+            RecipeError: see `make`.
             APIError: see `make`.
         """
         outcomes: dict[int, Outcome] = {}
@@ -294,7 +289,7 @@ def _group(items: Sequence[Item], places: deque[int]) -> Group[Model]:
     size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"
     return Group(
         places,
-        lambda model, chosen: _outcomes(model, job, [items[place] for place in chosen]),
+        lambda model, batch: _outcomes(model, job, [items[place] for place in batch]),
         "image",
         f"a single image{size}",
         "a smaller size, ",
@@ -360,13 +355,7 @@ class LocalDiffusion:
 
 
 def answer_of(outcomes: Sequence[Outcome], shape: tuple[int, int, int], conditions: Conditions) -> Answer:
-    """Return the answer with an outcome per item of the request.
-
-    Args:
-        outcomes: one per item of the request.
-        shape: h, w, c of a sample.
-        conditions: one row per item; those of items without an image are left out.
-    """
+    """Return the answer with an outcome, and a row of `conditions`, per item; a sample's `shape` is h, w, c."""
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)}
     pixels = np.stack(list(images.values())) if images else np.empty((0, *shape), dtype=np.uint8)

@@ -50,10 +50,7 @@ _PUBLISHED: dict[str, tuple[int | None, bool]] = {
 class CosineDDIM:
     """Deterministic DDIM on `steps` of the trained timesteps, with the interface of diffusers' schedulers.
 
-    Attributes:
-        init_noise_sigma: standard deviation of the noise that sampling starts from.
-        timesteps: int64 (steps,), from the noisiest down to 0.
-        kept: ᾱ, float64 (TRAINED,): share of the image's variance at each trained timestep.
+    `kept` is ᾱ, float64 (TRAINED,): the share of the image's variance at each trained timestep.
     """
 
     init_noise_sigma = 1.0
@@ -72,9 +69,9 @@ class CosineDDIM:
             check_steps(steps, self._spacing)
         except RecipeError as error:
             raise APIError(str(error)) from error
-        chosen = respaced(TRAINED, steps, self._spacing)
-        self.timesteps = torch.tensor(chosen[::-1])
-        self._next = dict(zip(chosen, [None, *chosen[:-1]], strict=True))
+        timesteps_up = respaced(TRAINED, steps, self._spacing)
+        self.timesteps = torch.tensor(timesteps_up[::-1])
+        self._next = dict(zip(timesteps_up, [None, *timesteps_up[:-1]], strict=True))
 
     def add_noise(self, images: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
         """Return √ᾱ·image + √(1−ᾱ)·noise, each image at its timestep."""
@@ -84,11 +81,7 @@ class CosineDDIM:
     def step(self, output: Tensor, timestep: int, x: Tensor, generator: Any = None) -> SimpleNamespace:
         """Return as `prev_sample` the predicted image, cut to [−1, 1], with as much noise as the next timestep has.
 
-        Args:
-            output: ε, n×c×h×w: the network's first channels.
-            timestep: of `timesteps`.
-            x: the noised images at this timestep.
-            generator: not used: nothing is drawn.
+        `output` is ε, n×c×h×w, for the noised images x; nothing is drawn.
         """
         now, after = self.kept[timestep], self._next[timestep]
         then = 1.0 if after is None else self.kept[after]
@@ -178,7 +171,7 @@ class ImprovedFiles:
         return find_published(published, self.offline)
 
     def class_count(self) -> int | None:
-        """Return the number of the network's classes, for a file read from its weights; None: it takes none."""
+        """Return the number of the network's classes, read from a file's weights; None: it takes none."""
         from adapters.diffusion.improved_unet import shape_of
 
         if self.model in _PUBLISHED:

@@ -97,13 +97,7 @@ class ImprovedUNet(nn.Module):
         self.out = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1))
 
     def forward(self, x: Tensor, times: Tensor, classes: Tensor | None = None) -> Tensor:
-        """Return n×outputs×h×w.
-
-        Args:
-            x: n×3×h×w, noised images in about [−1, 1].
-            times: float (n,), in the scale that the network was trained with.
-            classes: int64 (n,), for a conditional network.
-        """
+        """Return n×outputs×h×w for noised images x, n×3×h×w in about [−1, 1], at times (n,) in the trained scale."""
         time = self.time_embed(waves(times, self.shape.channels).to(x.dtype))
         if self.shape.classes is not None:
             time = time + self.label_emb(classes)

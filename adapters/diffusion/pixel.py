@@ -35,17 +35,12 @@ _WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
 class PixelModel:
-    """A network that sees pixels in [−1, 1] and a scheduler, on one device.
+    """A network that sees pixels in [−1, 1] and a scheduler of DDIM or DDPM, on one device.
 
     Args:
         unet: called as `unet(x, t, class_labels=None or int64 (n,))`; its answer's `sample` is n×c×h×w, or
-            n×2c×h×w where the network learned a variance, too. Already on the device and of this dtype.
-        scheduler: of diffusers, with `step` of DDIM or DDPM.
+            n×2c×h×w where the network learned a variance, too.
         shape: c, h, w of an image.
-        device: of the network.
-        dtype: of the network.
-        classes: of the network; None: it takes none.
-        eta: of DDIM: 0 is deterministic, 1 as random as DDPM.
         afresh: degree 1 is a new image. If false, it is the image noised to the start timestep, like any other degree,
             and a schedule whose first timestep is not pure noise leaves a trace of it.
     """
@@ -102,8 +97,8 @@ class PixelModel:
         finite = x.isfinite().flatten(1).all(dim=1).tolist()
         levels: Any = ((x.nan_to_num() + 1.0) * 127.5).round().clamp(0, 255)
         pixels: Pixels = levels.permute(0, 2, 3, 1).byte().cpu().numpy()
-        lost = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
-        return [image if good else lost for image, good in zip(pixels, finite, strict=True)]
+        broken = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
+        return [image if good else broken for image, good in zip(pixels, finite, strict=True)]
 
     def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
         """Predict in float32, guided from the class that stands for none, number `classes` (Ho and Salimans 2022)."""
@@ -147,12 +142,6 @@ class PixelFiles:
 
     A folder holds unet/config.json and its weights, scheduler/scheduler_config.json (or all at its top), and perhaps
     classes.json: {"classes": [name of class 0, …]}. Beside NAME.safetensors lies NAME.json with the three as keys.
-
-    Attributes:
-        weights: the .safetensors file.
-        unet: UNet2DModel's settings.
-        scheduler: its scheduler's settings.
-        classes: names of its classes, in order; empty if it names none.
     """
 
     weights: Path
@@ -202,10 +191,7 @@ class PixelFiles:
         return channels, int(sides[0]), int(sides[1])
 
     def class_count(self, guided: bool = False) -> int | None:
-        """Return the number of classes of images; None: the model takes none.
-
-        The last class stands for none if the model is guided, or if all classes but that one are named.
-        """
+        """Count the classes; the last stands for none if the model is guided, or names all the others."""
         count = self.unet.get("num_class_embeds")
         if count is None:
             return None

@@ -112,58 +112,48 @@ class TextSettings:
 
 
 class TextLoader:
-    """Loads a text-to-image model, and sets it up to draw and to vary.
-
-    Args:
-        given: the settings.
-        precision: of its arithmetic.
-        offline: fetch nothing.
-        compile: the networks are compiled by torch.compile, for images such as this; None: not.
-
-    Raises:
-        RecipeError: a setting is none of those that are known.
-    """
+    """Loads a text-to-image model, and sets it up to draw and to vary; `compile`: torch.compile for such images."""
 
     def __init__(
         self,
-        given: TextSettings,
+        config: TextSettings,
         precision: Precision = "fp32",
         offline: bool = False,
         compile: Job | None = None,  # noqa: A002
     ) -> None:
         choices: list[tuple[str, object, Any]] = [
-            ("sampler", given.sampler, Sampler),
-            ("offload", given.offload, Offload),
-            *((f"precision_of.{part}", each, Precision) for part, each in (given.precision_of or {}).items()),
+            ("sampler", config.sampler, Sampler),
+            ("offload", config.offload, Offload),
+            *((f"precision_of.{part}", each, Precision) for part, each in (config.precision_of or {}).items()),
         ]
-        for name, value, kind in [*choices, *([] if given.vary is None else [("vary", given.vary, Way)])]:
+        for name, value, kind in [*choices, *([] if config.vary is None else [("vary", config.vary, Way)])]:
             if value not in get_args(kind):
                 raise RecipeError(f"{name} is '{value}': it must be one of {', '.join(get_args(kind))}.")
-        self._given, self._offline, self._compile = given, offline, compile
-        self._precisions: dict[str, Precision] = {"default": precision, **(given.precision_of or {})}
-        self._ladder, self._arguments = Ladder.of(given.wordings), given.arguments or {}
-        self._memory = Memory(**{name: getattr(given, name) for name in MEMORY_SETTINGS})
+        self._config, self._offline, self._compile = config, offline, compile
+        self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
+        self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
+        self._memory = Memory(**{name: getattr(config, name) for name in MEMORY_SETTINGS})
         self._files = TextFiles(
-            model=given.model,
-            revision=given.revision,
-            variant=given.variant,
+            model=config.model,
+            revision=config.revision,
+            variant=config.variant,
             offline=offline,
-            safety_checker=given.safety_checker,
-            pipeline=given.pipeline,
-            single_file=given.single_file,
-            components=given.components or {},
-            lora=LoRA.of(given.lora),
-            quantization=given.quantization,
+            safety_checker=config.safety_checker,
+            pipeline=config.pipeline,
+            single_file=config.single_file,
+            components=config.components or {},
+            lora=LoRA.of(config.lora),
+            quantization=config.quantization,
         )
         self._varying = self._files
-        if given.variation_model is not None:
-            self._varying = TextFiles(given.variation_model, offline=offline, safety_checker=given.safety_checker)
+        if config.variation_model is not None:
+            self._varying = TextFiles(config.variation_model, offline=offline, safety_checker=config.safety_checker)
 
     @property
     def way(self) -> Way:
         """The way to vary, by the recipe and the model's index; noise, while that is not here to be read."""
         description = self._varying.description()
-        return self._named or "noise" if description is None else self._settle(description)
+        return self._stated_way or "noise" if description is None else self._settle(description)
 
     def describe_degree(self, degree: float) -> str | None:
         """Describe a degree of that way; None: it is steps of denoising, the parent itself, or a new image."""
@@ -177,7 +167,7 @@ class TextLoader:
         drawing, varying = self._files.description(), self._varying.description()
         if drawing is not None and drawing.text is None:
             raise RecipeError(
-                f"model: '{self._given.model}' ({drawing.kind.__name__}) makes no images from text: name one that "
+                f"model: '{self._config.model}' ({drawing.kind.__name__}) makes no images from text: name one that "
                 "does, and this one under variation_model if it is to vary them."
             )
         way = None if varying is None else self._settle(varying)
@@ -215,33 +205,33 @@ class TextLoader:
 
     def _loaded(self, files: TextFiles, dtypes: Dtypes) -> Any:
         pipeline = files.load(dtypes)
-        set_sampler(pipeline, self._given.sampler)
+        set_sampler(pipeline, self._config.sampler)
         return pipeline
 
     @property
-    def _named(self) -> Way | None:
+    def _stated_way(self) -> Way | None:
         """The way that the recipe names, or gives the settings of."""
-        given = self._given
+        config = self._config
         settings: dict[str, tuple[Way, object]] = {
-            "wordings": ("instruction", given.wordings),
-            "ip_adapter": ("meaning", given.ip_adapter),
-            "controlnet": ("structure", given.controlnet),
+            "wordings": ("instruction", config.wordings),
+            "ip_adapter": ("meaning", config.ip_adapter),
+            "controlnet": ("structure", config.controlnet),
         }
-        named = given.vary
+        stated = config.vary
         for setting, (way, value) in settings.items():
-            if value is not None and way != (named := named or way):
-                raise RecipeError(f"{setting} is for vary: {way}, and vary is '{named}': drop one.")
-        return named
+            if value is not None and way != (stated := stated or way):
+                raise RecipeError(f"{setting} is for vary: {way}, and vary is '{stated}': drop one.")
+        return stated
 
     def _settle(self, description: Description) -> Way:
         """Return the way, or raise RecipeError if the model cannot, or something is missing."""
         able, model, name = description.ways, self._varying.model, description.kind.__name__
-        weights = str((self._given.ip_adapter or {}).get("weight_name", SAFETENSORS))
+        weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
             raise RecipeError(
                 f"ip_adapter.weight_name is '{weights}': only {SAFETENSORS} files are read, since others may hold code."
             )
-        way = self._named or next((each for each in able if not self._lack(each, description)), None)
+        way = self._stated_way or next((each for each in able if not self._lack(each, description)), None)
         if way is None or way not in able:
             cannot = "cannot answer VARIATION_API" if way is None else f"cannot vary by {way}"
             can = f"vary by {' or '.join(able)}" if able else "only draw"
@@ -252,15 +242,15 @@ class TextLoader:
         if lack := self._lack(way, description):
             raise RecipeError(f"vary: {way} with '{model}' ({name}) needs {lack}.")
         if way == "structure":
-            control_of(self._given.control)
+            control_of(self._config.control)
         return way
 
     def _lack(self, way: Way, description: Description) -> str | None:
         """Return what the recipe must name for this way; None: nothing."""
-        given = self._given
-        if way == "structure" and given.controlnet is None:
+        config = self._config
+        if way == "structure" and config.controlnet is None:
             return "a ControlNet: name one under controlnet"
-        if way == "meaning" and given.ip_adapter is None and description.meaning is description.prompted_by_images:
+        if way == "meaning" and config.ip_adapter is None and description.meaning is description.prompted_by_images:
             return "an IP-Adapter: name one under ip_adapter"
         return None
 
@@ -272,15 +262,15 @@ class TextLoader:
         try:
             if way == "structure":
                 net = self._controlnet(dtypes["default"])
-                return Structure(over(kind, pipeline, controlnet=net), control_of(self._given.control))
+                return Structure(over(kind, pipeline, controlnet=net), control_of(self._config.control))
             varying = over(kind, pipeline)
             if way == "noise":
                 return Noise(varying)
             if way == "instruction":
                 return Instruction(varying, self._ladder)
-            if self._given.ip_adapter is not None:
+            if self._config.ip_adapter is not None:
                 with quiet_loading():
-                    varying.load_ip_adapter(**{"local_files_only": self._offline, **self._given.ip_adapter})
+                    varying.load_ip_adapter(**{"local_files_only": self._offline, **self._config.ip_adapter})
             return vary_by_meaning(varying, self._arguments)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise RecipeError(f"vary: {way} cannot be set up for '{self._varying.model}' ({brief(error)}).") from error
@@ -290,7 +280,7 @@ class TextLoader:
 
         with quiet_loading():
             return AutoModel.from_pretrained(
-                self._given.controlnet, dtype=dtype, use_safetensors=True, local_files_only=self._offline
+                self._config.controlnet, dtype=dtype, use_safetensors=True, local_files_only=self._offline
             )
 
     def _check_arguments(self, kinds: Sequence[type]) -> None:
@@ -299,8 +289,10 @@ class TextLoader:
             if name in _OURS:
                 raise RecipeError(f"arguments: {name} is set by the adapter itself, so leave it out.")
             if name not in inputs:
-                named = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
-                raise RecipeError(f"arguments: {named} takes no {name}; it takes {', '.join(sorted(inputs - _OURS))}.")
+                classes = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
+                raise RecipeError(
+                    f"arguments: {classes} takes no {name}; it takes {', '.join(sorted(inputs - _OURS))}."
+                )
 
 
 class TextModel:
@@ -361,10 +353,7 @@ class TextModel:
         return _outcomes(pipeline(**{name: each for name, each in arguments.items() if name in inputs} | dict(more)))
 
     def _restore(self) -> None:
-        """Cast back the autoencoders that a failed call left in another dtype.
-
-        Pipelines of Stable Diffusion XL decode in float32 what is kept in float16, and cast back after success alone.
-        """
+        """Cast back the autoencoders that Stable Diffusion XL decodes in float32, and leaves so after a failure."""
         for autoencoder, dtypes in self._autoencoders:
             if _dtypes(autoencoder) != dtypes:
                 for tensor, dtype in zip(_tensors(autoencoder), dtypes, strict=True):
@@ -390,8 +379,8 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
     levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
     pixels: Pixels = levels.contiguous().cpu().numpy()
     return [
-        _UNSAFE if refused else image if good else _LOST
-        for image, refused, good in zip(pixels, unsafe, finite, strict=True)
+        _UNSAFE if is_unsafe else image if good else _LOST
+        for image, is_unsafe, good in zip(pixels, unsafe, finite, strict=True)
     ]
 
 
@@ -422,14 +411,7 @@ def guidance_of(
     negative: Sequence[str],
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the arguments of a call for guidance, and for the prompts that it leads away from.
-
-    Args:
-        inputs: of the call.
-        guidance: None: the pipeline's own.
-        negative: a negative prompt for each item, or an empty text.
-        arguments: of the recipe, by the inputs' own names.
-    """
+    """Return the arguments of a call for guidance (None: its own), and for the prompts that it leads away from."""
     name = guidance_input(inputs)
     values: dict[str, Any] = {} if guidance is None or name is None else {name: guidance}
     is_true = TRUE in inputs and {**arguments, **values}.get(TRUE, inputs[TRUE].default) > 1

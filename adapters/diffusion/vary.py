@@ -117,9 +117,7 @@ class Instruction(Vary):
 def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
     """Draw from the parent's meaning, not its pixels: at degree v its embedding weighs 1 − v, the prompt has the rest.
 
-    Args:
-        pipeline: with an IP-Adapter, with a prior, or one that takes an image in place of a prompt.
-        arguments: of its call, by their own names.
+    The pipeline has an IP-Adapter or a prior, or takes an image in place of a prompt.
     """
     if has_prior(type(pipeline)):
         return Mixture(pipeline, arguments)
@@ -171,12 +169,12 @@ class Mixture(Vary):
         prior = self._prior
         generators = [seeded(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
-        drawn = prior(prompts, generator=generators, output_type="pt", **self._more)
+        prior_output = prior(prompts, generator=generators, output_type="pt", **self._more)
         pixels = prior.image_processor(pictures_of(items), return_tensors="pt").pixel_values
         encoder = prior.image_encoder
-        shown = encoder(pixels.to(device=prior._execution_device, dtype=encoder.dtype)).image_embeds
-        mixed = (1 - degree) * shown + degree * drawn.image_embeds
-        return {"image_embeds": mixed, "negative_image_embeds": drawn.negative_image_embeds}
+        own = encoder(pixels.to(device=prior._execution_device, dtype=encoder.dtype)).image_embeds
+        mixed = (1 - degree) * own + degree * prior_output.image_embeds
+        return {"image_embeds": mixed, "negative_image_embeds": prior_output.negative_image_embeds}
 
 
 class ImageAlone(Vary):
@@ -206,8 +204,8 @@ class Structure(Vary):
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
         """Return the ControlNet's image of each parent, and its weight."""
-        shown = [self._show(parent) for parent in pictures_of(items)]
-        return {self._name: shown, "controlnet_conditioning_scale": 1 - degree}
+        own = [self._show(parent) for parent in pictures_of(items)]
+        return {self._name: own, "controlnet_conditioning_scale": 1 - degree}
 
     def _show(self, parent: Image.Image) -> Image.Image:
         image = self._control(parent)

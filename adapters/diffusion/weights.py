@@ -38,13 +38,9 @@ def local_model(model: str) -> Path | None:
 
 
 def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
-    """Return the folder or file of a model: the one named, or the repository's in the hub's cache.
+    """Return the folder or file of a model, or the repository's folder in the hub's cache.
 
-    Args:
-        model: a folder or file, or a repository as OWNER/NAME.
-        revision: of the repository: a branch, a tag or a commit.
-        offline: ask nothing of the network.
-        fetch: brings the repository's folder up to date and returns its path; where it cannot, the cache serves.
+    Unless `offline`, `fetch` brings that folder up to date; where it cannot, the cache serves.
 
     Raises:
         RecipeError: it is not there and cannot be fetched.

@@ -52,23 +52,16 @@ class _Wish:
     kind: object
     outcome: asyncio.Future[Outcome]
     since: float = field(default_factory=time.monotonic)
-    taken: bool = False
+    is_taken: bool = False
 
     @property
     def waits(self) -> bool:
         """True until a batch takes it or its caller goes away."""
-        return not (self.taken or self.outcome.done())
+        return not (self.is_taken or self.outcome.done())
 
 
 class Batcher:
-    """Feeds an engine, batch by batch, in a thread of its own.
-
-    Args:
-        run: the engine.
-        most: items of a batch.
-        wait: seconds that a batch which is not full waits for more.
-        note: called after every batch.
-    """
+    """Feeds an engine with batches of `most` items in a thread; one that is not full waits `wait` seconds for more."""
 
     def __init__(
         self, run: Callable[[Sequence[Item]], list[Outcome]], most: int, wait: float, note: Callable[[Batch], None]
@@ -132,7 +125,7 @@ class Batcher:
         rows = zip_longest(*self._of_kind())
         batch = [wish for row in rows for wish in row if wish is not None][: self._most]
         for wish in batch:
-            wish.taken = True
+            wish.is_taken = True
         for first in list(self._waiting)[:1]:
             self._waiting[first] = self._waiting.pop(first)
         return batch
@@ -200,14 +193,14 @@ class IngressMetrics:
         self._again = Counter(f"{PREFIX}images_asked_again", "Images asked again because their replica died.")
         self._seconds = Histogram(f"{PREFIX}answer_seconds", "Seconds to the answer.", _SECONDS, ("path",))
 
-    def answered(self, path: str, status: int, images: int, seconds: float) -> None:
+    def count_answer(self, path: str, status: int, images: int, seconds: float) -> None:
         """Count an answer."""
         self._answers.inc(tags={"path": path, "status": str(status)})
         self._seconds.observe(max(seconds, 1e-6), tags={"path": path})
         if images:
             self._sent.inc(images)
 
-    def asked_again(self, images: int) -> None:
+    def count_lost(self, images: int) -> None:
         """Count the images that a dead replica left undone."""
         self._again.inc(images)
 

@@ -137,7 +137,7 @@ class Description:
 
     @property
     def degree(self) -> Literal["exact", "wording"]:
-        """How a degree is obeyed."""
+        """Exact, or by wording."""
         return degree_of(self.vary)
 
     def class_of(self, label: int | str) -> int:

@@ -118,16 +118,16 @@ class Door:
         if not scope["path"].startswith("/"):  # as of `OPTIONS *`, over which the proxy fails
             await Refusal(400, "The request names no path.").response()(scope, receive, send)
             return
-        begun, status = False, 503
+        passes, status = False, 503
 
         async def answer(message: Message) -> None:
             """Hold back errors that are not in JSON."""
-            nonlocal begun, status
+            nonlocal passes, status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 kinds = [bytes(value) for name, value in message["headers"] if bytes(name).lower() == b"content-type"]
-                begun = status < 400 or any(kind.startswith(b"application/json") for kind in kinds)
-            if begun:
+                passes = status < 400 or any(kind.startswith(b"application/json") for kind in kinds)
+            if passes:
                 await send(message)
 
         headers = [(name, value) for name, value in scope["headers"] if name in _PASSED]
@@ -135,7 +135,7 @@ class Door:
             await self._app({**scope, "headers": headers}, receive, answer)
         except Exception:
             status = 503  # the proxy itself failed; it has logged why
-        if begun:
+        if passes:
             return
         refusal = unavailable("The ingress failed on this request")
         if status == 404:  # the proxy's own: the application is not there, yet or no more

@@ -78,16 +78,7 @@ MultiPartParser.spool_max_size = 2**40  # files of a form stay in memory; `Bound
 
 
 class Bounded(Request):
-    """A request whose body is read no further than is allowed; FastAPI's own limit answers in words of its own.
-
-    Args:
-        request: the request.
-        kind: content type of its body.
-        most: bytes of its body.
-
-    Raises:
-        Refusal: it is of another content type.
-    """
+    """A request whose body has a content type, and at most so many bytes; FastAPI's own limit has words of its own."""
 
     def __init__(self, request: Request, kind: str, most: int) -> None:
         super().__init__(request.scope, request.receive)
@@ -96,11 +87,7 @@ class Bounded(Request):
             raise Refusal(415, f"Send the body as {kind}.")
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it comes; one that drips is given up, because it holds one of its key's places.
-
-        Raises:
-            Refusal: it is too large, by its announcement or its bytes, or does not come.
-        """
+        """Yield the body; Refusal if it is too large, or drips, because it holds one of its key's places."""
         too_large = Refusal(413, f"The body is larger than {self._most} bytes.")
         announced = self.headers.get("content-length", "")
         if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > self._most):
@@ -121,13 +108,7 @@ class Bounded(Request):
             yield piece
 
     async def strict_form(self) -> dict[str, str | bytes]:
-        """Return a form's fields, with the bytes of its one file as `image`.
-
-        FastAPI's own reading of forms takes an empty field, or one that comes twice.
-
-        Raises:
-            Refusal: it is no such form; or see `stream`.
-        """
+        """Return a form's fields and the bytes of its one file `image`; FastAPI's own reader takes a field twice."""
         try:
             form = await self.form(max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS)
         except Refusal:
@@ -145,13 +126,7 @@ class Bounded(Request):
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:
-    """Return the pixels of an image file, as a model takes them.
-
-    Args:
-        data: PNG, JPEG, WebP, BMP, GIF or TIFF.
-        shape: height, width and channels of the model's images; None: it takes many sizes.
-        size: height and width to resize to; None: the image's own, cut to the model's grid.
-        most: pixels.
+    """Return the pixels of an image file: of the model's `shape`, of `size`, or of its own, cut to the model's grid.
 
     Raises:
         Refusal: it is no image, or its header states too many pixels, before any is decoded.
@@ -206,11 +181,7 @@ class ImageFields(BaseModel):
     def to_request(
         self, model: Description, most: int, image: Pixels | None = None, degree: float | None = None
     ) -> BatchRequest:
-        """Return the request of these fields, to vary the one image beside them to a degree.
-
-        Raises:
-            Refusal: more than `most` images, or a class that the model has not.
-        """
+        """Return the request of these fields, to vary the one image beside them to a degree."""
         if self.n > most:
             raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
         first = secrets.randbits(64) if self.seed is None else self.seed
@@ -426,19 +397,14 @@ class Ingress:
                 return refusal.response()
             finally:
                 seconds, images, key = time.monotonic() - began, request.state.images, request.state.key
-                self._metrics.answered(path, status, images, seconds)
+                self._metrics.count_answer(path, status, images, seconds)
                 facts = {"path": path, "status": status, "images": images, "seconds": round(seconds, 4), "key": key}
                 log.log(logging.DEBUG if path in _OPEN else logging.INFO, "answered", extra=facts)
 
         return answer
 
     def _key(self, request: Request) -> str:
-        """Return eight hex digits that stand for the key of a request; without keys, "local".
-
-        Raises:
-            Refusal: the key is not one of the server's; or it has none, and the request is not from the machine, or is
-                by a page of another site.
-        """
+        """Return eight hex digits of the key's digest; without keys "local", for requests of this machine alone."""
         digests = self._settings.key_digests
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):

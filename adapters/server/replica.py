@@ -69,8 +69,8 @@ class Family(ABC):
         if "model" in self._settings.generator:
             raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
         content = {"model": self._settings.model, **self._settings.generator}
-        given = read_settings(settings_of(factory), content, _SET)
-        return {name: getattr(given, name) for name in given.model_fields_set}
+        config = read_settings(settings_of(factory), content, _SET)
+        return {name: getattr(config, name) for name in config.model_fields_set}
 
 
 class PixelSettings(BaseModel):
@@ -96,8 +96,8 @@ class PixelFamily(Family):
 
     def __init__(self, settings: Settings, place: Path | None = None) -> None:
         super().__init__(settings)
-        self._given = read_settings(PixelSettings, settings.generator, _SET)
-        self._files = PixelFiles.find(str(place or settings.model), self._given.revision, self._given.offline)
+        self._config = read_settings(PixelSettings, settings.generator, _SET)
+        self._files = PixelFiles.find(str(place or settings.model), self._config.revision, self._config.offline)
         self._count = self._files.class_count(guided=settings.guidance is not None)
 
     def check(self) -> None:
@@ -111,7 +111,7 @@ class PixelFamily(Family):
 
     def load(self, device: torch.device) -> Model:
         """Return the network and a sampler on the model's own schedule."""
-        sampler, eta = self._given.sampler, self._given.eta
+        sampler, eta = self._config.sampler, self._config.eta
         return self._files.load(device, self._settings.precision, sampler=sampler, eta=eta, classes=self._count)
 
     def describe(self, batch: int) -> Description:
@@ -162,8 +162,8 @@ class TextFamily(Family):
     def __init__(self, settings: Settings) -> None:
         own = {name: value for name, value in settings.generator.items() if name != "offline"}
         super().__init__(settings.model_copy(update={"generator": own}))
-        given = TextSettings(**self._read(TextSettings))
-        self._loader = TextLoader(given, settings.precision, _is_offline(settings.generator))
+        config = TextSettings(**self._read(TextSettings))
+        self._loader = TextLoader(config, settings.precision, _is_offline(settings.generator))
         self._negative = False
 
     def check(self) -> None:
@@ -201,11 +201,7 @@ def family_of(settings: Settings) -> Family:
 
 
 def check(settings: Settings) -> None:
-    """Check the settings before anything is started; nothing is fetched.
-
-    Raises:
-        RecipeError: a setting is unknown, or the model, where it is here, cannot do what it says.
-    """
+    """Check the settings before anything is started or fetched; RecipeError if the model cannot obey them."""
     model = settings.model
     if model == SMALL or is_improved(model):
         family_of(settings).check()
@@ -246,20 +242,20 @@ class Replica:
     """A loaded model and its engine: a replica that is there can answer."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        given = Settings.model_validate(settings)
+        config = Settings.model_validate(settings)
         _keep_prompts_out_of_logs()
-        family = family_of(given)
+        family = family_of(config)
         family.check()
-        device = "cpu" if given.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
+        device = "cpu" if config.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
         devices = choose_devices(device)
-        _bound_memory(devices, given.gpus_per_replica)
-        most = given.max_batch or (family.most_on_cpu if devices[0].type == "cpu" else family.most)
+        _bound_memory(devices, config.gpus_per_replica)
+        most = config.max_batch or (family.most_on_cpu if devices[0].type == "cpu" else family.most)
         self._engine = Engine(family.load, device=device, most=most, most_on_cpu=most)
         self._engine.load()
         most *= len(devices)
         self._description = family.describe(most)
-        self._seconds = given.limits.seconds
-        self._batcher = Batcher(self._engine.run, most, given.wait_ms / 1000, EngineMetrics().note)
+        self._seconds = config.limits.seconds
+        self._batcher = Batcher(self._engine.run, most, config.wait_ms / 1000, EngineMetrics().note)
         log.info("ready", extra={"devices": [str(device) for device in devices], "batch": most})
 
     async def describe(self) -> Description:

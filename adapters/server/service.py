@@ -102,7 +102,7 @@ class Service:
                 outcomes: list[Outcome] = await self._engine.make.remote(part, caller)
                 return outcomes
             except RayActorError:
-                self._metrics.asked_again(len(part))
+                self._metrics.count_lost(len(part))
             except Exception as error:  # Ray's own errors have no common root
                 raise unavailable(f"The engine failed ({type(error).__name__})") from error
         raise unavailable("The replicas die")
