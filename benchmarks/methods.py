@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pe.evaluation.real import read_real
 from record import RESULTS, keep, where
 
 from adapters.glyphs import Glyphs
@@ -39,7 +40,6 @@ from pe.evaluation.classifiers import Classifier, NetworkSettings
 from pe.evaluation.controls import one_vote_run, unevolved
 from pe.evaluation.features import Seen, features, frechet_distance
 from pe.evaluation.labelled import Labelled, label_samples
-from pe.evaluation.real import read_real
 from pe.evaluation.utility import utility
 from pe.planning.build import build_embedding
 from pe.planning.layout import plan_of

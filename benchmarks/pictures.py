@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pe.engine.demo.picture_set import CLASSES, SIDE, make_picture_set
+from pe.engine.demo.pictures import probe_accuracies, recipe_content
 from record import RESULTS, keep, where
 
 from adapters.public_files import SUFFIXES, read_folder
@@ -29,8 +31,6 @@ from embeddings.networks import EfficientNetLite
 from pe.data.images import Images
 from pe.data.population import Population
 from pe.data.tables import files_below
-from pe.engine.demo.picture_set import CLASSES, SIDE, make_picture_set
-from pe.engine.demo.pictures import probe_accuracies, recipe_content
 from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.sets import Notes, Request, gather

@@ -51,7 +51,7 @@ class Comparison:
         return *self.shareable_rows, *((f"internal, not for sharing: {name}", values) for name, values in self.internal)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values that `pe compare --json` prints (docs/evaluation.md): a list of each row, one value per run."""
+        """Return what `pe compare --json` prints (docs/evaluation.md): a list for each row, a value per run."""
         rows = {"public": self.public, "settings": self.settings, "internal": self.internal}
         parts = {part: {name: list(row) for name, row in rows[part]} for part in rows}
         return {"runs": list(self.names), **parts, "warnings": list(self.warnings)}
