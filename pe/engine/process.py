@@ -15,7 +15,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from pe.data.quiet import LOGGERS
 from pe.errors import Interrupted
 from pe.progress import Progress
 from pe.version import __version__
@@ -100,6 +99,8 @@ def _end(number: int, sentence: str) -> NoReturn:
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
     """Send the toolkit's log to the confidential file `path`, an error that ends the run included."""
+    from pe.data.quiet import LOGGERS  # it imports Pillow, which `pe --help` need not wait for
+
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     loggers = [logging.getLogger(name) for name in LOGGERS]
