@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pe.data.samples import Array, Indices, Shape, generator
+from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import ContractError
 
 _SMALL = 64
@@ -22,7 +22,7 @@ TELLING = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class Images(Samples):
     """A batch of images of one size.
 
     Attributes:
@@ -116,24 +116,11 @@ class Images:
         """The pixels."""
         return self.pixels
 
-    def __len__(self) -> int:
-        return int(self.pixels.shape[0])
-
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of every image."""
         _, height, width, channels = self.pixels.shape
         return height, width, channels
-
-    def take(self, indices: Indices) -> Images:
-        """Return the images at `indices`, in that order."""
-        return Images(self.pixels[indices])
-
-    def only(self, *indices: int) -> Images:
-        """Return as many images, black but for those at `indices`."""
-        pixels = np.zeros_like(self.pixels)
-        pixels[list(indices)] = self.pixels[list(indices)]
-        return Images(pixels)
 
     def distances(self, others: Images) -> npt.NDArray[np.float64]:
         """Return the root mean square of the pixels' differences to each counterpart's, 0 to 255."""

@@ -30,6 +30,8 @@ Shape = tuple[int, ...]
 class Samples(Protocol):
     """An ordered batch of one modality, held in one array whose first axis counts the samples.
 
+    A class that inherits from this one need not define the members that have a body here.
+
     Attributes:
         kind: the modality's name: of its entry point, and of its column on disk.
         noun: the word for samples: `images`.
@@ -96,15 +98,18 @@ class Samples(Protocol):
         """The shape that all of them share."""
         ...
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.array)
 
     def take(self, indices: Indices) -> Self:
         """Return the samples at `indices`, in that order."""
-        ...
+        return type(self)(self.array[indices])
 
     def only(self, *indices: int) -> Self:
         """Return as many samples of the same shape, blank but for those at `indices`."""
-        ...
+        array = np.zeros_like(self.array)
+        array[list(indices)] = self.array[list(indices)]
+        return type(self)(array)
 
     def distances(self, others: Self) -> npt.NDArray[np.float64]:
         """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64 (n,)."""
@@ -156,11 +161,7 @@ _modalities: dict[str, type[Samples]] = {}
 
 
 def modality(kind: str) -> type[Samples]:
-    """Return the modality of this name.
-
-    Raises:
-        PluginError: none of this name is installed, or it cannot be imported.
-    """
+    """Return the modality of this name; raise PluginError if none is installed, or it cannot be imported."""
     if kind not in _modalities:
         for point in entry_points(group="pe.modalities", name=kind):
             try:
@@ -173,11 +174,7 @@ def modality(kind: str) -> type[Samples]:
 
 
 def kind_among(names: Collection[str]) -> str:
-    """Return the modality's name among those of stored columns.
-
-    Raises:
-        PluginError: no installed modality has any of these names.
-    """
+    """Return the modality's name among those of stored columns; raise PluginError if there is none."""
     installed = (
         {point.name for point in entry_points(group="pe.modalities")} if _modalities.keys().isdisjoint(names) else ()
     )

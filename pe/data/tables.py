@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
@@ -68,14 +69,10 @@ def _text(data: Any) -> str:
 
 @contextmanager
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
-    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
+    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet; raise BadTable.
 
     One page of Parquet is in memory, one record batch of Arrow; no file is mapped: one that is cut off while it is read
     would end the process.
-
-    Raises:
-        BadTable: in place of what pyarrow raises inside.
-        MissingDependency: pyarrow is not installed.
     """
     try:
         import pyarrow as arrow
@@ -161,9 +158,6 @@ def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
     """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its `labels.csv`.
 
     The label of a file that is not listed there is the subfolder of `folder` that it lies in; None: it lies in none.
-
-    Raises:
-        RecipeError: labels.csv, such as `pe export` writes, is no such file.
     """
     table, rows = folder / LABELS_CSV, []
     if table.is_file():
@@ -192,11 +186,7 @@ SomePath = TypeVar("SomePath", bound=TablePath)
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the file at `path`, or those of a folder that are tables, in the order of their names.
-
-    Raises:
-        BadTable: nothing is there, it is no table, or the folder holds none or several kinds.
-    """
+    """Return the file at `path`, or those of a folder that are tables, by name, of one kind; raise BadTable."""
     types = ", ".join(suffixes)
     if path.is_file():
         if path.suffix.lower() not in suffixes:
@@ -232,12 +222,7 @@ def has_splits(folder: TablePath) -> bool:
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, those of its first row.
-
-    Raises:
-        BadTable: the file cannot be read.
-        MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
-    """
+    """Return the names of a table's columns; of JSON lines, those of its first row; raise BadTable."""
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
         with open_columns(file) as content:
@@ -248,8 +233,16 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
         return list(next(_objects(file, lines), {}))
 
 
-def read_rows(file: TablePath, columns: Sequence[str], encoding: str = UTF_8) -> Iterator[Row]:
-    """Yield the values of these columns, row by row; a few rows are in memory. Parquet and Arrow have no `encoding`.
+def read_rows(
+    file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = _ROWS_READ
+) -> Iterator[Row]:
+    """Yield the values of these columns, row by row.
+
+    Args:
+        file: a table.
+        columns: their names; of Parquet and Arrow there may be none.
+        encoding: of all but Parquet and Arrow.
+        together: rows of Parquet and Arrow, at most, that are in memory.
 
     Yields:
         Strings, from CSV and TSV; else what JSON, Parquet or Arrow hold there, None where a row has no such value.
@@ -260,18 +253,14 @@ def read_rows(file: TablePath, columns: Sequence[str], encoding: str = UTF_8) ->
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
-        yield from _columnar_rows(file, columns)
+        yield from _columnar_rows(file, columns, together)
         return
     with _open_text(file, encoding) as lines:
         yield from (_csv_rows if suffix in _SEPARATORS else _json_rows)(file, lines, columns)
 
 
 def read_lines(file: TablePath, encoding: str = UTF_8) -> Iterator[str]:
-    """Yield the lines of a file, each with its end.
-
-    Raises:
-        BadTable: the file cannot be read, or a line is longer than any text.
-    """
+    """Yield the lines of a file, each with its end; raise BadTable."""
     with _open_text(file, encoding) as lines:
         yield from lines
 
@@ -352,14 +341,15 @@ def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object
         yield row
 
 
-def _columnar_rows(file: TablePath, columns: Sequence[str]) -> Iterator[Row]:
+def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> Iterator[Row]:
     with open_columns(file) as content:
         for column in columns:
             if content.schema.names.count(column) != 1:
                 check_column(file, column, content.schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
-        for batch in content.batches(list(dict.fromkeys(columns)), _ROWS_READ):
-            yield from zip(*(content.cells(batch, column) for column in columns), strict=True)
+        for batch in content.batches(list(dict.fromkeys(columns)), together):
+            cells = [content.cells(batch, column) for column in columns]
+            yield from zip(*cells, strict=True) if cells else repeat((), batch.num_rows)
 
 
 def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:

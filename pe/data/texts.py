@@ -28,7 +28,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from pe.data.fonts import font_for
-from pe.data.samples import Array, Indices, Shape, generator
+from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import BadSample, ContractError, check_list
 
 LONGEST = 2000
@@ -38,7 +38,7 @@ _CARD, _COLUMNS, _LINES, _LINE, _SIZE = (384, 216), 48, 11, 18, 14
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class Texts(Samples):
     """n texts in Unicode's normal form C, without control characters but line feeds and tabs.
 
     Attributes:
@@ -132,23 +132,10 @@ class Texts:
         """The texts as bytes."""
         return self.utf8
 
-    def __len__(self) -> int:
-        return len(self.utf8)
-
     @property
     def shape(self) -> Shape:
         """The most bytes that a text may have."""
         return (self.utf8.itemsize,)
-
-    def take(self, indices: Indices) -> Texts:
-        """Return the texts at `indices`, in that order."""
-        return Texts(self.utf8[indices])
-
-    def only(self, *indices: int) -> Texts:
-        """Return as many texts, empty but for those at `indices`."""
-        utf8 = np.zeros_like(self.utf8)
-        utf8[list(indices)] = self.utf8[list(indices)]
-        return Texts(utf8)
 
     def distances(self, others: Texts) -> npt.NDArray[np.float64]:
         """Return the share of two texts' pieces of three characters that is not in both: 0 equal, 1 none in common."""

@@ -195,9 +195,6 @@ def find_labels(root: Path) -> tuple[str, ...]:
     """Return the label names in a folder, for `pe init` to propose: the owner confirms which are public. Confidential.
 
     Empty where there are no labels.
-
-    Raises:
-        PrivateDataError: the folder is missing, labels.csv is malformed, or a class folder's name is not UTF-8.
     """
     if not root.is_dir():
         raise PrivateDataError(f"The folder {root} does not exist.")
@@ -212,11 +209,7 @@ def find_labels(root: Path) -> tuple[str, ...]:
 
 
 def find_units(root: Path) -> tuple[str, ...]:
-    """Propose privacy units besides `record`: subfolders, and columns of labels.csv. Confidential.
-
-    Raises:
-        PrivateDataError: labels.csv is malformed.
-    """
+    """Propose privacy units besides `record`: subfolders, and columns of labels.csv. Confidential."""
     columns = _read_csv(root) if (root / LABELS_CSV).is_file() else {}
     return (SUBFOLDER, *(name for name in columns if name not in ("file", "label")))
 

@@ -55,11 +55,7 @@ class SeenShape:
 
 
 def kind_at(path: Path) -> str:
-    """Return the kind of source of images that reads what lies at `path`: folder, npz, parquet or webdataset.
-
-    Raises:
-        RecipeError: a file of another type is there.
-    """
+    """Return the kind of source of images that reads what lies at `path`: folder, npz, parquet or webdataset."""
     if path.is_dir():
         if tables_in(path, TAR):
             return WebDataset.kind
@@ -79,11 +75,6 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
     """Find out what lies at `path`, a folder or a file.
 
     Columns are those of a table, as the owner names them; None: they are looked for. An empty label column: none.
-
-    Raises:
-        RecipeError: nothing is there that a starting recipe can be written for.
-        PrivateDataError: it cannot be read.
-        MissingDependency: a library is not installed that reads it.
     """
     choices = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
     if not path.exists():
@@ -116,11 +107,7 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
 
 
 def look_at_shape(dataset: PrivateDataset) -> SeenShape:
-    """Return the size that suits most of the first records, of a source without a resize rule, in colour.
-
-    Raises:
-        PEError: none of them can be read; the first one's error.
-    """
+    """Return the size that suits most of the first records, of a source without a resize rule, in colour."""
     images = _readable(dataset)
     sizes = [(image.shape[0], image.shape[1]) for image in images]
     grey = [bool(np.all(image == image[..., :1])) for image in images]
@@ -135,9 +122,6 @@ def look_at_length(dataset: PrivateDataset) -> int:
     """Return the bytes that suit most of the first texts: twice the median, as a round number. Confidential.
 
     The source must cut no text that `longest` might hold.
-
-    Raises:
-        PEError: none of them can be read; the first one's error.
     """
     usual = 2 * median_low(len(bytes(one)) for one in _readable(dataset))
     return next((one for one in _LENGTHS if one >= usual), LONGEST)

@@ -103,11 +103,7 @@ class LabelNumbers(_Numbers):
         return self._number.get(name or "", 0)
 
     def finish(self) -> tuple[tuple[str, ...], Labels]:
-        """Return the class list (("all",) where labels are ignored) and each record's index into it, int32 (n,).
-
-        Raises:
-            PrivateDataError: a label is missing or off the list, a record has several, or there is no class list.
-        """
+        """Return the class list (("all",) where labels are ignored) and each record's index into it, int32 (n,)."""
         if self._error:
             raise PrivateDataError(self._error)
         if self._classes is None:
@@ -158,12 +154,7 @@ class UnitNumbers(_Numbers):
         return self._number.setdefault(name or "", len(self._number))
 
     def finish(self) -> Units:
-        """Return each record's unit, int64 (n,).
-
-        Raises:
-            PrivateDataError: a record without a unit, with one that is neither a name nor a whole number, or two that
-                may be one (see above). The message names places, not units.
-        """
+        """Return each record's unit, int64 (n,)."""
         if self._error:
             raise PrivateDataError(self._error)
         if len(self._first) > 1:
@@ -228,9 +219,6 @@ class FoundColumns:
 
         `label` is its name as the owner gives it; empty: none; None: a usual name, or the first of `like`. `values`
         reads a column.
-
-        Raises:
-            PrivateDataError: a column that the owner has named is not there.
         """
         if label is None:
             usual = (name for name in _LABEL_COLUMNS if name in columns)

@@ -114,11 +114,7 @@ class ImageNpz(ImageSource):
 
 
 def find_arrays(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Propose the label names in an .npz file, and the arrays that may be the privacy unit. Confidential.
-
-    Raises:
-        PrivateDataError: it is no such file, or has no images.
-    """
+    """Propose the label names in an .npz file, and the arrays that may be the privacy unit. Confidential."""
     members, count = _members(path), _header(path, IMAGES).shape[0]
     labels = label_names(_names(path, LABELS, count) if LABELS in members else ())
     return labels, tuple(name for name in members if name not in (IMAGES, LABELS))

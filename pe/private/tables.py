@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -63,9 +62,9 @@ class TableSource(PrivateSource):
             for label, unit in self._keys(file, is_first=count == 0):
                 count += 1
                 if labels is not None:
-                    labels.take((label,))
+                    labels.take(label)
                 if units is not None:
-                    units.take((unit,))
+                    units.take(unit)
             ends.append(count)
         return self.bind(Reread(partial(self._outcomes, files)), count, where, labels=labels, units=units)
 
@@ -83,8 +82,8 @@ class TableSource(PrivateSource):
         """Return the files, one at least."""
 
     @abstractmethod
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
-        """Yield the label and the unit of each record of a file, of which `is_first` are the first of all."""
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
+        """Yield label and unit of each record of a file, each as a row of one; `is_first`: it has the first of all."""
 
     @abstractmethod
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
@@ -121,18 +120,15 @@ class ImageParquet(TableSource, ImageSource):
         The image column is that of this name, or the first with bytes; None: none holds bytes. See `FoundColumns.find`.
         """
         files = cls(path, size=1)._files()
-        with _open(files[0]) as file:
-            schema, types = file.schema, file.arrow.types
-        images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
-        if image_column is None and not images:
-            return None
-        image = image_column or (cls.image_column if cls.image_column in images else images[0])
-        with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
-
-        def values(column: str) -> Iterator[object]:
-            return chain.from_iterable(_cells(each, column) for each in files)
-
-        columns = FoundColumns.find(path, schema.names, image, label, values, with_names)
+        with as_private():
+            with open_columns(files[0]) as file:
+                schema, types = file.schema, file.arrow.types
+            images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
+            if image_column is None and not images:
+                return None
+            image = image_column or (cls.image_column if cls.image_column in images else images[0])
+            with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
+            columns = FoundColumns.find(path, schema.names, image, label, _reader(files), with_names)
         return replace(columns, labels=tuple(with_names.get(columns.label or "", columns.labels)))
 
     def _files(self) -> Sequence[TablePath]:
@@ -140,24 +136,23 @@ class ImageParquet(TableSource, ImageSource):
             return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
 
     def _label_hint(self, file: TablePath) -> str:
-        with _open(file) as table:
-            columns = ", ".join(f"'{name}'" for name in table.schema.names)
+        with as_private():
+            columns = ", ".join(f"'{name}'" for name in columns_of(file))
         return f"name the column of {file} that holds the labels; it has {columns}"
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
-        columns = (self.label_column, self._unit)
-        with _open(file) as table:
-            self._check_columns(file, table)
-            for batch in table.batches(list(dict.fromkeys(filter(None, columns))), _VALUES_READ):
-                labels, units = (table.cells(batch, name) if name else repeat(None, batch.num_rows) for name in columns)
-                yield from zip(labels, units, strict=True)
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
+        columns = [name for name in (self.label_column, self._unit) if name is not None]
+        with as_private():
+            with open_columns(file) as table:
+                self._check_columns(file, table)
+            for row in read_rows(file, columns, together=_VALUES_READ):
+                yield row[:1], row[-1:]
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
-        for path in files:
-            with _open(path) as file:
-                batches = file.batches([self.image_column], _IMAGES_READ)
-                for row, cell in enumerate(chain.from_iterable(batch.column(0) for batch in batches), 1):
-                    yield outcome_of(partial(self._read, cell.as_py(), f"The image in row {row} of {path}"))
+        for file in files:
+            with as_private():
+                for number, (value,) in enumerate(read_rows(file, [self.image_column], together=_IMAGES_READ), 1):
+                    yield outcome_of(partial(self._read, value, f"The image in row {number} of {file}"))
 
     def _read(self, value: object, name: str) -> UInt8Array:
         data = value.get("bytes") if isinstance(value, dict) else value
@@ -183,12 +178,6 @@ class ImageParquet(TableSource, ImageSource):
             )
 
 
-@contextmanager
-def _open(path: TablePath) -> Iterator[ColumnFile]:
-    with as_private(), open_columns(path) as table:
-        yield table
-
-
 def _is_bytes(kind: Any, types: Any) -> bool:
     """Return True if a column's type is bytes, or a struct with bytes."""
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
@@ -196,10 +185,9 @@ def _is_bytes(kind: Any, types: Any) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
 
-def _cells(path: TablePath, column: str) -> Iterator[object]:
-    with _open(path) as file:
-        for batch in file.batches([column], _VALUES_READ):
-            yield from file.cells(batch, column)
+def _reader(files: Sequence[TablePath]) -> Callable[[str], Iterator[object]]:
+    """Return a function that reads a column of all files."""
+    return lambda column: (row[0] for file in files for row in read_rows(file, [column], together=_VALUES_READ))
 
 
 @source
@@ -235,11 +223,7 @@ class TextTable(TableSource, TextSource):
             text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
             if not text:
                 raise PrivateDataError(f"{path} has no column of texts: it has {listed(columns)}.")
-
-            def values(column: str) -> Iterator[object]:
-                return (row[0] for file in files for row in read_rows(file, [column]))
-
-            return FoundColumns.find(path, columns, text, label, values)
+            return FoundColumns.find(path, columns, text, label, _reader(files))
 
     def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
@@ -247,9 +231,9 @@ class TextTable(TableSource, TextSource):
         with as_private():
             return table_files(self.path)
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
         for row in self._rows(file):
-            yield row[0], row[-2] if self._unit else None
+            yield row[:1], row[-2:-1]
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         for file in files:

@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 
 from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, RemotePath, TablePath
-from pe.data.tables import is_clutter, table_files
+from pe.data.tables import Row, is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
 from pe.private.folder import SUFFIXES
@@ -107,7 +107,7 @@ class WebDataset(TableSource, ImageSource):
         with as_private():
             return table_files(self.path, TAR)
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[object, object]]:
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
         texts = {_JSON, self.label_column or _JSON, self.privacy_unit}
         keys: set[str] = set()
         for sample in _samples(file, texts, _LONGEST_TEXT):
@@ -117,7 +117,7 @@ class WebDataset(TableSource, ImageSource):
             keys.add(sample.key)
             sample.image(self.image_column)
             names = (self.label_column, self._unit)
-            label, unit = (None if name is None else sample.value(name, required) for name in names)
+            label, unit = (() if name is None else (sample.value(name, required),) for name in names)
             yield label, unit
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:

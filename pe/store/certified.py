@@ -43,11 +43,7 @@ def check_has_samples(folder: Path) -> None:
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:
-    """Return the certificate in a run's folder; it lists files and can be shown as a page, and is not verified.
-
-    Raises:
-        RunError: the run is not finished, or its certificate is damaged.
-    """
+    """Return the certificate in a run's folder; it lists files and can be shown as a page, and is not verified."""
     certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
     try:
         digests(certificate)
@@ -58,11 +54,7 @@ def read_certificate(folder: Path) -> dict[str, Any]:
 
 
 def read_finished(folder: Path, name: str) -> str:
-    """Return the text of a file of a finished run.
-
-    Raises:
-        RunError: the run is not finished, or the file is no text.
-    """
+    """Return the text of a file of a finished run; raise RunError for an unfinished one, or if it is no text."""
     if not (folder / name).is_file():
         raise RunError(f"{folder} is not finished: it has no {name}.")
     try:
@@ -127,11 +119,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
-    """Return the JSON object that the file `path` holds, whose numbers are finite and whose keys differ.
-
-    Raises:
-        RunError: it holds none.
-    """
+    """Return the JSON object that the file `path` holds; raise RunError unless numbers are finite, and keys differ."""
     try:
         return json_object(text)
     except ValueError as error:

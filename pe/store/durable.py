@@ -25,11 +25,7 @@ Piece = bytes | memoryview
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a disk's refusal into a sentence: what was committed before stands, and the run can go on.
-
-    Raises:
-        RunError: the operating system refused a write below `path`.
-    """
+    """Turn a disk's refusal of a write below `path` into a RunError: what was committed stands, the run can go on."""
     try:
         yield
     except OSError as error:
@@ -136,11 +132,7 @@ class RunLock:
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes that lock `folder` out until the block ends.
-
-    Raises:
-        BlockingIOError: another holds it, and `wait` is False.
-    """
+    """Keep other processes that lock `folder` out until the block ends; raise BlockingIOError if not to `wait`."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -202,9 +194,6 @@ def publish(folder: Path) -> None:
 
     Guarantee: birth times of releases follow from the moment of the call and from their names and sizes, and their
     inode numbers are new.
-
-    Raises:
-        RunError: the operating system refused a write. The run can be resumed.
     """
     with writing(folder):
         for path in sorted((folder / RELEASES).iterdir()):

@@ -97,13 +97,7 @@ class Table:
 
 
 def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
-    """Replace `synthetic.npz`, and the extensions' .npz files, in the exported `folder` by the same samples in `form`.
-
-    Raises:
-        RunError: they are not as this software writes them.
-        RecipeError: the form holds texts alone, and these are none.
-        MissingDependency: Parquet without pyarrow.
-    """
+    """Replace `synthetic.npz`, and the extensions' files, in an exported `folder` by the same samples in `form`."""
     names, first = _read_samples(folder / SYNTHETIC)
     parts, samples = [first, *_extensions(folder, names)], first.samples
     if form in _OF_TEXTS and samples.suffix != ".txt":
@@ -137,7 +131,7 @@ def _read_samples(path: Path) -> tuple[list[str], Part]:
         with np.load(path, allow_pickle=False) as archive:
             names, kind = archive["label_names"].tolist(), kind_among(archive.files)
             columns = archive["labels"], archive[kind], archive.get("soft_labels"), archive.get("captions")
-            return names, _checked(path.name, names, modality(kind), *columns)
+            return names, _checked(path.name, names, modality(kind), columns)
     except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
         raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
 
@@ -149,19 +143,12 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
         raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
     for place, one in more.items():
         columns = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL), one.conditions.get(CAPTION)
-        yield _checked(place, names, type(one.samples), *columns)
+        yield _checked(place, names, type(one.samples), columns)
 
 
-def _checked(
-    name: str,
-    names: list[str],
-    kind: type[Samples],
-    labels: Array,
-    array: Array,
-    soft: Array | None,
-    captions: Array | None,
-) -> Part:
-    """Return arrays as a part; raise RunError if they are not as this software writes them."""
+def _checked(name: str, names: list[str], kind: type[Samples], columns: Sequence[Any]) -> Part:
+    """Return labels, samples, soft labels and captions as a part, if they are as this software writes them."""
+    labels, array, soft, captions = columns
     count = len(array) if kind.check(array) else -1
     fits = (
         all(isinstance(each, str) for each in names)

@@ -132,11 +132,7 @@ def _translated(path: Path, participle: str) -> Iterator[None]:
 
 
 def has_tables(path: Path) -> bool:
-    """Return True if the journal has its tables; opening one without them would make them while its writer works.
-
-    Raises:
-        RunError: it is damaged, or cannot be opened.
-    """
+    """Return True if the journal has its tables; opening one without them would make them while its writer works."""
     if not path.exists() or not path.stat().st_size:
         return False
     address = _frozen(path) or f"{path.absolute().as_uri()}?mode=ro"

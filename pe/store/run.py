@@ -55,11 +55,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """Return the run in `folder`.
-
-        Raises:
-            RunError: there is none.
-        """
+        """Return the run in `folder`; raise RunError if there is none."""
         check_run(Path(folder))
         return cls(Path(folder))
 

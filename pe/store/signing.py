@@ -47,7 +47,6 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     Raises:
         RunError: the folder is not finished, not as it was certified, or cannot be written.
         RecipeError: the key is none, or lies in the folder that is to be handed over.
-        MissingDependency: cryptography is not installed.
     """
     if key.resolve().is_relative_to(folder.resolve()):
         raise RecipeError(f"--key: {key} lies inside {folder}, which is to be handed over: move the key elsewhere.")
@@ -74,9 +73,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
     """Check that the holder of `key` signed the certificate of `folder`, and all that `pe privacy` checks.
 
-    Args:
-        folder: a folder with a certificate.
-        key: the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received by another way.
+    `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received by another way.
 
     Returns:
         The key's id, the certificate ({} if it cannot be read), and one sentence for each problem.
@@ -84,7 +81,6 @@ def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[st
     Raises:
         RunError: the folder is no run, or not finished.
         RecipeError: the key is none.
-        MissingDependency: cryptography is not installed.
     """
     public: Ed25519PublicKey = _load_key(key, "public")
     certificate, problems = examine(folder)
@@ -221,7 +217,6 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
         RunError: `folder` is no export, or not as it was certified.
         RecipeError: `to` is no repository's name, or there is no token.
         APIError: the hub refused, cannot be reached, or has files there already.
-        MissingDependency: huggingface_hub is not installed.
     """
     if not is_export(folder):
         raise RunError(f"{folder} is no export: `pe export RUN --to FOLDER --format huggingface` makes one.")

@@ -60,11 +60,7 @@ class RunWriter:
 
     @classmethod
     def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
-        """Make a run in `folder` that holds `files` (name → content); it appears whole or not at all.
-
-        Raises:
-            RunError: the folder exists, or lies on a network file system.
-        """
+        """Make a run in the new folder `folder` that holds `files` (name → content); it appears whole or not at all."""
         check_absent(folder)
         check_local(folder)
         with writing(folder), folder_beside(folder) as temporary:
@@ -79,11 +75,7 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, folder: Path) -> RunWriter:
-        """Open the run in `folder` to go on with it. After `pe purge` it begins a new confidential side.
-
-        Raises:
-            RunError: there is none, it lies on a network file system, or another process writes it.
-        """
+        """Open the run in `folder` to go on with it. After `pe purge` it begins a new confidential side."""
         Run.open(folder)
         check_local(folder)
         writer = cls._begin(folder)
@@ -163,11 +155,7 @@ class RunWriter:
     def add_population(
         self, place: str, labels: Array, parents: Array, parts: Iterable[tuple[Indices, Mapping[str, Any]]]
     ) -> Population:
-        """Make a population durable in the run's folder `place` from its parts, each (rows, columns).
-
-        Raises:
-            DamagedFile: it was there before, was damaged, and did not come out the same.
-        """
+        """Make a population durable in the run's folder `place` from its parts, each (rows, columns)."""
         final = self.folder / place
         with self._folder_to_fill(final) as temporary:
             writer = ColumnWriter(temporary, len(labels))
@@ -255,10 +243,8 @@ class JournalReleases:
     not moved yet was nowhere to be seen, and is destroyed when the run is reopened. So no draw that was not kept
     leaves a trace.
 
-    Args:
-        run: the run.
-        note: called before the first charge, and whenever one more array has been stored; if it raises, the release
-            stops.
+    `note` is called before the first charge, and whenever one more array has been stored; if it raises, the release
+    stops.
 
     Raises:
         RunError: a stored array is gone or changed; or a file is there that was never charged, as when the journal
