@@ -236,20 +236,13 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 def read_rows(
     file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = _ROWS_READ
 ) -> Iterator[Row]:
-    """Yield the values of these columns, row by row.
+    """Yield the values of these columns, row by row; of Parquet and Arrow there may be none.
 
-    Args:
-        file: a table.
-        columns: their names; of Parquet and Arrow there may be none.
-        encoding: of all but Parquet and Arrow.
-        together: rows of Parquet and Arrow, at most, that are in memory.
-
-    Yields:
-        Strings, from CSV and TSV; else what JSON, Parquet or Arrow hold there, None where a row has no such value.
+    Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a row has none.
+    `encoding` is for all but Parquet and Arrow, of which at most so many rows `together` are in memory.
 
     Raises:
         BadTable: a column is not there, a row is not as its header says, or the file cannot be read.
-        MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -414,15 +407,12 @@ class PublicTexts:
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
         """Yield the texts in order, each cut to `longest` bytes; empty lines, cells and files are passed over.
 
-        Args:
-            longest: bytes, ≥ 1.
-            whole: a .txt file is one text, not one for each of its lines.
+        `whole`: a .txt file is one text, not one for each of its lines.
 
         Raises:
             RecipeError: there are none.
             BadSample: one is not text in its encoding, or cannot be read.
             BadTable: a table cannot be read, or has no such column.
-            MissingDependency: pyarrow is not installed, which reads Parquet.
         """
         self.check()
         is_empty = True

@@ -189,9 +189,9 @@ def purge(run: Run) -> None:
 
     The list of unreadable private files beside the data, which a refused start may have left, is deleted, too.
 
-    Export, certificate and report work as before; noise can no longer be drawn, nor the private
-    embeddings used again. A call that a crash interrupts is finished by another call. Deleting removes names: what
-    a disk, its snapshots and backups still hold is not this software's to erase.
+    Export, certificate and report work as before; noise can no longer be drawn, nor the private embeddings used again.
+    A call that a crash interrupts is finished by another call. Deleting removes names: what a disk, its snapshots and
+    backups still hold is not this software's to erase.
 
     Raises:
         RunError: the run is not finished, was purged before, is being written, or a file cannot be deleted.
