@@ -270,7 +270,9 @@ GRID = 2**12
 class PublicTexts(FromPool):
     """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words.
 
-    New samples and variations are chosen as in `PublicImages`.
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
+    from the parent and its ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the
+    parent itself, degree 1 a random draw.
 
     Args:
         path: a .txt file (a text a line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder
