@@ -159,14 +159,14 @@ class Pen:
         for k in range(GRID):
             across += control[:, :, :, k, None] * self._basis[k]
         across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
-        moved = []
+        places_by_axis = []
         for axis in range(2):
             total = np.zeros((BLOCK, self._size, self._size), dtype=np.float32)
             for k in range(GRID):
                 total += across[:, axis, k, None, :] * self._basis[k][:, None]
-            moved.append(total)
-        moved[1] += (places - down[:, None])[:, :, None]
-        return moved[0], moved[1]
+            places_by_axis.append(total)
+        places_by_axis[1] += (places - down[:, None])[:, :, None]
+        return places_by_axis[0], places_by_axis[1]
 
 
 def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
@@ -334,10 +334,9 @@ class Glyphs:
         prompts = prompts_of(request.conditions, len(request))
         texts = [read_quote(prompt) for prompt in prompts.tolist()]
         missing = {i: why for i, text in enumerate(texts) if (why := self._refusal(text))}
-        kept = np.array([i for i in range(len(texts)) if i not in missing], dtype=np.int64)
-        return replace(
-            self._new([texts[i] for i in kept], request.seeds[kept], None, 1.0, prompts[kept]), missing=missing
-        )
+        drawable = np.array([i for i in range(len(texts)) if i not in missing], dtype=np.int64)
+        answer = self._new([texts[i] for i in drawable], request.seeds[drawable], None, 1.0, prompts[drawable])
+        return replace(answer, missing=missing)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Draw each parent again with its parameters moved by the degree; degree 0 gives its very pixels.
@@ -453,10 +452,10 @@ class _Book:
         self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
         self._able: list[Indices] = []
 
-    def add(self, text: str, able: list[int], fonts: int, drawn: list[tuple[Floats, float, float]]) -> None:
+    def add(self, text: str, able: list[int], fonts: int, rasters: list[tuple[Floats, float, float]]) -> None:
         row = np.full((1, fonts), -1, dtype=np.int64)
         row[0, able] = len(self.templates.stems) + np.arange(len(able))
-        fields, stems, hairs = (np.array(part, dtype=np.float32) for part in zip(*drawn, strict=True))
+        fields, stems, hairs = (np.array(part, dtype=np.float32) for part in zip(*rasters, strict=True))
         old = self.templates
         self.templates = Templates(
             np.concatenate([old.fields, fields]),
