@@ -200,7 +200,7 @@ class Chat:
         bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
         try:
             outcome = endpoint.policy.call(
-                lambda: for_free(lambda: batches.ended(bodies, job)),
+                lambda: for_free(lambda: batches.finish(bodies, job)),
                 lambda batch: for_free(lambda: batches.read(batch)),
                 job.check_stop,
             )

@@ -142,7 +142,7 @@ class Batches:
         more = f", and {len(states) - 1} more" if len(states) > 1 else ""
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
 
-    def ended(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
+    def finish(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
         """Wait for the batch that is noted, or submit one of these requests; return the endpoint's words on it.
 
         Raises:
