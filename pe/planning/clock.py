@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -37,42 +37,31 @@ _TIED = 64, 1024
 
 
 @dataclass(frozen=True)
-class ClockTerms:
-    """The decision for or against a public clock.
+class ClockPlan:
+    """The public clock of a run.
 
     Attributes:
         on: True if private work is held back.
         why: in words, for `pe plan`.
         warning: one sentence where whoever answers requests may learn the time of private work; else empty.
+        seconds: deadlines by name; empty where there is none, or where they cannot be tried here.
+        unheld: releases that have no deadline.
     """
 
     on: bool
     why: str
     warning: str = ""
-
-
-@dataclass(frozen=True)
-class HeldBack:
-    """The time that the public clock adds to a run.
-
-    Attributes:
-        terms: the decision.
-        seconds: deadlines by name; empty where there is none, or where they cannot be tried here.
-        unheld: releases that have no deadline.
-    """
-
-    terms: ClockTerms
     seconds: dict[str, float] = field(default_factory=dict)
     unheld: tuple[str, ...] = ()
 
 
-def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
+def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockPlan:
     """Decide if a run of the recipe has a public clock; the generator is None if it could not be set up.
 
     By default it has one where the generator asks other machines, or does not say that it asks none.
     """
     if recipe.privacy.noiseless:
-        return ClockTerms(False, "off: with privacy: none nothing is protected")
+        return ClockPlan(False, "off: with privacy: none nothing is protected")
     rule, hosts = recipe.privacy.public_clock, info_of(api).hosts if api is not None else None
     names = "an object that declares no hosts" if hosts is None else ", ".join(hosts)
     warning = (
@@ -81,24 +70,24 @@ def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockTerms:
     )
     warning = "" if hosts == () else warning
     if rule == "never":
-        return ClockTerms(False, "off: privacy.public_clock is 'never'", warning)
+        return ClockPlan(False, "off: privacy.public_clock is 'never'", warning)
     if hosts == () and rule == "auto":
-        return ClockTerms(False, "off: no other machine sees how long private work takes")
+        return ClockPlan(False, "off: no other machine sees how long private work takes")
     if recipe.private.declared_size is None:
-        return ClockTerms(False, "off: private.declared_size is missing", warning)
+        return ClockPlan(False, "off: private.declared_size is missing", warning)
     why = "privacy.public_clock is 'always'" if hosts == () else f"requests go to {names}"
-    return ClockTerms(True, f"on: {why}")
+    return ClockPlan(True, f"on: {why}")
 
 
 def held_back(
     recipe: Recipe, plan: Plan, api: GenerationAPI | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
-) -> HeldBack:
-    """Foretell the public clock of a run here; an embedding that asks other machines is not tried."""
+) -> ClockPlan:
+    """Return `clock_terms` with the deadlines of a run here; an embedding that asks other machines is not tried."""
     terms = clock_terms(recipe, api)
     if not terms.on or embedding is None or info_of(embedding).hosts:
-        return HeldBack(terms)
+        return terms
     seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
-    return HeldBack(terms, seconds, tuple(unheld))
+    return replace(terms, seconds=seconds, unheld=tuple(unheld))
 
 
 def deadlines(

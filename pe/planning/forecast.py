@@ -15,7 +15,7 @@ from pe.planning import checks
 from pe.planning.build import class_of, price_of, set_up, unpriced, usage_of
 from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total, variation_calls, variation_images
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
-from pe.planning.clock import HeldBack, held_back
+from pe.planning.clock import ClockPlan, held_back
 from pe.planning.layout import fit_dry_runs, is_fitted, lay_out
 from pe.planning.other_runs import other_run_obstacles
 from pe.plugins.price import Price
@@ -111,7 +111,7 @@ class Forecast:
         degree: the generator's obedience to the degree: exact, wording, none; None: unknown.
         seconds: for the images, at the most, at the rate given; None: none was given.
         disk: the most bytes that samples take while the run goes on; None: unknown.
-        clock: the time that the public clock adds.
+        clock: the public clock.
         choice: the chosen keys of the evolution, and why.
         fit_epsilon: of the releases by which the generator is fitted, at `delta`.
         dry_runs: of each part of the fit, where it was tried here.
@@ -134,7 +134,7 @@ class Forecast:
     degree: str | None
     seconds: float | None
     disk: int | None
-    clock: HeldBack
+    clock: ClockPlan
     choice: Choice
     fit_epsilon: float
     dry_runs: tuple[DryRun, ...]
@@ -214,7 +214,7 @@ class Forecast:
             "measured_by": self.trial.images.most or None,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
-            "public_clock": {"on": self.clock.terms.on, "why": self.clock.terms.why, "deadlines": self.clock.seconds},
+            "public_clock": {"on": self.clock.on, "why": self.clock.why, "deadlines": self.clock.seconds},
             "chosen": self.choice.chosen,
             "why_chosen": list(self.choice.reasons),
             "per_iteration": [one.to_dict() for one in self.iterations],
@@ -287,7 +287,7 @@ class Forecast:
 
     def _clock(self) -> Iterator[tuple[str, str]]:
         clock = self.clock
-        yield "Clock", clock.terms.why
+        yield "Clock", clock.why
         if clock.seconds:
             kinds: dict[str, list[float]] = {}
             for name, seconds in clock.seconds.items():
@@ -295,7 +295,7 @@ class Forecast:
             times = ", ".join(f"{kind} {len(each)} × {max(each):g} s" for kind, each in kinds.items())
             whole = _duration(sum(clock.seconds.values()))
             yield "", f"private work ends at public deadlines, {whole} in all: {times}"
-        if clock.terms.on:
+        if clock.on:
             yield "", "so that nobody who times requests or the console learns of records or their number"
         if clock.unheld:
             yield "", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"
@@ -399,7 +399,7 @@ def forecast(
         *checks.cost_warnings(price, api, calls, images, noun),
         *checks.limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
         *checks.guarantee_warnings(recipe, plan, total_epsilon),
-        *checks.recipe_warnings(recipe, clock.terms.warning),
+        *checks.recipe_warnings(recipe, clock.warning),
         *checks.cap_obstacles(recipe, plan.releases),
         *other_run_obstacles(recipe, plan.releases),
     ]
