@@ -1,4 +1,4 @@
-"""What may stand in a recipe: every key with its values, its default and its meaning, from the code that reads it.
+"""Every key of a recipe with its values, its default and its meaning, from the code that reads it.
 
 Keys come from the schema's fields and from the settings of plug-ins; meanings from the fields' descriptions,
 or from the sections Args and Attributes of docstrings, those of base classes included.
@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pe.errors import PluginError
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins, settings_of
-from pe.plugins.settings import models_in
+from pe.plugins.settings import fields_of, models_in
 from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
 
@@ -29,14 +29,7 @@ _WORDS = {"integer": "integer", "number": "number", "string": "text", "boolean":
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a recipe.
-
-    Attributes:
-        name: with dots where it lies in a section of its own.
-        values: what it may be.
-        default: what it is where it is left out; None: it must be given.
-        meaning: in a sentence or two.
-    """
+    """One key of a recipe, by its dotted name; `default` None: it must be given."""
 
     name: str
     values: str
@@ -46,14 +39,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Part:
-    """A section of the recipe, or a plug-in that serves one.
-
-    Attributes:
-        section: the recipe's section: `evolution`, or for a plug-in `private`, `api`, `embedding`.
-        kind: the plug-in's name; empty for a section itself.
-        text: what it is.
-        keys: its keys.
-    """
+    """A section of the recipe (`kind` is empty), or a plug-in that serves one; `text` describes it."""
 
     section: str
     kind: str
@@ -72,18 +58,18 @@ class Part:
 
 
 def sections() -> list[Part]:
-    """The recipe's sections in order, first what stands in none."""
+    """The recipe's sections in order, first the keys that stand in none."""
     fields = dict(Recipe.model_fields)
     top = {name: fields.pop(name) for name in ("name", "seed")}
-    found = [Part("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
+    parts = [Part("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
     for name, field in fields.items():
         model = PrivateSource if name == "private" else field.annotation
-        keys = [key for key in _keys(_fields(model), _meanings(model)) if key.name != "kind"]
+        keys = [key for key in _describe(model) if key.name != "kind"]
         if name in ("private", "api", "embedding"):
             default = "as pe init proposes" if name == "embedding" else None
             keys.insert(0, Key("kind", "text", default, "which; its own keys beside it"))
-        found.append(Part(name, "", _text(model), tuple(keys)))
-    return found
+        parts.append(Part(name, "", _text(model), tuple(keys)))
+    return parts
 
 
 def kinds() -> list[Part]:
@@ -96,16 +82,16 @@ def kinds() -> list[Part]:
 
 
 def _sources() -> list[Part]:
-    """First what sources of one modality share."""
-    loaded: dict[str, type[PrivateSource]] = {}
+    """All sources; first the keys that sources of one modality share."""
+    models: list[type[PrivateSource]] = []
     broken = []
     for kind in plugins("pe.sources"):
         try:
-            loaded[kind] = load("pe.sources", kind)
+            models.append(load("pe.sources", kind))
         except PluginError as error:
             broken.append(Part("private", kind, str(error), ()))
-    shared = dict.fromkeys(base for one in loaded.values() for base in _of_a_modality(one))
-    return [*(_source(one, f"all {one.modality.noun}") for one in shared), *map(_source, loaded.values()), *broken]
+    shared = dict.fromkeys(base for model in models for base in _of_a_modality(model))
+    return [*(_source(base, f"all {base.modality.noun}") for base in shared), *map(_source, models), *broken]
 
 
 def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
@@ -115,19 +101,18 @@ def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
 
 def _source(model: type[PrivateSource], name: str = "") -> Part:
     """A source, or under `name` what several share; without the keys that it has as the classes above have them."""
-    bases: list[type[Any]] = [*_of_a_modality(model), PrivateSource]
-    above = {key for base in bases for key in _describe(base)}
+    above = {key for base in (*_of_a_modality(model), PrivateSource) for key in _describe(base)}
     keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in above)
-    return Part("private", name or str(_fields(model)["kind"].default), _text(model), keys)
+    return Part("private", name or str(fields_of(model)["kind"].default), _text(model), keys)
 
 
-def _describe(model: type[Any]) -> list[Key]:
-    """All keys of a model whose docstrings say what they mean."""
-    return list(_keys(_fields(model), _meanings(model)))
+def _describe(model: Any) -> list[Key]:
+    """All keys of a model; docstrings describe those fields that do not describe themselves."""
+    return list(_keys(fields_of(model), _meanings(model)))
 
 
 def _plugin(group: Group, section: str, kind: str) -> Part:
-    """A plug-in; first the keys that it must have, last those that only concern the machine."""
+    """A plug-in; first its required keys, last those that only concern the machine."""
     try:
         factory = load(group, kind)
     except PluginError as error:
@@ -137,29 +122,24 @@ def _plugin(group: Group, section: str, kind: str) -> Part:
     return Part(section, kind, _text(factory), tuple(_keys(dict(fields), _meanings(factory) | _meanings(model))))
 
 
-def _keys(fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", given: Any = None) -> Iterator[Key]:
-    """The keys of these fields; those of a section in a section follow it, by dotted names.
-
-    Args:
-        fields: by name.
-        meanings: of those that describe none themselves.
-        prefix: before their names.
-        given: a section that holds their defaults, in place of their own.
-    """
+def _keys(
+    fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", defaults: Any = None
+) -> Iterator[Key]:
+    """The keys of these fields and of sections in them, by dotted names; `defaults`: a section that holds theirs."""
     for name, field in fields.items():
-        default = field.get_default(call_default_factory=True) if given is None else getattr(given, name)
+        default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
         inner = _section(field.annotation)
         if inner is not None:
-            held = default if isinstance(default, inner) else None
-            yield from _keys(_fields(inner), _meanings(inner), f"{prefix}{name}.", held)
+            section = default if isinstance(default, inner) else None
+            yield from _keys(fields_of(inner), _meanings(inner), f"{prefix}{name}.", section)
             continue
-        alternatives = models_in(field.annotation)
-        if len(alternatives) > 1 and all("kind" in _fields(one) for one in alternatives):
-            yield from _of_kinds({str(_fields(one)["kind"].default): one for one in alternatives}, f"{prefix}{name}.")
+        models = models_in(field.annotation)
+        if len(models) > 1 and all("kind" in fields_of(model) for model in models):
+            yield from _of_kinds({str(fields_of(model)["kind"].default): model for model in models}, f"{prefix}{name}.")
             continue
-        told = field.json_schema_extra
-        left_out = None if given is None and field.is_required() else _plain(default)
-        left_out = str(told["left_out"]) if isinstance(told, dict) and "left_out" in told else left_out
+        extra = field.json_schema_extra
+        left_out = None if defaults is None and field.is_required() else _plain(default)
+        left_out = str(extra["left_out"]) if isinstance(extra, dict) and "left_out" in extra else left_out
         values = _values_of(field)
         if values:  # else it is no setting of a recipe: a function, say
             yield Key(f"{prefix}{name}", values, left_out, field.description or meanings.get(name, ""))
@@ -177,29 +157,24 @@ def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
             yield replace(key, name=f"{prefix}{key.name}", meaning=f"({', '.join(of)}) {key.meaning}")
 
 
-def _fields(model: Any) -> dict[str, FieldInfo]:
-    found: dict[str, FieldInfo] = model.__pydantic_fields__
-    return found
-
-
 def _section(annotation: Any) -> Any:
     """The model that an annotation names alone, or as an alternative to None; else None."""
-    named = [one for one in get_args(annotation) or (annotation,) if one is not type(None)]
-    return named[0] if len(named) == 1 and hasattr(named[0], "__pydantic_fields__") else None
+    types = [one for one in get_args(annotation) or (annotation,) if one is not type(None)]
+    return types[0] if len(types) == 1 and hasattr(types[0], "__pydantic_fields__") else None
 
 
 def _meanings(described: Any) -> dict[str, str]:
-    """What the docstrings of a class and its bases, or of a function, say of each argument or attribute."""
-    found: dict[str, str] = {}
+    """Each argument or attribute as the docstrings of a class and its bases, or of a function, describe it."""
+    meanings: dict[str, str] = {}
     for one in reversed(inspect.getmro(described)) if inspect.isclass(described) else (described,):
         if one.__module__.partition(".")[0] not in ("builtins", "pydantic") and one.__doc__:
             parameters = parse(inspect.cleandoc(one.__doc__), style=DocstringStyle.GOOGLE).params
-            found |= {each.arg_name: " ".join((each.description or "").split()) for each in parameters}
-    return found
+            meanings |= {each.arg_name: " ".join((each.description or "").split()) for each in parameters}
+    return meanings
 
 
 def _text(described: Any) -> str:
-    """What a docstring says before its sections."""
+    """The docstring before its sections."""
     parsed = parse(inspect.getdoc(described) or "", style=DocstringStyle.GOOGLE)
     paragraphs = f"{parsed.short_description or ''}\n\n{parsed.long_description or ''}".strip().split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
@@ -254,11 +229,8 @@ def _plain(value: Any) -> str:
     return str(value) or '""'
 
 
-# The site's page of all keys, docs/recipe.md, which is not in git: a table for each part.
-
-
 def page(parts: list[Part]) -> str:
-    """Markdown, a table for each part."""
+    """The site's page of all keys, docs/recipe.md, which is not in git: a table for each part."""
     lines = [
         "# The recipe, key by key",
         "",
@@ -266,16 +238,13 @@ def page(parts: list[Part]) -> str:
         "Every value in a recipe is public. `pe init` writes one to begin with; [examples](../examples/README.md). "
         "A value may stand in a file of its own: `!include FILE`.",
     ]
-    for part in sorted(parts, key=lambda part: [one.section for one in parts].index(part.section)):
+    order = [part.section for part in parts]
+    for part in sorted(parts, key=lambda part: order.index(part.section)):
         lines += ["", f"{'###' if part.kind else '##'} {part.title}", "", part.text]
         if part.keys:
             lines += ["", "| key | values | default | meaning |", "| --- | --- | --- | --- |"]
-            lines += [row(key) for key in part.keys]
+        for key in part.keys:
+            left_out = "*required*" if key.default is None else f"`{key.default}`"
+            cells = (f"`{key.name}`", key.values, left_out, key.meaning)
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
-
-
-def row(key: Key) -> str:
-    """A line of a table."""
-    left_out = "*required*" if key.default is None else f"`{key.default}`"
-    cells = (f"`{key.name}`", key.values, left_out, key.meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

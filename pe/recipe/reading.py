@@ -15,7 +15,7 @@ from pydantic import BeforeValidator
 from pe.data.remote import is_remote
 from pe.errors import PluginError, RecipeError
 from pe.plugins.registry import Group, load, part_among, plugins, settings_of
-from pe.plugins.settings import models_in
+from pe.plugins.settings import fields_of, models_in
 from pe.private.source import PrivateSource
 
 INCLUDE = "!include"
@@ -24,7 +24,7 @@ _MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it ho
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds, as plain mappings, lists and scalars; what it includes is in their place.
+    """The content of a YAML file, as plain mappings, lists and scalars, with what it includes in its place.
 
     Raises:
         RecipeError: it cannot be read, is no text, is no YAML, gives a key twice, or includes what cannot be.
@@ -33,10 +33,10 @@ def read_yaml(path: Path) -> Any:
 
 
 def with_change(content: Any, change: str) -> Any:
-    """`content` with one value changed.
+    """A copy of `content` with one value changed.
 
     Args:
-        content: what `read_yaml` returned; it stays as it is.
+        content: of `read_yaml`.
         change: `a.b=value`, or `a.0.b=value` for an entry of a list; the value is YAML, and includes files of the
             current folder.
 
@@ -50,11 +50,7 @@ def with_change(content: Any, change: str) -> Any:
 
 
 def _changed(content: Any, keys: list[str], value: Any, change: str) -> Any:
-    """`content` with the value at `keys` changed; one that is no mapping, and no list with such an entry, is replaced.
-
-    Raises:
-        RecipeError: a list has no entry of this number.
-    """
+    """A value that is no mapping, and no list with such an entry, is replaced by a mapping."""
     if not keys:
         return value
     first, *others = keys
@@ -65,18 +61,17 @@ def _changed(content: Any, keys: list[str], value: Any, change: str) -> Any:
         entries[int(first)] = _changed(entries[int(first)], others, value, change)
         return entries
     inner = dict(content) if isinstance(content, dict) else {}
-    inner[first] = _changed(inner.get(first), others, value, change)
-    return inner
+    return inner | {first: _changed(inner.get(first), others, value, change)}
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:
-    """What YAML says; `folder` holds the files that it includes, None: it includes none."""
+    """Parse YAML; `folder` holds the files that it includes, None: it includes none."""
     try:
         loader = _Loader(text)
         loader.folder, loader.where = folder, where
         try:
             node = loader.get_single_node()
-            if _values(node, {}) > _MOST:
+            if _count(node, {}) > _MOST:
                 raise RecipeError(f"{where}: its aliases stand for more than {_MOST:,} values: write fewer of them.")
             _refuse_twice(node, "", where, set())
             return None if node is None else loader.construct_document(node)
@@ -93,29 +88,23 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
         raise RecipeError(f"{where} is not YAML: {str(error).splitlines()[0].rstrip('.')}.") from error
 
 
-def _values(node: Any, known: dict[int, int]) -> int:
+def _count(node: Any, counts: dict[int, int]) -> int:
     """Count the values of a node once each alias is what it names."""
-    if id(node) not in known:
+    if id(node) not in counts:
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         pairs = [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
-        known[id(node)] = 1 + sum(_values(one, known) for one in pairs)
-    return known[id(node)]
+        counts[id(node)] = 1 + sum(_count(one, counts) for one in pairs)
+    return counts[id(node)]
 
 
-def _refuse_twice(node: Any, path: str, where: str, seen: set[int]) -> None:
-    """Refuse a mapping that gives a key twice, of which YAML would silently take the last.
-
-    Each node is looked at once, however often aliases name it.
-
-    Raises:
-        RecipeError: there is one; the key and its lines are named.
-    """
-    if id(node) in seen:
+def _refuse_twice(node: Any, path: str, where: str, visited: set[int]) -> None:
+    """Refuse a mapping that gives a key twice, of which YAML would silently take the last."""
+    if id(node) in visited:  # aliases may name it
         return
-    seen.add(id(node))
+    visited.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, inner in enumerate(node.value):
-            _refuse_twice(inner, f"{path}.{index}".lstrip("."), where, seen)
+            _refuse_twice(inner, f"{path}.{index}".lstrip("."), where, visited)
     if not isinstance(node, yaml.MappingNode):
         return
     first: dict[tuple[str, str], int] = {}
@@ -127,7 +116,7 @@ def _refuse_twice(node: Any, path: str, where: str, seen: set[int]) -> None:
             lines = f"lines {first[key.tag, key.value]} and {line}"
             raise RecipeError(f"{where}: {name} is given twice ({lines}): keep one of them.")
         first[key.tag, key.value] = line
-        _refuse_twice(value, name, where, seen)
+        _refuse_twice(value, name, where, visited)
 
 
 class _Loader(yaml.SafeLoader):
@@ -137,11 +126,7 @@ class _Loader(yaml.SafeLoader):
     where = ""
 
     def include(self, node: Any) -> Any:
-        """What the file that a node names holds.
-
-        Raises:
-            RecipeError: it lies elsewhere, is of another type, or cannot be read.
-        """
+        """The content of the file that a node names."""
         name = str(self.construct_scalar(node))
         if self.folder is None:
             raise RecipeError(f"{INCLUDE} {name}: a file that is included includes no other: name both in the recipe.")
@@ -157,11 +142,7 @@ class _Loader(yaml.SafeLoader):
         return [line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()]
 
     def whole(self, node: Any) -> int:
-        """A whole number, if it stands there as it is read: YAML takes 010 for 8, and 1:30 for 90.
-
-        Raises:
-            RecipeError: it does not.
-        """
+        """A whole number, if it stands there as it is read: YAML takes 010 for 8, and 1:30 for 90."""
         text, number = str(self.construct_scalar(node)), int(self.construct_yaml_int(node))
         if text.replace("_", "").lstrip("+-") != str(abs(number)):
             raise RecipeError(
@@ -207,13 +188,11 @@ _Loader.add_implicit_resolver(
 
 # Paths in a recipe: relative ones are taken from one folder, so that a recipe means the same wherever it is read from.
 #
-# What is a path follows from the code that reads it: a source's field, or a plug-in's setting, that is annotated as
-# `Path` and not as text, too; words that it names besides stay. Text that may be a path or any name (of a model on a
-# hub, say) stays as it is.
-
+# A path is a source's field, or a plug-in's setting, that is annotated as `Path` and not as text, too; words that the
+# annotation names besides stay. Text that may be a path or any name (of a model on a hub, say) stays as it is.
 
 WITHHELD = "withheld"
-"""What a run's shareable recipe says in place of where the private records lie."""
+"""Stands in a run's shareable recipe for the place of the private records."""
 
 _SECTIONS: dict[str, Group] = {"private": "pe.sources", "api": "pe.adapters", "embedding": "pe.embeddings"}
 
@@ -232,21 +211,16 @@ def with_full_paths(content: Any, folder: Path) -> Any:
     """
     if not isinstance(content, dict):
         return content
-    found = dict(content)
+    full = dict(content)
     for section, group in _SECTIONS.items():
-        value = found.get(section)
+        value = full.get(section)
         if isinstance(value, PrivateSource):
-            found[section] = _full_source(value, folder)
+            settings = {name: getattr(value, name) for name in fields_of(value)}
+            changes = {key: new for key, new in _full(settings, type(value), folder).items() if new != settings[key]}
+            full[section] = replace(value, **changes) if changes else value
         elif isinstance(value, dict) and (model := _reader(group, value.get("kind"))) is not None:
-            found[section] = _full(value, model, folder)
-    return found
-
-
-def _full_source(source: PrivateSource, folder: Path) -> PrivateSource:
-    settings = {name: getattr(source, name) for name in _fields(type(source))}
-    full = _full(settings, type(source), folder)
-    changed = {name: value for name, value in full.items() if value != settings[name]}
-    return replace(source, **changed) if changed else source
+            full[section] = _full(value, model, folder)
+    return full
 
 
 def _reader(group: Group, kind: Any) -> type[Any] | None:
@@ -254,14 +228,14 @@ def _reader(group: Group, kind: Any) -> type[Any] | None:
     if not isinstance(kind, str) or kind not in plugins(group):
         return None
     try:
-        found: type[Any] = load(group, kind)
+        factory: type[Any] = load(group, kind)
     except PluginError:  # whoever needs it says so
         return None
-    return found if group == "pe.sources" else settings_of(found)
+    return factory if group == "pe.sources" else settings_of(factory)
 
 
 def _full(settings: Mapping[str, Any], model: type[Any], folder: Path) -> dict[str, Any]:
-    fields = _fields(model)
+    fields = fields_of(model)
     return {
         name: _full_value(value, (fields[name].annotation, *fields[name].metadata), folder) if name in fields else value
         for name, value in settings.items()
@@ -279,7 +253,7 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
         if part_among(models):
             model = _reader("pe.adapters", value.get("kind"))
             return value if model is None else _full(value, model, folder)
-        kinds = [model for model in models if len(models) == 1 or _fields(model)["kind"].default == value.get("kind")]
+        kinds = [one for one in models if len(models) == 1 or fields_of(one)["kind"].default == value.get("kind")]
         return _full(value, kinds[0], folder) if kinds else value
     return value
 
@@ -311,8 +285,3 @@ def _full_path(path: str | Path, folder: Path) -> str | Path:
             folder, parts = folder.parent, parts[1:]
         full = folder.joinpath(*parts)
     return type(path)(full)
-
-
-def _fields(model: type[Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = getattr(model, "__pydantic_fields__", {})
-    return fields

@@ -1,4 +1,4 @@
-"""What is said of a list that does not fit the number of iterations."""
+"""The schema of a recipe. Every value in it is public."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from pe.recipe.usual_embedding import usual_embedding
 
 
 def check_length(name: str, value: Any, iterations: int, extra: int = 0, only_list: bool = False) -> None:
-    """Refuse a list that has not one entry per iteration, and `extra` ones for S_0; what is no list fits any number.
+    """Refuse a list that has not one entry per iteration, and `extra` ones for S_0; one number fits always.
 
     Args:
-        name: of the list's key; of another section than `evolution` with that section's.
+        name: the list's key; of another section than `evolution` with that section's name.
         value: the list, or one number.
         iterations: T.
         extra: 1 where S_0 has an entry, too.
-        only_list: whether it cannot be one number.
+        only_list: True if it cannot be one number.
 
     Raises:
-        ValueError: what is wrong, and the ways to mend it.
+        ValueError: it does not fit; the message names the ways to mend it.
     """
     if not isinstance(value, list) or len(value) == iterations + extra:
         return
@@ -52,12 +52,9 @@ def check_length(name: str, value: Any, iterations: int, extra: int = 0, only_li
     raise ValueError(f"{name} has {entries}, and {key} is {iterations}: {', or '.join(ways)}")
 
 
-# The recipe's section `evolution`: Algorithm 1's parameters.
-
-
 AUTO = "auto"
 CHOSEN: dict[str, Any] = {"left_out": "chosen"}
-"""What a default is told as that the planner chooses (pe/recipe/explain.py)."""
+"""Marks a default that the planner chooses, for pe/recipe/explain.py."""
 
 MAX_SAMPLES = 10_000_000
 """Most members of a population, or of an extension, at once: 120 GB of images of 64×64 pixels in colour."""
@@ -150,12 +147,12 @@ class Evolution(Settings):
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to be chosen."""
+        """True if nothing is left to be chosen."""
         return {"iterations", "population"} <= self.model_fields_set
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the recipe gives, by key."""
+        """The values that the recipe gives, by key."""
         return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
 
     @field_validator("label_sizes", mode="before")
@@ -180,12 +177,8 @@ class Evolution(Settings):
         return self
 
 
-# The recipe's schema. Every value in it is public.
-
-
 OBJECT = "object:"
 """How the recipe records a plug-in that was handed over as an object: this, and its class."""
-
 
 WITHOUT_NOISE = "none"
 NOMINAL = 1e-6
@@ -224,7 +217,6 @@ class Privacy(Settings):
     schedule: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
         None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
     )
-
     public_clock: Literal["auto", "always", "never"] = Field(
         "auto",
         description="whether private work is held back until a public deadline, so that who receives requests, or sees "
@@ -243,9 +235,9 @@ class Privacy(Settings):
             value = {"noise": WITHOUT_NOISE}
         if not isinstance(value, dict) or value.get("noise") != WITHOUT_NOISE:
             return value
-        given = [key for key in value if key in cls.model_fields and key not in ("noise", "pool_overlaps")]
-        if given:
-            raise ValueError(f"noise is none, so {', '.join(given)} cannot be given: leave it out, or noise")
+        others = [key for key in value if key in cls.model_fields and key not in ("noise", "pool_overlaps")]
+        if others:
+            raise ValueError(f"noise is none, so {', '.join(others)} cannot be given: leave it out, or noise")
         return value | {"delta": NOMINAL}
 
     @model_serializer(mode="wrap")
@@ -255,20 +247,18 @@ class Privacy(Settings):
 
     @property
     def noiseless(self) -> bool:
-        """Whether no noise is added, so that there is no guarantee."""
+        """True if no noise is added, so that there is no guarantee."""
         return self.noise == WITHOUT_NOISE
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Privacy:
-        if self.noiseless:
-            return self
-        if (self.epsilon is None) == (self.noise_multiplier is None):
+        if not self.noiseless and (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError("give either epsilon or noise_multiplier, and not both")
         return self
 
 
 class LimitSection(Settings):
-    """Where a run stops at a chunk's boundary, to be gone on with by `pe resume`."""
+    """Limits at which a run stops, at a chunk's boundary; `pe resume` goes on with it."""
 
     max_images: Count | None = Field(None, description="samples (images, texts) made over the whole run")
     max_cost: Amount | None = Field(None, description="in api.price's currency")
@@ -279,7 +269,7 @@ class LimitSection(Settings):
 
 
 class RefusalSection(Settings):
-    """What becomes of samples that the generator refuses to make (a content filter, say)."""
+    """The treatment of samples that the generator refuses to make (a content filter, say)."""
 
     retries: Annotated[int, Field(ge=0)] = Field(
         2, description="how often a refused sample is asked for again; then a variation keeps its parent"
@@ -290,7 +280,7 @@ class RefusalSection(Settings):
 
 
 class FitSection(Settings):
-    """What it may cost to fit a generator on the private records."""
+    """The cost of fitting a generator on the private records."""
 
     budget_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="share of privacy.epsilon; the rest evolves; without iterations, all of it"
@@ -345,25 +335,25 @@ class Recipe(Settings):
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Recipe:
-        """The recipe that `content`, plain mappings and scalars, describes; paths are taken from the current folder.
+        """Read `content`, plain mappings and scalars; paths are taken from the current folder.
 
         Without an embedding it has the usual one, which depends on what is installed here (`usual_embedding`).
 
         Raises:
-            RecipeError: it describes none; one sentence on the first fault.
+            RecipeError: it describes no recipe; one sentence on the first fault, which begins with `where`.
         """
         if not isinstance(content, dict):
             raise RecipeError(f"{where} is not a mapping of keys to values.")
         content = with_full_paths(content, Path())
         if isinstance(content.get("private"), dict):
             content = content | {"private": read_source(content["private"], where, "private")}
-        if isinstance(private := content.get("private"), PrivateSource):
-            content = content if "embedding" in content else content | {"embedding": usual_embedding(private)}
+        if isinstance(private := content.get("private"), PrivateSource) and "embedding" not in content:
+            content = content | {"embedding": usual_embedding(private)}
         return read_settings(cls, content, where)
 
     @classmethod
     def load(cls, path: Path, changes: tuple[str, ...] = ()) -> Recipe:
-        """The recipe of a YAML file, with `changes` of the form `a.b=value` applied.
+        """Read a YAML file, and apply `changes` of the form `a.b=value`.
 
         Paths in the file are taken from its folder, those in `changes` from the current one.
 
@@ -379,15 +369,18 @@ class Recipe(Settings):
         """The recipe as YAML; `load` reads it back equal."""
         return _yaml(self._content())
 
+    def dump_shareable(self) -> str:
+        """The recipe as YAML for everybody: the place of the private records is withheld."""
+        content = self._content()
+        places = content["private"].keys() & set(self.private.withheld)
+        return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
+
     def chosen_as(self, other: Recipe) -> Recipe:
-        """This recipe, with what it leaves open of its evolution as in `other`, which was once chosen."""
-        evolution = other.evolution.given | self.evolution.given
+        """This recipe; unset keys of its evolution and its schedule are taken from `other`."""
+        evolution = Evolution.model_validate(other.evolution.given | self.evolution.given)
         schedule = self.privacy.schedule or other.privacy.schedule
         return self.model_copy(
-            update={
-                "evolution": Evolution.model_validate(evolution),
-                "privacy": self.privacy.model_copy(update={"schedule": schedule}),
-            }
+            update={"evolution": evolution, "privacy": self.privacy.model_copy(update={"schedule": schedule})}
         )
 
     def _content(self) -> dict[str, Any]:
@@ -398,12 +391,6 @@ class Recipe(Settings):
         for section, spec in (("api", self.api), ("embedding", self.embedding)):
             content[section] |= {name: None for name, value in spec.settings.items() if value is None}
         return content
-
-    def dump_shareable(self) -> str:
-        """The recipe as YAML for everybody: where the private records lie is withheld."""
-        content = self._content()
-        places = content["private"].keys() & set(self.private.withheld)
-        return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
 
 
 def _yaml(content: dict[str, Any]) -> str:

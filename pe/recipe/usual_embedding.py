@@ -1,4 +1,4 @@
-"""The embedding of those who name none: one that serves their samples, and can run here and now."""
+"""The embedding of a recipe that names none: one that serves its samples, and can run here and now."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ _CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
 
 @dataclass(frozen=True)
 class ProposedEmbedding:
-    """An embedding, and why it is proposed.
-
-    Attributes:
-        kind: its name.
-        why: the recipe's comment.
-        settings: further lines of the recipe's section.
-    """
+    """An embedding by its kind, the reason for it, which is the recipe's comment, and further lines of the section."""
 
     kind: str
     why: str
@@ -39,11 +33,7 @@ class ProposedEmbedding:
 
 
 def propose_embedding(shape: Shape) -> ProposedEmbedding:
-    """The embedding for images of this shape: what can embed here and now, without a network connection.
-
-    Args:
-        shape: (height, width, channels).
-    """
+    """The embedding for images of this shape (height, width, channels) that can embed here without a connection."""
     if _is_small(shape):
         return ProposedEmbedding(PIXELS, "blurred pixels, which serve small images; no network, no weights")
     kind = next(_networks_here(), None)
@@ -63,7 +53,7 @@ def usual_embedding(private: PrivateSource) -> dict[str, Any]:
 
 
 def lacks_network(private: PrivateSource, kind: str) -> str:
-    """Of an embedding by its name: that a network would serve better, and none is installed; else empty."""
+    """Say that a network would serve better than this embedding, and none is installed; else return nothing."""
     large = private.modality.embedding == kind == PIXELS and not _is_small(private.shape)
     if not large or any(_networks_here()):
         return ""
@@ -81,8 +71,8 @@ def _networks_here() -> Iterator[str]:
             continue
         try:
             require("pe.embeddings", kind)
-            found = load("pe.embeddings", kind)
+            embedding = load("pe.embeddings", kind)
         except (MissingDependency, PluginError):
             continue
-        if isinstance(found, HasWeights) and found.weights_here():
+        if isinstance(embedding, HasWeights) and embedding.weights_here():
             yield kind
