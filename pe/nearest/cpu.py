@@ -17,14 +17,14 @@ _PURPOSE = "The neighbour search"
 
 
 class _ProductLimit:
-    """NumPy's products on one thread in the whole process, from the first that enters to the last that leaves."""
+    """Limits NumPy's products to one thread in the whole process, from the first entry to the last exit."""
 
     def __init__(self) -> None:
         self._lock, self._inside, self._stack = Lock(), 0, ExitStack()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Limit them meanwhile."""
+        """Limit them during the block."""
         limits = import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
         with self._lock:
             if not self._inside:
@@ -45,7 +45,7 @@ one_product_thread = _ProductLimit()
 
 @contextmanager
 def _one_core() -> Iterator[Callable[[], object]]:
-    """Meanwhile products of NumPy, and searches of faiss in threads that call what this gives, use one core each."""
+    """Limit products of NumPy, and searches of faiss in threads that call the yielded function, to one core each."""
     faiss = import_faiss()
     before = faiss.omp_get_max_threads()
     try:

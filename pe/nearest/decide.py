@@ -13,23 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import let_go
-from pe.nearest.exact import (
-    FLOAT32,
-    NO_DIRECTION,
-    Arithmetic,
-    Integers,
-    Mask,
-    Metric,
-    Reals,
-    Vectors,
-    exact_nearest,
-    lift,
-    merge,
-    radius,
-    settle,
-    undirected,
-    unseen,
-)
+from pe.nearest import exact
+from pe.nearest.exact import FLOAT32, Arithmetic, Integers, Mask, Metric, Reals, Vectors
 
 _SAMPLE = 256  # candidates that the frame is taken from
 _CHUNK = 2**16  # elements placed at a time: they stay in the cache
@@ -65,7 +50,7 @@ class Frame:
 
         Medians, and not means, so that a few enormous candidates do not cost all others their precision.
         """
-        sample = lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
+        sample = exact.lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
         centre: Vectors | Reals = np.median(sample, axis=0)
         if metric == "l2":
             centre = centre.astype(np.float32)
@@ -81,9 +66,9 @@ class Frame:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for start in range(0, len(vectors), step):
                 part = vectors[start : start + step]
-                centred = (part if self.metric == "l2" else lift(part, self.metric)) - self.centre
+                centred = (part if self.metric == "l2" else exact.lift(part, self.metric)) - self.centre
                 rows[start : start + step] = centred * self.scale
-            return rows, radius(rows, FLOAT32)
+            return rows, exact.radius(rows, FLOAT32)
 
 
 class Neighbours(NamedTuple):
@@ -152,7 +137,7 @@ class Decider:
         self.candidates, self.q, self.metric = candidates, q, metric
         self.frame = Frame.around(candidates, metric)
         rows, radii = self.frame.place(candidates)
-        zero = undirected(candidates, metric)
+        zero = exact.undirected(candidates, metric)
         near = (radii < _FAR) & ~zero
         self.zero = np.flatnonzero(zero)  # at most one: candidates are distinct
         self.searched = np.flatnonzero(near)
@@ -171,10 +156,10 @@ class Decider:
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             block = read(part)
-            zero, finite = undirected(block, self.metric), np.isfinite(block).all(axis=1)
+            zero, finite = exact.undirected(block, self.metric), np.isfinite(block).all(axis=1)
             answer[part[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
-            answer[part[rest]] = exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
+            answer[part[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
         return answer
 
     def _search(self, search: Search, read: Read, answer: Integers, rows: Integers, step: int) -> Integers:
@@ -194,7 +179,7 @@ class Decider:
         """`_search` for a block; no row depends on another."""
         queries = read(rows)
         placed, radii = self.frame.place(queries)
-        at = np.flatnonzero((radii < _FAR) & ~undirected(queries, self.metric))
+        at = np.flatnonzero((radii < _FAR) & ~exact.undirected(queries, self.metric))
         if len(at) < len(rows):
             placed, radii = placed[at], radii[at]
         is_open = np.ones(len(rows), bool)
@@ -222,8 +207,8 @@ class Decider:
 
         at, slots = np.nonzero(window)
         pairs = columns[at, slots]
-        distances = settle(queries, self.candidates, rows[at], pairs, self.metric)
-        best, merged = merge(np.full((n, q), np.inf), nearest, at, pairs, distances)
+        distances = exact.settle(queries, self.candidates, rows[at], pairs, self.metric)
+        best, merged = exact.merge(np.full((n, q), np.inf), nearest, at, pairs, distances)
         nearest[~clear] = merged[~clear]
         farthest[~clear] = best[~clear, -1] * unit
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
@@ -237,12 +222,12 @@ class Decider:
         distances, positions, last = search(placed, k)
         columns, computed = self.searched[positions], distances.astype(np.float64)
         error = search.returned.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
-        beyond = unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
+        beyond = exact.unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
         if k == len(self.searched):
             beyond[:] = np.inf
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
-            computed = np.hstack([computed, np.full((n, 1), NO_DIRECTION * self.frame.scale**2)])
+            computed = np.hstack([computed, np.full((n, 1), exact.NO_DIRECTION * self.frame.scale**2)])
             error = np.hstack([error, np.zeros((n, 1))])
         return columns, computed, error, beyond
 

@@ -107,14 +107,9 @@ def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Reals:
 
 
 def unseen(last: Reals, query_radius: Reals, largest: float, dimensions: int, slack: float) -> Reals:
-    """A lower bound on the squared distance of each query to all candidates its search did not return.
+    """A lower bound on the squared distance of each query to all candidates that its search did not return: see above.
 
-    Args:
-        last: a computed squared distance that those of the others do not fall below.
-        query_radius: the queries' radii.
-        largest: the largest radius of a candidate that was searched.
-        dimensions: d.
-        slack: that of the arithmetic in which the others' distances were computed.
+    `last` is L, `query_radius` a, `largest` the largest radius that was searched, `slack` g.
     """
     reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(dimensions, FLOAT32)
     return last - slack * (query_radius + np.minimum(largest, reach)) ** 2
@@ -171,9 +166,9 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
 
     Args:
         queries: finite, n×d.
-        candidates: finite, m×d.
-        q: neighbours per query, at most m.
-        metric: "l2" or "cosine".
+        candidates: finite, m×d, at least q.
+        q: neighbours per query.
+        metric: of the distance.
         centre: a point near the candidates; it changes the speed, never the answer.
     """
     answer = np.empty((len(queries), q), np.int64)

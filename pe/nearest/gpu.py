@@ -164,10 +164,7 @@ def _affordable(most: int, beside: Tensor) -> int:
 
 @contextmanager
 def _products(precision: Precision) -> Iterator[None]:
-    """Products of float32 matrices on tensor cores for tf32, and nowhere else; as it was before, afterwards.
-
-    The setting is torch's own and holds for the whole process meanwhile.
-    """
+    """Compute float32 products on tensor cores for tf32, and only then: torch's setting for the whole process."""
     backends = _import_torch().backends
     places = (backends.cuda.matmul, backends.mkldnn.matmul)
     before = [place.fp32_precision for place in places]

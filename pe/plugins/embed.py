@@ -49,7 +49,7 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def calls_for_a_failing_sample(batch_size: int) -> int:
-    """How many more calls a block takes when the embedding fails on one of its samples."""
+    """Extra calls of a block when the embedding fails on one of its samples."""
     return 2 * math.ceil(math.log2(batch_size)) + 3
 
 

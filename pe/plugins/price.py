@@ -105,7 +105,7 @@ class TokenPrices(Settings):
 
 
 class PriceSection(Settings):
-    """What the generator's provider charges."""
+    """The prices of the generator's provider."""
 
     call: Amount = Field(0.0, description="of a request")
     image: Amount = Field(0.0, description="of a sample (an image, a text) that is made")

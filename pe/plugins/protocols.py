@@ -1,6 +1,6 @@
 """The protocols of generators (RANDOM_API, VARIATION_API) and embeddings, and the values that they exchange.
 
-Any object with these methods serves; no base class is needed.
+Any object with these methods serves; no base class is needed. docs/write-your-own.md shows how to write one.
 """
 
 from __future__ import annotations

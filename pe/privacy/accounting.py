@@ -12,18 +12,8 @@ import math
 from collections.abc import Iterable
 
 from pe.errors import PrivacyError
-from pe.privacy.mechanisms import (
-    Parts,
-    check_delta,
-    gaussian_epsilon,
-    mixed_delta,
-    mixed_epsilon,
-    pld_delta,
-    pld_epsilon,
-    rdp_delta,
-    rdp_epsilon,
-    sort_parts,
-)
+from pe.privacy import mechanisms
+from pe.privacy.mechanisms import Parts, sort_parts
 from pe.privacy.release import Release
 
 _PLD_CAN = 2000.0
@@ -43,21 +33,21 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
     Raises:
         PrivacyError: delta out of range, or releases that do not add up.
     """
-    check_delta(delta)
+    mechanisms.check_delta(delta)
     parts = sort_parts(releases)
     if parts.noiseless:
         return math.inf
     if parts.closed:
-        return mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
+        return mechanisms.mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
     if not quick and _total_variation(parts) <= delta:
         bound = 0.0
     else:
-        bound = rdp_epsilon(parts, delta)
+        bound = mechanisms.rdp_epsilon(parts, delta)
         if not (parts.lattice or parts.rho):
-            bound = min(bound, mixed_epsilon(math.sqrt(parts.unsampled), parts.laplace, delta))
+            bound = min(bound, mechanisms.mixed_epsilon(math.sqrt(parts.unsampled), parts.laplace, delta))
     if not (quick or parts.rho) and 0 < bound < _PLD_CAN:
-        bound = min(bound, pld_epsilon(parts, delta, bound))
-    return max(bound, gaussian_epsilon(math.sqrt(parts.floor), delta))
+        bound = min(bound, mechanisms.pld_epsilon(parts, delta, bound))
+    return max(bound, mechanisms.gaussian_epsilon(math.sqrt(parts.floor), delta))
 
 
 def delta(releases: Iterable[Release], epsilon: float) -> float:
@@ -72,13 +62,13 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
     if parts.noiseless:
         return 1.0
     if parts.closed:
-        return mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
-    bounds = [rdp_delta(parts, epsilon)]
+        return mechanisms.mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
+    bounds = [mechanisms.rdp_delta(parts, epsilon)]
     if not (parts.lattice or parts.rho):
-        bounds.append(mixed_delta(math.sqrt(parts.unsampled), parts.laplace, epsilon))
+        bounds.append(mechanisms.mixed_delta(math.sqrt(parts.unsampled), parts.laplace, epsilon))
     if not parts.rho and epsilon < _PLD_CAN:
-        bounds.append(pld_delta(parts, epsilon))
-    return max(min(bounds), mixed_delta(math.sqrt(parts.floor), (), epsilon))
+        bounds.append(mechanisms.pld_delta(parts, epsilon))
+    return max(min(bounds), mechanisms.mixed_delta(math.sqrt(parts.floor), (), epsilon))
 
 
 def gdp_mu(releases: Iterable[Release]) -> float | None:

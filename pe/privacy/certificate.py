@@ -46,14 +46,13 @@ def build_certificate(
         declared_size: the public number of private records; None: not stated.
         software: distribution → version.
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
-        private_data_sent_to: the host to which the recipe lets private records go; None: to nobody; or
-            words.NOT_DECLARED, where the embedding does not say.
+        private_data_sent_to: the host to which the recipe lets private records go; None: nobody; or NOT_DECLARED.
         fitted_on_others: the run that fitted a model of the generator's (or several), and its releases, which this
             ledger does not hold because the recipe declares that run's private records disjoint from these; None: there
-            is no such run; or words.NOT_DECLARED, where the generator does not say.
+            is no such run; or NOT_DECLARED.
         pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
         declared_units: the public number of privacy units, where these are not records; None: not stated.
-        warnings: what else a reader should worry about, which does not follow from the certificate's own numbers.
+        warnings: that do not follow from the certificate's own numbers.
     """
     events, budget, total = ledger.events(), ledger.budget, words.finite(ledger.total())
     delta, mu = None if budget is None else budget.delta, gdp_mu(events)

@@ -64,11 +64,10 @@ class PublicClock:
 
 @dataclass(frozen=True, eq=False)
 class StoredRelease:
-    """A release that was charged.
+    """A release that was charged, as declared then.
 
     Attributes:
-        release: as declared when it was first charged.
-        charges: number of charges, ≥ 1; more than one after a crash that may have left traces.
+        charges: ≥ 1; more than one after a crash that may have left traces.
         unsafe: True if any of its draws came from unsafe noise.
         array: the noisy array; None while charged only.
     """

@@ -49,7 +49,7 @@ def spent(folder: Path, usage: Any) -> Usage:
 def test_a_usage_that_cannot_be_is_as_if_it_were_not_stated(
     stated: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    usage_module._tell.cache_clear()
+    usage_module._log_once.cache_clear()
     with caplog.at_level(logging.WARNING, "pe.plugins.protocols"):
         assert billed_by_chat({"prompt_tokens": stated, "completion_tokens": 5}).tokens == 5
         assert billed_by_images({"total_tokens": stated, "input_tokens": 3, "output_tokens": 2}).tokens == 5
