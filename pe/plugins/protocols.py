@@ -93,6 +93,14 @@ def _log_once() -> None:
     log.warning("An answer states a usage that no request can have (not from 0 to %s): it counts as not stated.", MOST)
 
 
+def _keep_nothing(job: str) -> None:
+    """Outside of a run no id is durable."""
+
+
+def _go_on() -> None:
+    """Outside of a run nothing stops a request."""
+
+
 @dataclass
 class JobNote:
     """The job that a host makes of one request, noted so that a run that is killed pays for it once.
@@ -113,8 +121,8 @@ class JobNote:
     job: str = ""
     calls: int = 0
     key: str = ""
-    keep: Callable[[str], None] = field(default_factory=lambda: lambda job: None)
-    check_stop: Callable[[], None] = field(default_factory=lambda: lambda: None)
+    keep: Callable[[str], None] = _keep_nothing
+    check_stop: Callable[[], None] = _go_on
 
     def write(self, job: str) -> None:
         """Note a job in place of any other; it is durable when this returns."""
