@@ -50,7 +50,7 @@ _PUBLISHED: dict[str, tuple[int | None, bool]] = {
 class CosineDDIM:
     """Deterministic DDIM on `steps` of the trained timesteps, with the interface of diffusers' schedulers.
 
-    `kept` is ᾱ, float64 (TRAINED,): the share of the image's variance at each trained timestep.
+    `alpha_bar` is ᾱ, float64 (TRAINED,): the share of the image's variance at each trained timestep.
     """
 
     init_noise_sigma = 1.0
@@ -58,7 +58,7 @@ class CosineDDIM:
 
     def __init__(self, spacing: Spacing = "ends") -> None:
         self._spacing = spacing
-        self.kept = cosine(TRAINED)
+        self.alpha_bar = cosine(TRAINED)
         self._next: dict[int, int | None] = {}
 
     def set_timesteps(self, steps: int) -> None:
@@ -75,16 +75,16 @@ class CosineDDIM:
 
     def add_noise(self, images: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
         """Return √ᾱ·image + √(1−ᾱ)·noise, each image at its timestep."""
-        kept = images.new_tensor(self.kept[timesteps.numpy()])[:, None, None, None]
-        return kept.sqrt() * images + (1 - kept).sqrt() * noise
+        alpha_bar = images.new_tensor(self.alpha_bar[timesteps.numpy()])[:, None, None, None]
+        return alpha_bar.sqrt() * images + (1 - alpha_bar).sqrt() * noise
 
     def step(self, output: Tensor, timestep: int, x: Tensor, generator: Any = None) -> SimpleNamespace:
         """Return as `prev_sample` the predicted image, cut to [−1, 1], with as much noise as the next timestep has.
 
         `output` is ε, n×c×h×w, for the noised images x; nothing is drawn.
         """
-        now, after = self.kept[timestep], self._next[timestep]
-        then = 1.0 if after is None else self.kept[after]
+        now, after = self.alpha_bar[timestep], self._next[timestep]
+        then = 1.0 if after is None else self.alpha_bar[after]
         image = ((x - math.sqrt(1 - now) * output) / math.sqrt(now)).clamp(-1, 1)
         noise = (x - math.sqrt(now) * image) / math.sqrt(1 - now)  # that of the image as it was cut
         return SimpleNamespace(prev_sample=math.sqrt(then) * image + math.sqrt(1 - then) * noise)
@@ -96,9 +96,9 @@ def cosine(steps: int) -> npt.NDArray[np.float64]:
     β_t = 1 − f(t+1)/f(t), at most 0.999, with f(t) = cos²(π/2·(t/T + 0.008)/1.008).
     """
     times = (np.arange(steps + 1) / steps + 0.008) / 1.008
-    left = np.cos(times * np.pi / 2) ** 2
-    kept: npt.NDArray[np.float64] = np.cumprod(1 - np.minimum(1 - left[1:] / left[:-1], 0.999))
-    return kept
+    squares = np.cos(times * np.pi / 2) ** 2
+    alpha_bar: npt.NDArray[np.float64] = np.cumprod(1 - np.minimum(1 - squares[1:] / squares[:-1], 0.999))
+    return alpha_bar
 
 
 def check_steps(steps: int, spacing: Spacing) -> None:
@@ -262,8 +262,8 @@ class ImprovedDiffusion(OfClasses):
         if side < 1:
             raise RecipeError(f"image_size is {side}: it must be at least 1.")
         network_size = (self.size, self.size)
-        kept = None if side == self.size else network_size
-        self.info = replace(self.info, shape=(side, side, 3), drawn=network_size, kept=kept)
+        drawn_size = None if side == self.size else network_size
+        self.info = replace(self.info, shape=(side, side, 3), drawn=network_size, kept=drawn_size)
         for steps in numbers_of(self.steps):
             check_steps(steps, self.spacing)  # refused now, not at the first sample
         self._side, self._look_up = side, cache(self._files.class_count)

@@ -97,8 +97,8 @@ class PixelModel:
         finite = x.isfinite().flatten(1).all(dim=1).tolist()
         levels: Any = ((x.nan_to_num() + 1.0) * 127.5).round().clamp(0, 255)
         pixels: Pixels = levels.permute(0, 2, 3, 1).byte().cpu().numpy()
-        broken = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
-        return [image if good else broken for image, good in zip(pixels, finite, strict=True)]
+        failure = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
+        return [image if good else failure for image, good in zip(pixels, finite, strict=True)]
 
     def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
         """Predict in float32, guided from the class that stands for none, number `classes` (Ho and Salimans 2022)."""

@@ -155,8 +155,8 @@ def read_answer(data: bytes, count: int) -> BatchAnswer:
     if lacking := _ANSWER.keys() - arrays.keys():
         raise FormatError(f"The array '{min(lacking)}' is missing.")
     missing: dict[int, Refused | Failed] = {
-        place: Refused(reason) if refused else Failed(reason, retryable)
-        for place, reason, refused, retryable in misses.missing
+        place: Refused(reason) if is_refused else Failed(reason, is_retryable)
+        for place, reason, is_refused, is_retryable in misses.missing
     }
     images, places = arrays["images"], arrays["places"]
     if sorted([*places.tolist(), *missing]) != list(range(count)) or len(places) != len(images):

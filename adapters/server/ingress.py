@@ -94,9 +94,9 @@ class Bounded(Request):
             raise too_large
         stream, size, began = super().stream(), 0, time.monotonic()
         while True:
-            left = began + _PATIENCE + size / _PACE - time.monotonic()
+            remaining = began + _PATIENCE + size / _PACE - time.monotonic()
             try:
-                async with asyncio.timeout(min(_SILENCE, left)):
+                async with asyncio.timeout(min(_SILENCE, remaining)):
                     piece = await anext(stream)
             except StopAsyncIteration:
                 return

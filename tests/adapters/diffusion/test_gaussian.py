@@ -57,7 +57,7 @@ def schedule(name: str) -> Any:
 
 def model(name: str, eta: float = 0.0) -> tuple[PixelModel, Any]:
     scheduler = schedule(name)
-    kept = scheduler.kept if name.startswith("cosine") else scheduler.alphas_cumprod
+    kept = scheduler.alpha_bar if name.startswith("cosine") else scheduler.alphas_cumprod
     ideal: Any = Ideal(kept)
     return PixelModel(ideal, scheduler, SHAPE, torch.device("cpu"), torch.float32, eta=eta), scheduler
 

@@ -233,7 +233,7 @@ def test_a_step_is_ddim_on_the_cut_prediction() -> None:
     scheduler.set_timesteps(3)
     assert scheduler.timesteps.tolist() == [3999, 2000, 0]
     x, output = torch.tensor([[[[0.4]]]]), torch.tensor([[[[0.1]]]])
-    now, then = scheduler.kept[2000], scheduler.kept[0]
+    now, then = scheduler.alpha_bar[2000], scheduler.alpha_bar[0]
     image = (0.4 - math.sqrt(1 - now) * 0.1) / math.sqrt(now)
     assert abs(image) < 1
     expected = math.sqrt(then) * image + math.sqrt(1 - then) * 0.1
