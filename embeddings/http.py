@@ -190,12 +190,12 @@ class HTTPEmbedding(EndpointEmbedding[Endpoints]):
         super().__init__(
             config, config.url, lambda patient: Endpoints([root], config if patient else config.impatient, 1)
         )
-        self._config, self._body = config, body
+        self._given, self._body = config, body
         self._path = config.url[len(root) :]  # to the letter: its last slash may make another address of it
 
     def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
         images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
-        body = self._body(self._config.model, images)
+        body = self._body(self._given.model, images)
         return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), json=body)
 
 
