@@ -1,8 +1,7 @@
 """Trainer: a generator that is fitted on the private records, under a budget, before it answers.
 
-Any class with these methods serves, beside RANDOM_API and VARIATION_API (pe/plugins/protocols.py), that an entry
-point of `pe.adapters` names: its fit is planned before there is a run. It is part of the private side: it is handed
-the records, and must let nothing of them out but through the ledger.
+Any class with these methods works, beside RANDOM_API and VARIATION_API (pe/plugins/protocols.py), if an entry point of
+`pe.adapters` names it. It belongs to the private side: records leave it only through the ledger.
 """
 
 from __future__ import annotations
@@ -33,28 +32,28 @@ MODEL = "model"
 """The folder of the fitted model, in the run. Shareable: it is computed from releases alone."""
 
 FIT = "fit/"
-"""What the names of all releases of a fit begin with."""
+"""Prefix of the names of all releases of a fit."""
 
 _BLOCK = 1024
 
 
 class Kept:
-    """What a fit computed from public values and releases alone, so that one that goes on need not do so again.
+    """Intermediate results of a fit, computed from public values and releases alone, for a fit that is resumed.
 
     Args:
-        folder: where it lies until the fit is done; None: nothing is kept.
+        folder: holds them until the fit is done; None: nothing is kept.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
 
     def find(self, name: str) -> bytes | None:
-        """What was kept under `name`, whole; None if nothing was."""
+        """Return the content kept under `name`, or None."""
         path = None if self._folder is None else self._folder / name
         return path.read_bytes() if path is not None and path.is_file() else None
 
     def keep(self, name: str, content: bytes) -> None:
-        """Keep `content`, durably; never anything that depends on a private record but through a release.
+        """Store `content` durably; it must depend on private records through releases only.
 
         Raises:
             RunError: the disk refuses it.
@@ -66,7 +65,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class FitTerms:
-    """What a fit is planned from; all of it public.
+    """The public values from which a fit is planned.
 
     Attributes:
         classes: the label names.
@@ -88,24 +87,24 @@ class FitTerms:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels, where the samples are images."""
+        """Height, width and channels, if the samples are images."""
         height, width, channels = self.shape
         return height, width, channels
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """What a fit works with.
+    """The tools of a fit.
 
     Attributes:
-        terms: what it was planned from.
+        terms: from which it was planned.
         private: gives the private records. CONFIDENTIAL: to be called only while a release is drawn, so that a run
             whose releases are all stored needs them no more.
         ledger: the door to noise.
         folder: where the fitted model goes.
         progress: told of steps done, never of anything private.
         stop: set to stop between two releases.
-        kept: what it computed from public values and releases before it was broken off.
+        kept: what it computed from public values and releases before it was interrupted.
     """
 
     terms: FitTerms
@@ -124,7 +123,7 @@ class PrivateRecords:
     Attributes:
         samples: n of them, as their modality stores them; images: uint8 (n, h, w, c).
         labels: int32 (n,).
-        units: int64 (n,), whose record each is.
+        units: int64 (n,), the privacy-unit id of each record.
     """
 
     samples: Array
@@ -133,13 +132,13 @@ class PrivateRecords:
 
     @classmethod
     def of(cls, dataset: PrivateDataset) -> PrivateRecords:
-        """All records of a data set that can be decoded; what cannot contributes nothing."""
+        """Decode all records of a data set; those that cannot be decoded contribute nothing."""
         samples, valid = [dataset.modality.stack([], dataset.shape).array], []
         for block, good in dataset.blocks(_BLOCK):
             samples.append(block.array[good])
             valid.append(good)
-        kept = np.concatenate([np.zeros(0, dtype=np.bool_), *valid])[: len(dataset)]
-        return cls(np.concatenate(samples), dataset.labels[kept], dataset.units[kept])
+        mask = np.concatenate([np.zeros(0, dtype=np.bool_), *valid])[: len(dataset)]
+        return cls(np.concatenate(samples), dataset.labels[mask], dataset.units[mask])
 
 
 @runtime_checkable
@@ -147,7 +146,7 @@ class Trainer(Protocol):
     """A generator with a fit."""
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """Every release of the fit, calibrated to `terms.budget`; names begin with FIT.
+        """Return every release of the fit, calibrated to `terms.budget`; names begin with FIT.
 
         Raises:
             RecipeError: it cannot be fitted on these terms.
@@ -155,12 +154,12 @@ class Trainer(Protocol):
         ...
 
     def fit(self, fitting: Fitting) -> None:
-        """Draw the planned releases through the ledger, and put the model that follows from them into the folder.
+        """Draw the planned releases through the ledger, and write the model that follows from them to the folder.
 
-        Whatever is stored already is not drawn again, so a fit that was broken off goes on.
+        A release that is stored already is not drawn again, so an interrupted fit can be resumed.
 
         Raises:
-            Interrupted: it was told to stop.
+            Interrupted: a stop was requested.
         """
         ...
 
@@ -171,17 +170,17 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a part of a fit will take, measured where it will run.
+    """Forecast of one part of a fit, measured on the machine where it will run.
 
     Attributes:
-        part: what its releases are named by, or what it does where it releases nothing.
+        part: prefix of its releases' names, or its task where it releases nothing.
         steps: how many.
         seconds_per_step: on average.
         parameters: how many numbers are trained.
         memory: bytes that it holds at most, beside the model; None where the system does not tell.
         blocks: in how many releases.
         state_bytes: of one release.
-        noise_multiplier: σ of DP-SGD; None where no noise is added, or no budget has settled it yet.
+        noise_multiplier: σ of DP-SGD; None where no noise is added, or no budget has fixed it yet.
     """
 
     part: str
@@ -199,16 +198,16 @@ class DryRun:
         return self.steps * self.seconds_per_step
 
     def to_dict(self) -> dict[str, str | int | float | None]:
-        """As JSON values, `seconds` with them."""
+        """Return JSON values, `seconds` included."""
         return {**asdict(self), "seconds": self.seconds}
 
 
 @runtime_checkable
 class Rehearsing(Protocol):
-    """A `Trainer` that can tell what its fit will take."""
+    """A `Trainer` that can forecast its fit."""
 
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """A few steps of each part on random images; no record is read, nothing is kept.
+        """Measure a few steps of each part on random images; no record is read, nothing is kept.
 
         Raises:
             RecipeError: it cannot be fitted on these terms, or memory does not suffice.
@@ -221,9 +220,9 @@ class HasRecordLoss(Protocol):
     """A `Trainer` whose fitted model has a loss of its own on a record, by which an evaluation attacks it."""
 
     def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The loss of the model in `folder` on each sample, float64 (n,): the smaller, the better the model knows it.
+        """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample it knows well.
 
-        A loss is a function of that sample, its label and the model alone: what else it needs is fixed and public.
+        A loss is a function of that sample, its label and the model alone; all other inputs are fixed and public.
 
         Args:
             folder: of a fitted model, as `load` takes it.
@@ -242,8 +241,7 @@ def load_model(api: object, run: Path) -> None:
         api.load(run / MODEL)
 
 
-# A fitted model on disk, with what it cost: so that other runs can answer from it, and count that cost, too.
-
+# A fitted model on disk, with its cost, so that other runs can answer from it and count that cost, too.
 
 FITTED = "fitted.json"
 """Beside the model, in the run's folder MODEL."""
@@ -251,7 +249,7 @@ FITTED = "fitted.json"
 
 @dataclass(frozen=True)
 class OtherFit:
-    """Releases of another run that this one makes use of; all of it public.
+    """Public: releases of another run that this run makes use of.
 
     Attributes:
         run: the other run's name.
@@ -269,14 +267,14 @@ class OtherFit:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> OtherFit:
-        """The reverse of `to_dict`; raises KeyError, TypeError or PrivacyError."""
+        """Reverse `to_dict`; raise KeyError, TypeError or PrivacyError for other values."""
         releases = tuple(Release.from_dict(one) for one in values["releases"])
         return cls(str(values["run"]), releases, values["counted"] is True)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fitted model came from; all of it public, or released.
+    """The origin of a fitted model; all of it public, or released.
 
     Attributes:
         run: the name of the run that fitted it.
@@ -319,10 +317,10 @@ class Fitted:
 
     @classmethod
     def read(cls, folder: Path) -> Fitted:
-        """What lies beside the model in `folder`.
+        """Read the file beside the model in `folder`.
 
         Raises:
-            RecipeError: nothing does, or it is damaged.
+            RecipeError: it is missing or damaged.
             RunError: it is no JSON.
         """
         try:
@@ -344,30 +342,30 @@ class Fitted:
 
     @classmethod
     def of_run(cls, run: Path) -> Fitted:
-        """The fitted model of a finished run, each of its files as the run's certificate has it.
+        """Read the fitted model of a finished run, and compare its files with the run's certificate.
 
         Raises:
-            RecipeError: there is none, the run is not finished, or a file differs from what was certified.
+            RecipeError: there is none, the run is not finished, or a file differs from the certified one.
         """
         try:
             certificate = read_json((run / CERTIFICATE).read_text(encoding="utf-8"), run / CERTIFICATE)
-            covered = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
+            digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         except OSError as error:
             lacks = "is not finished: finish it" if run.exists() else "does not exist: name one"
             raise RecipeError(f"api.path: the run {run} {lacks}.") from error
         except (ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{run / CERTIFICATE} is damaged: restore it from a copy.") from error
-        found = cls.read(run / MODEL)
+        origin = cls.read(run / MODEL)
         for path in sorted((run / MODEL).rglob("*")):
             name = path.relative_to(run).as_posix()
-            if path.is_symlink() or (path.is_file() and covered.get(name) != sha256(path)):
+            if path.is_symlink() or (path.is_file() and digests.get(name) != sha256(path)):
                 raise RecipeError(f"{path} is not as {run}'s certificate has it: restore it from a copy.")
-        if not found.holds:
+        if not origin.holds:
             raise RecipeError(f"{run} was fitted with unsafe noise, so its model has no guarantee: fit it anew.")
-        return found
+        return origin
 
     def handed_on_by(self, run: Path) -> bool:
-        """Whether `run`, which holds the model, took it over from another, so that its records are not the model's.
+        """Return True if `run`, which holds the model, took it over from another run and did not fit it itself.
 
         Raises:
             RecipeError: its recipe cannot be read.
