@@ -15,7 +15,7 @@ import adapters
 from adapters.diffusion.improved import TRAINED, cosine
 from adapters.diffusion.improved_unet import waves
 from adapters.glyphs import Glyphs, _spline_basis
-from adapters.trained.diffusion_training import scheduler
+from adapters.trained.diffusion_networks import scheduler
 from adapters.trained.noisy_mean import frequencies
 from embeddings.pixels import Pixels, _reduction, _resampling
 from embeddings.torch_model import _filter, _legacy

@@ -94,5 +94,5 @@ def test_a_classifier_is_trained_and_asked_on_mps() -> None:
 def test_a_classifier_s_moments_are_read_on_mps() -> None:
     layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten()).to("mps")
     images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 1)).astype(np.uint8)
-    means, squares = Reader(layers).moments(images, torch.device("mps"))
+    means, squares = Reader(layers, torch.device("mps")).moments(images)
     assert means.dtype == squares.dtype == np.float64

@@ -1,74 +1,67 @@
-"""The labels that a fitted model knows."""
+"""Answers of generators that make an image from a standard normal code and a label: a new code, or the parent's, moved.
+
+A sample carries its code; a variation of degree d moves it to √(1−d²)·z + d·ξ: 0 changes nothing, 1 forgets all.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from adapters.trained.fit import FittedMethod, label_numbers, not_fitted, read_weights, reading, write_weights
 from pe.data.images import Images
 from pe.data.samples import Conditions
-from pe.errors import APIError, RecipeError
-from pe.plugins.devices import require_torch
+from pe.errors import APIError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 
 if TYPE_CHECKING:
     from adapters.trained.gan_networks import Generator
     from pe.fit.trainer import FitTerms
 
-
-def check_labels(asked: Sequence[str], known: Collection[str]) -> None:
-    """Raise RecipeError if the model was not fitted for a label of a request."""
-    if unknown := sorted(set(asked) - set(known)):
-        names = ", ".join(f"'{name}'" for name in sorted(known))
-        raise RecipeError(
-            f"The model was fitted for the labels {names}, and '{unknown[0]}' is none of them: sample it with the "
-            "private.classes that it was fitted with."
-        )
-
-
-# The codes that samples carry, of generators that make an image from a standard normal code and a label.
-
-
 Codes = npt.NDArray[np.float32]
+
+_WEIGHTS, _SETTINGS = "generator.safetensors", "settings.json"
 
 
 def draw_codes(seeds: npt.NDArray[np.uint64], length: int) -> Codes:
-    """Standard normal codes, float32 (n, length), each from its own seed."""
+    """Draw standard normal codes, float32 (n, length), each from its own seed."""
     rngs = (np.random.Generator(np.random.Philox(key=int(seed))) for seed in seeds)
     return np.stack([rng.standard_normal(length) for rng in rngs]).astype(np.float32)
 
 
 def move_codes(codes: Codes, seeds: npt.NDArray[np.uint64], degree: float) -> Codes:
-    """√(1−d²)·z + d·ξ with new codes ξ, which keeps their distribution: d = 0 changes nothing, d = 1 forgets all."""
+    """Return √(1−d²)·z + d·ξ with new codes ξ, which have the same distribution."""
     d = np.float32(degree)
     moved: Codes = (np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1])).astype(np.float32)
     return moved
 
 
-# What a fitted network answers that makes an image from a code and a label: a new code, or the parent's, moved.
+class CodedModel(Protocol):
+    """A fitted model that makes images from codes."""
+
+    @property
+    def code_length(self) -> int:
+        """Length of a code."""
+        ...
+
+    def images(self, codes: Codes, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Return uint8 (n, h, w, c); an image depends on its own code and label alone."""
+        ...
 
 
-_WEIGHTS, _SETTINGS = "generator.safetensors", "settings.json"
-
-
-class AnswersByCodes:
-    """RANDOM_API and VARIATION_API of a fitted `Generator`.
-
-    A sample carries the code that it was made from; a variation of degree d moves it to √(1−d²)·z + d·ξ: 0 changes
-    nothing, 1 forgets all.
-
-    Conditions: `code` (float32, n×8).
-    """
+class AnswersByCodes(FittedMethod):
+    """RANDOM_API and VARIATION_API of a fitted `CodedModel`. Conditions: `code` (float32, n×length)."""
 
     info = PluginInfo(hosts=(), by_label=True)
+    model_name: ClassVar[str] = "fitted generator of this kind"
 
-    _model: Any = None  # a Generator, once it is fitted
-    _labels: dict[str, int]
+    _model: CodedModel | None = None
+    _classes: tuple[str, ...] = ()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -76,60 +69,42 @@ class AnswersByCodes:
         return Capabilities(max_chunk=1024)
 
     def load(self, folder: Path) -> None:
-        """Answer from the generator in `folder`.
+        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        self._require_torch()
+        with reading(folder, self.model_name):
+            self._model, self._classes = self._read(folder)
 
-        Raises:
-            RecipeError: there is none, or it is damaged.
-        """
-        require_torch("trained", "Fitting a generator")
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
+    def _read(self, folder: Path) -> tuple[CodedModel, tuple[str, ...]]:
+        """Read the model and its labels."""
         from adapters.trained.gan_networks import Generator
 
-        try:
-            settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
-            model = Generator(len(settings["classes"]), tuple(settings["image_shape"]))
-            model.load_state_dict(load_file(folder / _WEIGHTS))
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise RecipeError(f"{folder} holds no fitted generator of this kind: fit it in a new run.") from error
-        self._labels = {name: i for i, name in enumerate(settings["classes"])}
-        self._model = model.eval()
+        settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+        model = Generator(len(settings["classes"]), tuple(settings["image_shape"]))
+        model.load_state_dict(read_weights(folder / _WEIGHTS))
+        return model.eval(), tuple(settings["classes"])
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """New images, each from a code drawn by its seed.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet.
-        """
-        from adapters.trained.gan_networks import CODE
-
-        return self._answer(draw_codes(request.seeds, CODE), request.labels)
+        """Make new images, each from a code drawn by its seed."""
+        return self._answer(draw_codes(request.seeds, self._fitted().code_length), request.labels)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """The parents' codes, moved.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, or the parents carry no codes.
-        """
+        """Move the parents' codes."""
         if "code" not in request.conditions:
             raise APIError("A variation needs the parent's code: evolve samples that the fitted generator made itself.")
         return self._answer(move_codes(request.conditions["code"], request.seeds, request.degree), request.labels)
 
-    def _answer(self, codes: np.ndarray, labels: Sequence[str]) -> Answer:
+    def _answer(self, codes: Codes, labels: Sequence[str]) -> Answer:
+        images = self._fitted().images(codes, label_numbers(labels, self._classes))
+        return Answer(Images(images), Conditions({"code": codes}))
+
+    def _fitted(self) -> CodedModel:
         if self._model is None:
-            raise APIError("This generator answers once it is fitted: `pe run` does that first.")
-        check_labels(labels, self._labels)
-        numbers = np.array([self._labels[label] for label in labels], dtype=np.int64)
-        return Answer(Images(self._model.images(codes, numbers)), Conditions({"code": codes}))
+            raise not_fitted("This generator")
+        return self._model
 
 
 def write_generator(model: Generator, terms: FitTerms, folder: Path) -> None:
-    """Put a fitted generator into `folder`, for `load`."""
-    from safetensors.torch import save_file
-
-    save_file(model.state_dict(), folder / _WEIGHTS)
+    """Write a fitted generator to `folder`, for `load`."""
+    write_weights(model.state_dict(), folder / _WEIGHTS)
     settings = {"classes": terms.classes, "image_shape": terms.image_shape}
     (folder / _SETTINGS).write_text(json.dumps(settings) + "\n", encoding="utf-8")

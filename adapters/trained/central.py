@@ -1,38 +1,40 @@
-"""Noised sums of drawn subsets of the private images, and the central images that follow from them (DP-FETA)."""
+"""Central images, DP-FETA's first stage: noisy sums of drawn subsets of the records, and their mean images."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from adapters.trained.answers import check_labels
-from adapters.trained.releases import on_grid, sum_release
+from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, on_grid, reading
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
-from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
+from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.privacy.noise import Noise
-from pe.privacy.release import Poisson, Relation, Release
+from pe.privacy.release import Poisson, Release
 
+Pixels = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.int64]
 Shape = tuple[int, int, int]
 
 COUNTING = 0.2
-"""What a record adds to its label's count; the rest of a norm of 1 is its image's."""
+"""Norm of a record's part in its label's count; the rest of a norm of 1 is its image's."""
 
 _FEWEST = 0.25
 """Least share of an even share of the records that a label is taken to have."""
 
+_CENTRES, _SETTINGS = "central.npy", "settings.json"
+
 
 @dataclass(frozen=True)
 class Reading:
-    """How an image becomes a vector of L2 norm ≤ 1; all of it public.
+    """Public rule by which an image becomes a vector of L2 norm ≤ 1.
 
     Attributes:
         shrink: pixels of a side that are averaged into one.
@@ -45,12 +47,12 @@ class Reading:
     clip: float
 
     def small(self, shape: Shape) -> Shape:
-        """Height, width and channels of a shrunken image."""
+        """Return height, width and channels of a shrunken image."""
         height, width, channels = shape
         return -(-height // self.shrink), -(-width // self.shrink), channels
 
-    def __call__(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-        """Float64, of norm ≤ 1: the shrunken image, cut, and the label's count."""
+    def __call__(self, image: Pixels) -> npt.NDArray[np.float64]:
+        """Return float64, of norm ≤ 1: the shrunken image, cut, and the label's count."""
         height, width, _ = self.small(image.shape)
         wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
         padded = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
@@ -58,12 +60,12 @@ class Reading:
         values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
         return np.append(values, COUNTING)
 
-    def images(self, sums: Sums, release: Release, expected: float, shape: Shape) -> npt.NDArray[np.uint8]:
-        """The central images of noised sums, uint8 (subsets, classes, h, w, c). Post-processing.
+    def images(self, sums: Sums, release: Release, expected: float, shape: Shape) -> Pixels:
+        """Return the central images of noisy sums, uint8 (subsets, classes, h, w, c). Post-processing.
 
         Args:
             sums: int64 (subsets, classes, D + 1), in grid steps.
-            release: which they are.
+            release: of the sums.
             expected: records of a subset and a label, if all labels have as many.
             shape: of an image.
         """
@@ -80,7 +82,7 @@ class Reading:
 
 
 def noisy_sums(records: PrivateRecords, classes: int, reading: Reading, release: Release, noise: Noise) -> Sums:
-    """The noised sums of the drawn subsets, int64 (subsets, classes, D + 1), in the release's grid steps.
+    """Return the noisy sums of the drawn subsets, int64 (subsets, classes, D + 1), in the release's grid steps.
 
     Guarantee: the release's, `count` times. Each subset has a coin for every unit. A unit's records share a weight of
     1, each vector is rounded toward zero on the grid and depends on its record alone: one unit more changes a subset's
@@ -90,25 +92,17 @@ def noisy_sums(records: PrivateRecords, classes: int, reading: Reading, release:
     length = int(np.prod(reading.small(records.samples.shape[1:]))) + 1
     sums = np.zeros((release.count, classes, length), dtype=np.int64)
     rate = 1.0 if release.sampling is None else release.sampling.rate
-    taken = [noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums]
+    subsets = [noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums]
     for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
         vector = on_grid(reading(image) / of_unit[owner], release.grid)
-        for each, drawn in zip(sums, taken, strict=True):
-            if drawn[owner]:
-                each[label] += vector
+        for subset_sum, subset in zip(sums, subsets, strict=True):
+            if subset[owner]:
+                subset_sum[label] += vector
     return sums + noise.discrete_gaussian(sums.shape, release.scale)
 
 
-# Central images as a generator: noised means of the records, bent a little.
-
-
-Pixels = npt.NDArray[np.uint8]
-
-_CENTRES, _SETTINGS = "central.npy", "settings.json"
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class CentralImages:
+class CentralImages(FittedMethod):
     """RANDOM_API and VARIATION_API by central images, the first stage of DP-FETA (Li et al., S&P 2025).
 
     Subsets of the records are drawn by coins; for each, the sum of every label's images is released with noise, and
@@ -128,6 +122,7 @@ class CentralImages:
     """
 
     info = PluginInfo(hosts=(), by_label=True)
+    needs_torch: ClassVar[bool] = False
 
     subsets: int = 1
     rate: float = 1.0
@@ -140,8 +135,8 @@ class CentralImages:
         if not 0 < self.rate <= 1:
             raise RecipeError(f"rate is {self.rate}: it must lie above 0, and be 1 at most.")
         if self.subsets < 1 or (self.rate == 1 and self.subsets > 1):
-            wanted = "at least 1" if self.subsets < 1 else "1 where rate is 1, because all subsets would be the same"
-            raise RecipeError(f"subsets is {self.subsets}: it must be {wanted}.")
+            rule = "at least 1" if self.subsets < 1 else "1 where rate is 1, because all subsets would be the same"
+            raise RecipeError(f"subsets is {self.subsets}: it must be {rule}.")
         if self.shrink < 1:
             raise RecipeError(f"shrink is {self.shrink}: it must be at least 1.")
         if not 0 <= self.centre <= 1:
@@ -151,98 +146,65 @@ class CentralImages:
         if not 0 <= self.bend < 1:
             raise RecipeError(f"bend is {self.bend}: it must be at least 0, and less than 1.")
         self._centres: Pixels | None = None
-        self._labels: dict[str, int] = {}
+        self._classes: tuple[str, ...] = ()
 
     @property
     def capabilities(self) -> Capabilities:
         """Any labels in a request."""
         return Capabilities(max_chunk=1024)
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """The one release: the sums of all subsets.
-
-        Raises:
-            PrivacyError: no noise meets the budget.
-        """
-        sensitivity = 2.0 if terms.relation is Relation.REPLACE_ONE else 1.0
+    def _draws(self, terms: FitTerms) -> list[Sum]:
         sampling = Poisson(self.rate) if self.rate < 1 else None
-        return [
-            sum_release(
-                f"{FIT}central_images",
-                sensitivity,
-                terms.budget,
-                terms.relation,
-                terms.unit,
-                fractional=True,
-                sampling=sampling,
-                count=self.subsets,
-            )
-        ]
+        return [Sum("central_images", sampling=sampling, count=self.subsets)]
 
-    def fit(self, fitting: Fitting) -> None:
-        """Release the sums, and make the central images of them.
-
-        Guarantee: the release's; all that follows is post-processing.
-        """
-        terms = fitting.terms
-        (release,) = self.planned(terms)
+    def _fit(self, fit: Fit) -> None:
+        terms, folder = fit.terms, fit.fitting.folder
         reading = Reading(self.shrink, self.centre, self.clip)
-        sums = fitting.ledger.release(
-            release, lambda noise: noisy_sums(fitting.private(), len(terms.classes), reading, release, noise)
+        sums = fit.release(
+            "central_images",
+            lambda records, release, noise: noisy_sums(records, len(terms.classes), reading, release, noise),
         )
         expected = terms.declared_size * self.rate / len(terms.classes)
-        np.save(fitting.folder / _CENTRES, reading.images(sums, release, expected, terms.image_shape))
-        (fitting.folder / _SETTINGS).write_text(json.dumps({"classes": terms.classes}) + "\n", encoding="utf-8")
+        np.save(folder / _CENTRES, reading.images(sums, fit.planned("central_images"), expected, terms.image_shape))
+        (folder / _SETTINGS).write_text(json.dumps({"classes": terms.classes}) + "\n", encoding="utf-8")
 
     def load(self, folder: Path) -> None:
-        """Answer from the central images in `folder`.
-
-        Raises:
-            RecipeError: there are none, or they are damaged.
-        """
-        try:
-            classes = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))["classes"]
+        """Answer from the central images in `folder`; raise RecipeError if there are none, or they are damaged."""
+        with reading(folder, "central images"):
+            classes = tuple(json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))["classes"])
             centres = np.load(folder / _CENTRES, allow_pickle=False)
             if centres.dtype != np.uint8 or centres.ndim != 5 or centres.shape[1] != len(classes):
                 raise ValueError("another form")
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise RecipeError(f"{folder} holds no central images: fit them in a new run.") from error
-        self._labels = {name: i for i, name in enumerate(classes)}
-        self._centres = centres
+        self._centres, self._classes = centres, classes
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Central images of each label, bent.
-
-        Raises:
-            RecipeError: they were fitted for other labels.
-            APIError: there are none yet.
-        """
+        """Draw central images of each label, and bend them."""
         if self._centres is None:
-            raise APIError("central_images answers once it is fitted: `pe run` does that first.")
-        check_labels(request.labels, self._labels)
-        draws = [np.random.Generator(np.random.Philox(key=int(seed))) for seed in request.seeds]
+            raise not_fitted("central_images")
+        rngs = _generators(request.seeds)
+        numbers = label_numbers(request.labels, self._classes)
         parents = [
-            self._centres[rng.integers(len(self._centres)), self._labels[label]]
-            for rng, label in zip(draws, request.labels, strict=True)
+            self._centres[rng.integers(len(self._centres)), number] for rng, number in zip(rngs, numbers, strict=True)
         ]
-        return Answer(Images(np.stack([_bent(*one, self.bend) for one in zip(parents, draws, strict=True)])))
+        return self._answer(parents, rngs, self.bend)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """The parents, bent by the degree.
-
-        Raises:
-            APIError: they are no images.
-        """
+        """Bend the parents by the degree."""
         if not isinstance(request.samples, Images):
             raise APIError(f"central_images varies images, not {type(request.samples).__name__}.")
-        draws = [np.random.Generator(np.random.Philox(key=int(seed))) for seed in request.seeds]
-        strength = self.bend * request.degree
-        pairs = zip(request.samples.pixels, draws, strict=True)
-        return Answer(Images(np.stack([_bent(*pair, strength) for pair in pairs])))
+        return self._answer(request.samples.pixels, _generators(request.seeds), self.bend * request.degree)
+
+    def _answer(self, parents: list[Pixels] | Pixels, rngs: list[np.random.Generator], strength: float) -> Answer:
+        bent = [_bent(parent, rng, strength) for parent, rng in zip(parents, rngs, strict=True)]
+        return Answer(Images(np.stack(bent)))
+
+
+def _generators(seeds: npt.NDArray[np.uint64]) -> list[np.random.Generator]:
+    return [np.random.Generator(np.random.Philox(key=int(seed))) for seed in seeds]
 
 
 def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:
-    """The image, shifted, turned, stretched and sheared by normal draws; unchanged where `strength` is 0."""
+    """Shift, turn, stretch and shear an image by normal draws; 0 changes nothing."""
     matrix = np.eye(2) + strength * rng.standard_normal((2, 2))
     middle = (np.array(image.shape[:2]) - 1) / 2
     offset = middle - matrix @ (middle + strength * rng.standard_normal(2) * image.shape[:2])

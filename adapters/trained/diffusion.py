@@ -1,29 +1,41 @@
-"""What the fitted diffusion models share: the plan, the fit, and the answers of the fitted model."""
+"""Diffusion models in pixel space that are fitted on the private records; the kinds differ in how they begin."""
 
 from __future__ import annotations
 
+import json
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.diffusion.items import describe_steps
-from adapters.trained.answers import check_labels
-from adapters.trained.files import Sampling, open_model, write_model
-from adapters.trained.public import Public, PublicSet, ReadsPublic, Shape
-from adapters.trained.releases import TRAINING, blocks_of, settled, train_blocks, training_device, training_devices
+from adapters.diffusion.pixel import PixelFiles, PixelSpace, Sampler
+from adapters.trained.fit import (
+    TRAINING,
+    Draws,
+    Fit,
+    Plan,
+    Steps,
+    TrainedMethod,
+    label_numbers,
+    not_fitted,
+    part_of,
+)
+from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic, Shape
 from adapters.trained.semantics import SelectsPublic
-from adapters.trained.settings import FineTuning, Network, PlainTraining, levels
-from pe.data.samples import Array, item_seeds
-from pe.errors import APIError, RecipeError
-from pe.plugins.devices import require_torch
+from adapters.trained.settings import FineTuning, PlainTraining
+from pe.data.samples import Array
+from pe.errors import RecipeError
+from pe.fit.trainer import Trainer
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
@@ -34,24 +46,79 @@ from pe.plugins.protocols import (
     VariationRequest,
 )
 from pe.plugins.registry import PartSpec, construct, require
-from pe.plugins.settings import Count
-from pe.privacy.ledger import Budget
+from pe.plugins.settings import Count, Settings
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-    import torch
     from diffusers import UNet2DModel
 
-    from adapters.trained.settings import DPSGD
-    from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords, Trainer
-    from pe.privacy.release import Release
+    from adapters.trained.dp_sgd.gradients import Loss
+    from pe.fit.trainer import DryRun, FitTerms
+
+_COARSE = 8
+"""Pixels a side, at which a network of no stated size stops halving."""
+
+_LEAST = 2
+"""Pixels a side that are left at the last level, at least."""
+
+_FIRST, _FURTHER = 16, 32
 
 
-_MACHINE = ("device", "batch_size", "training.micro_batch", "training.processes")
+class Network(Settings):
+    """The size of the UNet; the last level, of the least resolution, has attention.
+
+    Attributes:
+        channels: of each level, in multiples of 8; each but the last halves the image. None: a level for each
+            time that the image can be halved until it has at most 8 pixels a side, of 16, 32, 32, … channels.
+        layers: residual blocks per level.
+    """
+
+    channels: Annotated[tuple[Annotated[int, Field(ge=8, multiple_of=8)], ...], Field(min_length=1)] | None = None
+    layers: Count = 1
+
+    def levels(self, height: int, width: int) -> tuple[int, ...]:
+        """Return the channels of each level, for images of this size.
+
+        Raises:
+            RecipeError: the images are too small, or cannot be halved so often.
+        """
+        if self.channels is None:
+            times = 0
+            while min(height, width) > _COARSE and height % 2 == 0 and width % 2 == 0:
+                height, width, times = height // 2, width // 2, times + 1
+            return _FIRST, *[_FURTHER] * times
+        times = len(self.channels) - 1
+        if min(height, width) < _LEAST * 2**times:
+            raise RecipeError(
+                f"network.channels has {times + 1} levels, which halve an image {times} times, and images of "
+                f"{height}×{width} pixels are too small for that: take fewer levels, or images of at least "
+                f"{_LEAST * 2**times} pixels a side."
+            )
+        if height % 2**times or width % 2**times:
+            raise RecipeError(
+                f"network.channels has {times + 1} levels, which halve an image {times} times, and {height}×{width} "
+                f"cannot be halved so often: take fewer levels, or sides that {2**times} divides."
+            )
+        return self.channels
+
+
+class Sampling(Settings):
+    """How the fitted model is sampled; see `PixelSpace`.
+
+    Attributes:
+        steps: from pure noise to an image, at most the 1,000 of the noise's schedule.
+        sampler: ddim or ddpm.
+        eta: of ddim: 0 is deterministic given the first noise.
+        chunk: most images of one request.
+    """
+
+    steps: Annotated[int, Field(ge=1, le=1000)] = 25
+    sampler: Sampler = "ddim"
+    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
+    chunk: Count = 1024
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AnsweringDiffusion:
+class AnsweringDiffusion(TrainedMethod):
     """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
@@ -65,8 +132,14 @@ class AnsweringDiffusion:
         batch_size: images per forward pass of sampling; None: found by trying.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=_MACHINE, by_label=True)
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("device", "batch_size", "training.micro_batch", "training.processes"),
+        by_label=True,
+    )
     _guidance = 1.0
+    _model: GenerationAPI | None = None
+    _labels: tuple[str, ...] = ()
 
     training: FineTuning = FineTuning()
     sampling: Sampling = Sampling()
@@ -74,65 +147,63 @@ class AnsweringDiffusion:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_arithmetic(self.device, "fp32")
+        super().__post_init__()
         if self.batch_size is not None and self.batch_size < 1:
             raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
-        self._model: GenerationAPI | None = None
-        self._labels: frozenset[str] = frozenset()
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any labels in a request; a second request waits while one is made."""
+        """Any labels in a request; a second request waits for the first."""
         return Capabilities(self.sampling.chunk, 2, "nothing", "exact")
-
-    def check_machine(self) -> None:
-        """Raise RecipeError if the device is not there."""
-        choose_devices(self.device)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return describe_steps(self.sampling.steps, degree)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`.
-
-        Raises:
-            RecipeError: there is none, or it is damaged.
-        """
-        require_torch("trained", "Fitting a generator")
-        self._model, labels = open_model(folder, self.sampling, self.device, self.batch_size, self._guidance)
-        self._labels = frozenset(labels)
+        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        self._require_torch()
+        files = PixelFiles.find(str(folder), None, offline=True)
+        if not files.classes or not files.weights.is_file():
+            raise RecipeError(f"{folder} holds no fitted diffusion model: fit it in a new run.")
+        of_label: dict[str | int, int | str | list[int | str]] = {}
+        for number, label in enumerate(labels_of(folder)):
+            cast(list[int | str], of_label.setdefault(label, [])).append(number)
+        self._labels = tuple(map(str, of_label))
+        self._model = PixelSpace(
+            model=str(folder),
+            steps=self.sampling.steps,
+            sampler=self.sampling.sampler,
+            eta=self.sampling.eta,
+            classes=of_label,
+            guidance=self._guidance,
+            device=self.device,
+            batch_size=self.batch_size,
+            chunk=self.sampling.chunk,
+            offline=True,
+        )
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """New images of each label's class.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, or the device has not enough memory for one image.
-        """
+        """Sample new images of each label's class."""
         return self._answering(request.labels).random_api(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """SDEdit of each parent.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, the parents are no images, or memory does not suffice for one.
-        """
+        """Noise and denoise each parent (SDEdit)."""
         return self._answering(request.labels).variation_api(request)
-
-    def _place(self) -> torch.device:
-        return training_device(self.device)
-
-    def _places(self, training: FineTuning) -> list[torch.device]:
-        """Of each process of a training."""
-        return training_devices(self.device, training)
 
     def _answering(self, labels: Sequence[str]) -> GenerationAPI:
         if self._model is None:
-            raise APIError("The diffusion model answers once it is fitted: `pe run` does that first.")
-        check_labels(labels, self._labels)
+            raise not_fitted("The diffusion model")
+        label_numbers(labels, self._labels)
         return self._model
+
+
+def labels_of(folder: Path) -> list[str]:
+    """Return the label of each class of the model in `folder`; raise RecipeError if its file is damaged."""
+    try:
+        return list(map(str, json.loads((folder / "classes.json").read_text(encoding="utf-8"))["labels"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecipeError(f"{folder / 'classes.json'} is damaged: fit the model in a new run.") from error
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -148,119 +219,77 @@ class FittedDiffusion(AnsweringDiffusion):
     def record_losses(
         self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
     ) -> npt.NDArray[np.float64]:
-        """The denoising loss of each image, float64 (n,), averaged over noise and timesteps that are fixed and public.
+        """Return the denoising loss of each image, float64 (n,), averaged over fixed, public noise and timesteps."""
+        self._require_torch()
+        from adapters.trained.diffusion_networks import Velocity, mean_losses, stored_network
 
-        Raises:
-            RecipeError: there is no model in `folder`, or it was fitted for other labels.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.record_loss import record_losses
-
-        return record_losses(folder, samples, labels, self._place())
+        return mean_losses(stored_network(folder), Velocity(), samples, labels, labels_of(folder), self._place())
 
     def _new(self, terms: FitTerms, classes: int) -> UNet2DModel:
-        """A network that was never trained."""
-        from adapters.trained.diffusion_training import unet
+        """Return a network that was never trained."""
+        from adapters.trained.diffusion_networks import unet
 
         return unet(self.network, terms.image_shape, classes, terms.seed, "weights")
 
+    def _pretrainings(self) -> dict[str, PlainTraining]:
+        """Name the trainings on public or released images, in order."""
+        return {}
 
-class FineTuned(FittedDiffusion):
-    """A network that is fine-tuned by DP-SGD; all else, the arguments too, is as in `FittedDiffusion`.
+    def _other_dry_runs(self, terms: FitTerms, plan: Plan) -> list[DryRun]:
+        from adapters.trained.diffusion_networks import pretraining_dry_run
 
-    A kind differs from the others in what its network is before the first private step (`_begun`), in what else it
-    releases (`_others`), and in which of its parameters are trained (`_frozen`).
+        if not (trainings := self._pretrainings()):
+            return []
+        model = self._new(terms, self._first_classes(terms)).to(self._place())
+        return [pretraining_dry_run(model, terms, training, name) for name, training in trainings.items()]
+
+    def _first_classes(self, terms: FitTerms) -> int:
+        """Return the number of classes with which a pretraining is measured."""
+        return len(terms.classes)
+
+
+class FineTuned(ReadsPublic, FittedDiffusion):
+    """A network that begins on public images, where there are some, and goes on by DP-SGD.
+
+    All else, the arguments too, is as in `FittedDiffusion`. A kind differs from the others in its network before the
+    first private step (`_begin`), in what else it releases (`_draws`), and in the parameters that are trained.
     """
 
-    _frozen: ClassVar[bool] = False
+    _freezes: ClassVar[bool] = False
     """Whether some parameters are not trained, so that they are in no release."""
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """What else it releases, then each block of DP-SGD steps; all calibrated together to the budget.
-
-        Raises:
-            RecipeError: a setting is out of range, the images are too small, or the public set does not serve.
-            PrivacyError: the budget is too small for one useful step, or the unit is larger than a record.
-        """
-        height, width, _ = terms.image_shape
-        levels(self.network, height, width)
-        self._check(terms)
-        return [*self._others(terms), *blocks_of(self._settled(terms), terms)]
-
-    def fit(self, fitting: Fitting) -> None:
-        """Begin on public images, then go on, block by block, on the private ones.
-
-        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
-        only while a block is drawn. When a fit goes on that was broken off, what public training had made is taken
-        up again; where the first block was released, it holds all that came before it.
-
-        Raises:
-            Interrupted: it was told to stop.
-            RecipeError: memory does not suffice.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.diffusion_training import Velocity
-        from adapters.trained.dp_sgd.training import Training
-
-        terms, private = fitting.terms, cache(fitting.private)
-        settings, devices = self._settled(terms), self._places(self.training)
-        blocks = blocks_of(settings, terms)
-        if self._frozen or not fitting.ledger.drawn(blocks[0]):
-            model = self._begun(fitting, private)
-        else:
-            model = self._new(terms, len(terms.classes))
-        training = Training(self._prepared(model), Velocity(), settings, *devices)
-        state = train_blocks(training, blocks, fitting, private)
-        write_model(training.load(state), terms.classes, fitting.folder)
-
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """A step of each part, on random images.
-
-        Raises:
-            RecipeError: a setting is out of range, or memory does not suffice.
-            PrivacyError: the budget is too small.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.diffusion_training import Velocity
-        from adapters.trained.dp_sgd.forecast import dry_run
-
-        settings = self._settled(terms)
-        model = self._prepared(self._new(terms, len(terms.classes)))
-        device = self._places(self.training)[0]
-        private = dry_run(model, Velocity(), terms.image_shape, settings, device, TRAINING)
-        return [*self._public_dry_runs(terms), private]
-
-    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        """The network before the first private step, its classes the private labels: a new one.
-
-        The private records are to be asked for only while another release is drawn.
-        """
-        return self._new(fitting.terms, len(fitting.terms.classes))
-
-    def _settled(self, terms: FitTerms) -> DPSGD:
-        """The training, with the least noise for which all that the fit may be charged meets its budget."""
-        return settled(self.training, terms, self._others(terms))
-
-    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        """What is released beside the training."""
-        return ()
+    @abstractmethod
+    def _begin(self, fit: Fit) -> UNet2DModel:
+        """Return the network before the first private step, its classes the private labels."""
 
     def _prepared(self, model: UNet2DModel) -> UNet2DModel:
-        """The network with those parameters frozen that DP-SGD does not train."""
+        """Freeze the parameters that DP-SGD does not train."""
         return model
 
-    def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
-        """Of what is trained on public images."""
-        return ()
-
     def _check(self, terms: FitTerms) -> None:
-        """Raise RecipeError if it takes public images, and they do not serve for these terms."""
+        self.network.levels(*terms.image_shape[:2])
+        self._check_public(terms)
+
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [Steps(self.training)]
+
+    def _fit(self, fit: Fit) -> None:
+        from adapters.trained.diffusion_networks import Velocity, write_model
+
+        classes = fit.terms.classes
+        # Once the first block is released, it holds all that came before it.
+        begins = self._freezes or not fit.is_drawn(TRAINING)
+        model = self._begin(fit) if begins else self._new(fit.terms, len(classes))
+        model = fit.dp_sgd(self._prepared(model), Velocity(), self._places())
+        write_model(model, classes, fit.fitting.folder)
+
+    def _start(self, terms: FitTerms) -> tuple[UNet2DModel, Loss]:
+        from adapters.trained.diffusion_networks import Velocity
+
+        return self._prepared(self._new(terms, len(terms.classes))), Velocity()
 
 
-# DPDM: a diffusion model trained on the private records alone (Dockhorn, Cao, Vahdat and Kreis 2023).
-
-
-class DPDM(ReadsPublic, FineTuned):
+class DPDM(FineTuned):
     """Trained by DP-SGD from a new network on, without public images (Dockhorn, Cao, Vahdat and Kreis 2023).
 
     See `FittedDiffusion`.
@@ -268,12 +297,12 @@ class DPDM(ReadsPublic, FineTuned):
 
     public = None
 
-
-# PDP-Diffusion and DP-LDM: a diffusion model of all public images, fine-tuned on the private ones.
+    def _begin(self, fit: Fit) -> UNet2DModel:
+        return self._new(fit.terms, len(fit.terms.classes))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PDPDiffusion(ReadsPublic, FineTuned):
+class PDPDiffusion(FineTuned):
     """Trained on the whole public set, by its labels where it has some, then by DP-SGD (Ghalebikesabi et al. 2023).
 
     The private labels get a new class embedding; all else goes on from where the public images left it. The other
@@ -287,21 +316,19 @@ class PDPDiffusion(ReadsPublic, FineTuned):
     public: Public
     pretraining: PlainTraining = PlainTraining()
 
-    def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
-        from adapters.trained.diffusion_training import pretraining_dry_run
+    def _pretrainings(self) -> dict[str, PlainTraining]:
+        return {PUBLIC_IMAGES: self.pretraining}
 
-        return [pretraining_dry_run(self._new(terms, 1).to(self._place()), terms, self.pretraining)]
+    def _first_classes(self, terms: FitTerms) -> int:
+        return 1
 
-    def _check(self, terms: FitTerms) -> None:
-        self.public.check(terms.image_shape)
+    def _begin(self, fit: Fit) -> UNet2DModel:
+        from adapters.trained.diffusion_networks import pretrained, with_new_classes
 
-    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        from adapters.trained.diffusion_training import pretrained, with_new_classes
-
-        terms = fitting.terms
+        terms = fit.terms
         public = self.public.read(terms.image_shape, terms.seed)
         model = self._new(terms, public.classes).to(self._place())
-        model = pretrained(model, lambda: public, self.pretraining, fitting)
+        model = pretrained(fit, model, lambda: public, self.pretraining)
         return with_new_classes(model, len(terms.classes), terms.seed)
 
 
@@ -311,18 +338,12 @@ class DPLDM(PDPDiffusion):
     It works on pixels, as the others here do, and not on an autoencoder's latents.
     """
 
-    _frozen: ClassVar[bool] = True
+    _freezes: ClassVar[bool] = True
 
     def _prepared(self, model: UNet2DModel) -> UNet2DModel:
-        from adapters.trained.diffusion_training import only_attention_and_classes
+        from adapters.trained.diffusion_networks import only_attention_and_classes
 
         return only_attention_and_classes(model)
-
-
-# Cheap noised statistics before DP-SGD: generators that are fitted first, whose images the network learns from.
-
-
-_AT_ONCE = 1024
 
 
 class Easy(PartSpec):
@@ -360,92 +381,74 @@ class BeginsEasy(FineTuned):
             require("pe.adapters", one.kind)
 
     @cached_property
-    def _trainers(self) -> tuple[Trainer, ...]:
-        found = tuple(construct("pe.adapters", one.kind, one.settings) for one in self.easy)
-        for one, trainer in zip(self.easy, found, strict=True):
-            if not hasattr(trainer, "planned") or isinstance(trainer, FineTuned):
+    def _generators(self) -> list[tuple[Easy, Trainer]]:
+        generators = []
+        for one in self.easy:
+            generator = construct("pe.adapters", one.kind, one.settings)
+            if not isinstance(generator, Trainer) or isinstance(generator, FineTuned):
                 raise RecipeError(
                     f"easy: '{one.kind}' is no cheap generator that is fitted: take central_images or dp_merf."
                 )
-        return found
+            generators.append((one, generator))
+        return generators
 
     def public_paths(self) -> tuple[Path, ...]:
-        """Where the cheaper fits read public images."""
-        return tuple(path for reader in self._readers for path in reader.public_paths())
+        """See `ReadsPublicSamples`."""
+        return (*super().public_paths(), *(path for reader in self._readers for path in reader.public_paths()))
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """All that they read: see `ReadsPublicSamples`."""
+        """See `ReadsPublicSamples`."""
+        yield from super().public_samples(shape, rule)
         for reader in self._readers:
             yield from reader.public_samples(shape, rule)
 
     @property
     def _readers(self) -> list[ReadsPublicSamples]:
-        return [trainer for trainer in self._trainers if isinstance(trainer, ReadsPublicSamples)]
+        return [generator for _, generator in self._generators if isinstance(generator, ReadsPublicSamples)]
 
-    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        pairs = zip(self.easy, self._trainers, strict=True)
-        return tuple(release for one, trainer in pairs for release in trainer.planned(_part(terms, one)))
+    def _draws(self, terms: FitTerms) -> Draws:
+        parts = [generator.planned(part_of(terms, one.share)) for one, generator in self._generators]
+        return [*chain.from_iterable(parts), Steps(self.training)]
 
-    def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
-        from adapters.trained.diffusion_training import pretraining_dry_run
+    def _pretrainings(self) -> dict[str, PlainTraining]:
+        return {f"images of {one.kind}": one.training for one in self.easy}
 
-        model = self._new(terms, len(terms.classes)).to(self._place())
-        runs = [pretraining_dry_run(model, terms, one.training) for one in self.easy]
-        return [replace(run, part=f"images of {one.kind}") for run, one in zip(runs, self.easy, strict=True)]
+    def _begin(self, fit: Fit) -> UNet2DModel:
+        """Train a new network on the images of each generator in turn."""
+        return self._learn_from_easy(fit, self._new(fit.terms, len(fit.terms.classes)).to(self._place()))
 
-    def _taught(self, model: UNet2DModel, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        """`model` after training on the images of each generator in turn."""
-        from adapters.trained.diffusion_training import pretrained
+    def _learn_from_easy(self, fit: Fit, model: UNet2DModel) -> UNet2DModel:
+        from adapters.trained.diffusion_networks import pretrained
 
-        terms = fitting.terms
-        for one, trainer in zip(self.easy, self._trainers, strict=True):
+        terms = fit.terms
+        for one, generator in self._generators:
 
-            def made(one: Easy = one, trainer: Trainer = trainer) -> PublicSet:
+            def images(one: Easy = one, generator: Trainer = generator) -> PublicSet:
                 with TemporaryDirectory() as folder:
-                    part = _part(terms, one)
-                    trainer.fit(replace(fitting, terms=part, private=private, folder=Path(folder)))
-                    trainer.load(Path(folder))
-                return _images_of(trainer, one, terms)
+                    part = replace(fit.fitting, terms=part_of(terms, one.share), folder=Path(folder))
+                    generator.fit(part)
+                    generator.load(Path(folder))
+                assert isinstance(generator, GenerationAPI)
+                return PublicSet.drawn(generator, terms.classes, one.images, terms.seed, f"easy/{one.kind}")
 
-            model = pretrained(model, made, one.training, fitting, what=f"images of {one.kind}")
+            model = pretrained(fit, model, images, one.training, name=f"images of {one.kind}")
         return model
-
-
-def _part(terms: FitTerms, one: Easy) -> FitTerms:
-    """What a cheap generator is planned from: the same, with its share of the budget."""
-    return replace(terms, budget=Budget(one.share * terms.budget.epsilon, terms.budget.delta))
-
-
-def _images_of(api: Any, one: Easy, terms: FitTerms) -> PublicSet:
-    """As many images of each label as of any other."""
-    places = np.arange(one.images, dtype=np.int64)
-    labels = places % len(terms.classes)
-    seeds = item_seeds(terms.seed, f"easy/{one.kind}", places, np.zeros_like(places))
-    parts = []
-    for start in range(0, one.images, _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        request = RandomRequest(tuple(terms.classes[label] for label in labels[some]), seeds[some])
-        parts.append(api.random_api(request).samples.array)
-    return PublicSet(np.concatenate(parts), labels, terms.classes)
-
-
-# DP-FETA: from easy to hard: cheap noised statistics first, then DP-SGD (Li et al. 2025; FETA-Pro, 2601.06368).
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPFETA(BeginsEasy):
     """Trained on what cheaper fits make, then by DP-SGD, all on one ledger, without public images.
 
-    Each entry of `easy` is a generator that is fitted with a share of the budget. The diffusion model learns from its
-    images, in the order of the list, and goes on from there by DP-SGD. DP-FETA takes `central_images`, FETA-Pro
-    `dp_merf` after it. All else, the other arguments too, is as in `FittedDiffusion`.
-
-    Args:
-        easy: the generators, with the settings of each beside its own keys.
+    From easy to hard: each entry of `easy` is a generator that is fitted with a share of the budget. The diffusion
+    model learns from its images, in the order of the list, and goes on from there by DP-SGD. DP-FETA (Li et al. 2025)
+    takes `central_images`, FETA-Pro (2601.06368) `dp_merf` after it. All else, the other arguments too, is as in
+    `FittedDiffusion`.
 
     Raises:
         RecipeError: none is given, one comes twice or is not fitted, or the shares leave nothing.
     """
+
+    public = None
 
     easy: list[Easy]
 
@@ -454,17 +457,10 @@ class DPFETA(BeginsEasy):
         if not self.easy:
             raise RecipeError("easy is empty: name what is fitted first, or take kind: dpdm.")
 
-    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        model = super()._begun(fitting, private).to(self._place())
-        return self._taught(model, fitting, private)
-
-
-# PrivImage: a diffusion model of the public images that are most like the private ones (Li et al., USENIX 2024).
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivImage(SelectsPublic, BeginsEasy):
-    """Trained on selected public images under the private labels, then by DP-SGD.
+    """Trained on selected public images under the private labels, then by DP-SGD (Li et al., USENIX 2024).
 
     A classifier of the public labels, the semantic query function, is asked for the k most probable semantics of each
     private image; how often each label has each is released once, with noise. Each label takes the images of its k
@@ -473,10 +469,6 @@ class PrivImage(SelectsPublic, BeginsEasy):
     too, is as in `FittedDiffusion`.
 
     Args:
-        public: the public images, labelled.
-        semantics: k: both how many a record has and how many a label takes.
-        semantics_share: of the fit's ε, which the release of the semantics alone takes.
-        query: the query function, and its training.
         pretraining: on the selected images.
         easy: generators to learn from after the selected images, with the settings of each beside its own keys.
 
@@ -495,28 +487,15 @@ class PrivImage(SelectsPublic, BeginsEasy):
                 "make them smaller."
             )
 
-    def public_paths(self) -> tuple[Path, ...]:
-        """Where the public images are read from."""
-        return (*SelectsPublic.public_paths(self), *BeginsEasy.public_paths(self))
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [self._semantics_sum(), *super()._draws(terms)]
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """All that are read: see `ReadsPublicSamples`."""
-        yield from SelectsPublic.public_samples(self, shape, rule)
-        yield from BeginsEasy.public_samples(self, shape, rule)
+    def _pretrainings(self) -> dict[str, PlainTraining]:
+        return {PUBLIC_IMAGES: self.pretraining} | super()._pretrainings()
 
-    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        return (*SelectsPublic._others(self, terms), *BeginsEasy._others(self, terms))
+    def _begin(self, fit: Fit) -> UNet2DModel:
+        from adapters.trained.diffusion_networks import pretrained
 
-    def _public_dry_runs(self, terms: FitTerms) -> Sequence[DryRun]:
-        from adapters.trained.diffusion_training import pretraining_dry_run
-
-        model = self._new(terms, len(terms.classes)).to(self._place())
-        return [pretraining_dry_run(model, terms, self.pretraining), *BeginsEasy._public_dry_runs(self, terms)]
-
-    def _begun(self, fitting: Fitting, private: Callable[[], PrivateRecords]) -> UNet2DModel:
-        from adapters.trained.diffusion_training import pretrained
-
-        terms = fitting.terms
-        selected = self._selected(fitting, private, self._place())
-        model = self._new(terms, len(terms.classes)).to(self._place())
-        return self._taught(pretrained(model, lambda: selected, self.pretraining, fitting), fitting, private)
+        selected = self._selected(fit, self._place())
+        model = self._new(fit.terms, len(fit.terms.classes)).to(self._place())
+        return self._learn_from_easy(fit, pretrained(fit, model, lambda: selected, self.pretraining))

@@ -1,27 +1,31 @@
-"""The network that all share: diffusers' UNet2DModel, conditional by class, with GroupNorm."""
+"""The network of the fitted diffusion models: diffusers' UNet2DModel, conditional by class, its loss, and its files."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from diffusers import DDIMScheduler, UNet2DModel
-from safetensors.torch import load, save
+from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
-from adapters.trained.dp_sgd.forecast import peak_memory
-from adapters.trained.plain import LossOf, torch_seed, train
-from adapters.trained.public import PublicSet
-from adapters.trained.releases import counted_steps
-from adapters.trained.settings import Network, PlainTraining, levels
+from adapters.trained.dp_sgd.gradients import Loss
+from adapters.trained.dp_sgd.training import peak_memory
+from adapters.trained.fit import Fit, label_numbers, reading
+from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, tensors, torch_seed, train
+from adapters.trained.settings import PlainTraining
 from pe.fit.trainer import DryRun
 
 if TYPE_CHECKING:
-    from pe.fit.trainer import FitTerms, Fitting
+    from adapters.trained.diffusion import Network
+    from pe.fit.trainer import FitTerms
 
+Randomness = tuple[Tensor, ...]
 
 TIMESTEPS = 1000
 
@@ -30,23 +34,12 @@ _HEAD = 8
 
 
 def unet(network: Network, shape: tuple[int, int, int], classes: int, seed: int, phase: str) -> UNet2DModel:
-    """A new network of `classes` classes, with weights that `seed` and `phase` settle.
+    """Return a new network for images of h×w×c, its weights by the recipe's seed and the network's phase.
 
-    Time and class scale and shift what GroupNorm has normalised: merely added before it, the norm would take a good
-    part of them away again where a group has few channels.
-
-    Args:
-        network: its size.
-        shape: height, width, channels of the images.
-        classes: how many.
-        seed: the recipe's.
-        phase: what the network is for.
-
-    Raises:
-        RecipeError: the images are too small for it.
+    Raises RecipeError if the images are too small for it.
     """
     height, width, channels = shape
-    widths = levels(network, height, width)
+    widths = network.levels(height, width)
     deep = len(widths) - 1
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, phase))
@@ -60,13 +53,15 @@ def unet(network: Network, shape: tuple[int, int, int], classes: int, seed: int,
             up_block_types=("AttnUpBlock2D",) + ("UpBlock2D",) * deep,
             norm_num_groups=_GROUPS,
             attention_head_dim=_HEAD,
+            # Time and class scale and shift what GroupNorm has normalised: merely added before it, the norm would take
+            # a good part of them away again where a group has few channels.
             resnet_time_scale_shift="scale_shift",
             num_class_embeds=classes,
         )
 
 
 def scheduler() -> DDIMScheduler:
-    """The noise schedule: a cosine down to no signal at all, velocities predicted (Salimans and Ho 2022)."""
+    """Return the noise schedule: a cosine down to no signal at all, velocities predicted (Salimans and Ho 2022)."""
     return DDIMScheduler(
         num_train_timesteps=TIMESTEPS,
         beta_schedule="squaredcos_cap_v2",
@@ -78,7 +73,7 @@ def scheduler() -> DDIMScheduler:
 
 
 def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel:
-    """The same network with a new embedding of `classes` classes, as one has it that was never trained."""
+    """Give the network a new embedding of `classes` classes, which was never trained."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "classes"))
         embedding = nn.Embedding(classes, model.class_embedding.weight.shape[1])
@@ -88,28 +83,22 @@ def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel
 
 
 def only_attention_and_classes(model: UNet2DModel) -> UNet2DModel:
-    """The same network, of which attention and class embedding alone are to be trained (DP-LDM)."""
+    """Freeze all parameters but attention and class embedding (DP-LDM)."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".attentions." in name or name.startswith("class_embedding."))
     return model
 
 
-# The denoising loss, the same for public and private images: the velocity, at random timesteps.
-#
-# For x_t = √ᾱ·x + √(1−ᾱ)·ε the network is to find v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared error of v
-# is that of x weighed by 1 + ᾱ/(1−ᾱ): like EDM's preconditioning it asks for a target of variance near 1 at every
-# timestep, and it is what the engine's schedulers sample from as it stands.
-
-
-Randomness = tuple[Tensor, ...]
-
-
 _UNLABELLED = 0.1
-"""How often a draw has no class, in a network that is to be guided (Ho and Salimans 2022)."""
+"""Share of the draws that have no class, in a network that is to be guided (Ho and Salimans 2022)."""
 
 
 class Velocity:
-    """The squared error of the velocity; a `Loss` of DP-SGD, and of plain training, too.
+    """The squared error of the velocity at random timesteps; a `Loss` of DP-SGD, and of plain training, too.
+
+    For x_t = √ᾱ·x + √(1−ᾱ)·ε the network is to find v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared error of v
+    is that of x weighed by 1 + ᾱ/(1−ᾱ): like EDM's preconditioning it asks for a target of variance near 1 at every
+    timestep, and it is what the engine's schedulers sample from as it stands.
 
     Args:
         none: the number of the class that stands for none, for a network that is to be guided: it takes the place of
@@ -122,12 +111,11 @@ class Velocity:
         self._none = none
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Timesteps, their ᾱ, and noise: int64 and float32 (records, draws), float32 (records, draws, c, h, w).
+        """Draw timesteps, their ᾱ, and noise: int64 and float32 (records, draws), float32 (records, draws, c, h, w).
 
-        Then, for a network that is to be guided, where a draw has no class: bool (records, draws).
-
-        A record's timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean over
-        them, which is what is clipped, varies less.
+        For a network that is to be guided, also whether a draw has no class: bool (records, draws). A record's
+        timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean over them, which
+        is clipped, varies less.
         """
         device = generator.device
         within = torch.rand((records, 1), generator=generator, device=device)
@@ -140,13 +128,13 @@ class Velocity:
         return *drawn, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """The losses, (draws,): of one image and label, or of as many of both as there are draws."""
-        noisy, wanted, classes = self.noised(image, label, randomness)
-        found = model(noisy, randomness[0], class_labels=classes).sample
-        return square(found[:, : wanted.shape[1]] - wanted)
+        """Return the losses, (draws,): of one image and label, or of as many of both as there are draws."""
+        noisy, target, classes = self.noised(image, label, randomness)
+        output = model(noisy, randomness[0], class_labels=classes).sample
+        return square(output[:, : target.shape[1]] - target)
 
     def noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        """What the network sees, what it is to find, and the classes that it is told, of one image or of several."""
+        """Return the network's input, its target, and its classes, of one image or of several."""
         steps, level, noise, *unlabelled = randomness
         signal, spread = level.sqrt()[:, None, None, None], (1 - level).sqrt()[:, None, None, None]
         classes = label.expand(len(steps))
@@ -156,66 +144,56 @@ class Velocity:
 
 
 def square(difference: Tensor) -> Tensor:
-    """The mean square of each image, (n,) from n×c×h×w."""
-    found: Tensor = (difference**2).mean(dim=(1, 2, 3))
-    return found
+    """Return the mean square of each image, (n,) from n×c×h×w."""
+    mean: Tensor = (difference**2).mean(dim=(1, 2, 3))
+    return mean
 
 
-# Training the denoiser on public images, before it sees a private one.
-
-
-_PUBLIC = "public images"
+# Training on public images, before the network sees a private one.
 
 
 def pretrained(
+    fit: Fit,
     model: UNet2DModel,
     public: Callable[[], PublicSet],
     settings: PlainTraining,
-    fitting: Fitting,
     none: int | None = None,
-    what: str = _PUBLIC,
+    name: str = PUBLIC_IMAGES,
 ) -> UNet2DModel:
-    """`model` after training on all of `public()`, whose labels are its classes; it is left on its device.
+    """Return `model` after training on all of `public()`, whose labels are its classes; it is left on its device.
 
-    A fit that goes on takes what was kept, and asks for no images. `none`: the class that stands for none, of a network
-    that is to be guided. `what`: which images they are, of several trainings one after the other.
-
-    Raises:
-        Interrupted: the fit was told to stop.
-        RecipeError: memory does not suffice.
+    An interrupted fit takes what it kept, see `Fit.pretrain`. `none`: the number of the class that stands for none, of
+    a network that is to be guided; `name`: of the images.
     """
-    kept = f"pretrained on {what}.safetensors".replace(" ", "-")
-    found = fitting.kept.find(kept)
-    if found is not None:
-        model.load_state_dict(load(found))
-        return model
-    images = public()
-    phase = "pretraining" if what == _PUBLIC else f"pretraining on {what}"
-    with counted_steps(fitting, f"training on {what}", settings.steps) as step_done:
-        train(model, images, settings, _loss_of(model, none), fitting.terms.seed, phase, step_done)
-    fitting.kept.keep(kept, save({name: value.cpu().contiguous() for name, value in model.state_dict().items()}))
+    phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
+    fit.pretrain(
+        model,
+        public,
+        lambda images, step_done: train(
+            model, images, settings, _loss_of(model, none), fit.terms.seed, phase, step_done
+        ),
+        steps=settings.steps,
+        file=f"pretrained on {name}.safetensors".replace(" ", "-"),
+        images=name,
+    )
     return model
 
 
-def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTraining) -> DryRun:
-    """What `pretrained` will take: three steps on random images.
-
-    Raises:
-        RecipeError: memory does not suffice.
-    """
+def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTraining, name: str) -> DryRun:
+    """Forecast `pretrained` by three steps on random images; raise RecipeError if memory does not suffice."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (settings.batch, *terms.image_shape), dtype=np.uint8)
     public = PublicSet(images, np.zeros(settings.batch, dtype=np.int64), ())
-    ended = [time.perf_counter()]
+    times = [time.perf_counter()]
 
     def steps(count: int) -> None:
         few = settings.model_copy(update={"steps": count})
-        train(model, public, few, _loss_of(model, None), 0, "dry run", lambda: ended.append(time.perf_counter()))
+        train(model, public, few, _loss_of(model, None), 0, "dry run", lambda: times.append(time.perf_counter()))
 
     memory = peak_memory(next(model.parameters()).device, lambda: steps(1))  # when libraries load, too
     steps(2)
     parameters = sum(value.numel() for value in model.parameters())
-    return DryRun(_PUBLIC, settings.steps, ended[-1] - ended[-2], parameters, memory)
+    return DryRun(name, settings.steps, times[-1] - times[-2], parameters, memory)
 
 
 def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:
@@ -223,7 +201,65 @@ def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:
 
     def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         _, channels, height, width = images.shape
-        drawn = loss.draw(1, len(images), (channels, height, width), generator)
-        return loss(model, images, labels, tuple(part[0] for part in drawn)).mean()
+        randomness = loss.draw(1, len(images), (channels, height, width), generator)
+        return loss(model, images, labels, tuple(part[0] for part in randomness)).mean()
 
     return loss_of
+
+
+# The fitted model on disk, in diffusers' format, which `pixel_diffusion` reads, too; and its loss on records.
+
+
+def write_model(
+    model: nn.Module,
+    labels: Sequence[str],
+    folder: Path,
+    clusters: int = 1,
+    schedule: DDIMScheduler | DDPMScheduler | None = None,
+) -> None:
+    """Write unet/ and scheduler/ in diffusers' format, and classes.json: the classes' names, and the label of each.
+
+    `schedule`: of the noise; None: the toolkit's own.
+    """
+    assert isinstance(model, UNet2DModel)
+    model.cpu().save_pretrained(folder / "unet", safe_serialization=True)
+    (schedule or scheduler()).save_pretrained(folder / "scheduler")
+    names = [(f"{label}/{i}" if clusters > 1 else label, label) for label in labels for i in range(clusters)]
+    content = {"classes": [name for name, _ in names], "labels": [label for _, label in names]}
+    (folder / "classes.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def stored_network(folder: Path) -> UNet2DModel:
+    """Read the network that a fit left in `folder`; raise RecipeError if there is none."""
+    with reading(folder, "fitted diffusion model"):
+        return UNet2DModel.from_pretrained(folder / "unet", local_files_only=True)
+
+
+DRAWS = 16
+"""Timesteps, spread over the schedule, and as many noises: public, and the same for every image."""
+
+
+def mean_losses(
+    network: nn.Module,
+    loss: Loss,
+    images: npt.NDArray[np.uint8],
+    labels: Sequence[str],
+    classes: Sequence[str],
+    device: torch.device,
+) -> npt.NDArray[np.float64]:
+    """Return the mean loss of each image over DRAWS draws, float64 (n,); of a label of several classes, the least.
+
+    The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of the network's
+    classes. Raises RecipeError if it was fitted for other labels.
+    """
+    label_numbers(labels, classes)
+    model, shape = network.to(device).eval(), (images.shape[3], *images.shape[1:3])
+    generator = torch.Generator().manual_seed(torch_seed(0, "record-losses"))
+    randomness = tuple(part[0].to(device) for part in loss.draw(1, DRAWS, shape, generator))
+    losses = np.empty(len(images))
+    with torch.inference_mode():
+        for i, (pixels, label) in enumerate(zip(images, labels, strict=True)):
+            image = tensors(pixels[None], device)[0]
+            numbers = (torch.tensor(number, device=device) for number, name in enumerate(classes) if name == label)
+            losses[i] = min(float(loss(model, image, number, randomness).mean()) for number in numbers)
+    return losses

@@ -11,22 +11,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
-from zipfile import BadZipFile
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from adapters.trained.answers import Codes, check_labels, draw_codes, move_codes
+from adapters.trained.answers import AnswersByCodes
+from adapters.trained.fit import BELOW_ONE, Fit, Sum, label_numbers, on_grid
 from adapters.trained.public import Public, ReadsPublic
-from adapters.trained.releases import BELOW_ONE, on_grid, sum_release
-from pe.data.images import Images
-from pe.data.samples import Conditions
-from pe.errors import APIError, PrivacyError, RecipeError
-from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
+from pe.errors import PrivacyError, RecipeError
+from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.privacy.noise import Noise
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Release
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -34,13 +30,26 @@ Integers = npt.NDArray[np.int64]
 GRID = 2**30
 """Grid steps per ‖v‖ = 1. Products of two coordinates of u then have about as many steps as each of the two squared."""
 
+Covariance = Literal["auto", "pooled", "per_label"]
+
+CUT = 0.25
+"""The quantile of public images' distances from their mean, beyond which private ones are cut."""
+
+CLEAR = 0.1
+"""With `auto` each label has its own covariance if the edge of its noise is at most this, in squared radii."""
+
+MOST_NUMBERS = 2**25
+
+_MODEL = "gaussians.npz"
+_NAMES = ("classes", "shape", "means", "factors")
+
 _BLOCK = 1024
 """Images in one matrix product. It adds integers below 2^31, so it is exact in float64, in whatever order."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Of the squared norm: public. Chosen on drawn digits.
+    """Public shares of the squared norm, chosen on drawn digits.
 
     Attributes:
         count: a, of the 1 that counts a record.
@@ -55,7 +64,7 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """Where images are cut: public.
+    """The public ball to which images are cut.
 
     Attributes:
         centre: c, float64 (d,).
@@ -67,14 +76,14 @@ class Ball:
 
     @classmethod
     def of_public(cls, images: npt.NDArray[np.uint8], quantile: float) -> Ball:
-        """The mean of public images, uint8 (m, h, w, c), and the quantile of their distances from it."""
+        """Take the mean of public images, uint8 (m, h, w, c), and the quantile of their distances from it."""
         pixels = images.reshape(len(images), -1) / 255.0
         centre = pixels.mean(axis=0)
         distances = np.sqrt(np.square(pixels - centre).sum(axis=1))
         return cls(centre, max(float(np.quantile(distances, quantile)), 1 / 255))
 
     def inside(self, images: npt.NDArray[np.uint8]) -> Floats:
-        """Vectors u, float64 (n, d), each a function of its own image alone, to the last bit; ‖u‖ ≤ 1."""
+        """Return vectors u, float64 (n, d), each a function of its own image alone, to the last bit; ‖u‖ ≤ 1."""
         u = (images.reshape(len(images), -1) / 255.0 - self.centre) / self.radius
         norms = np.sqrt(np.square(u).sum(axis=1, keepdims=True))
         cut: Floats = u / np.maximum(norms, 1)
@@ -83,7 +92,7 @@ class Ball:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the sum lies in one vector.
+    """Places of the sums in one vector.
 
     Attributes:
         classes: labels.
@@ -99,7 +108,7 @@ class Layout:
 
     @property
     def groups(self) -> int:
-        """How many sums of products there are."""
+        """Number of sums of products."""
         return self.classes if self.per_label else 1
 
     @property
@@ -109,25 +118,18 @@ class Layout:
         return self.classes * (1 + d) + self.groups * (d * (d + 1) // 2)
 
     def split(self, total: Integers) -> tuple[Integers, Integers, Integers, list[Integers]]:
-        """Views of it: counts, sums (classes, d), squares (groups, d), and each group's products above the diagonal."""
+        """Return views: counts, sums (classes, d), squares (groups, d), each group's products above the diagonal."""
         k, d, g = self.classes, self.dimensions, self.groups
         counts, sums, squares, products = np.split(total, np.cumsum([k, k * d, g * d]))
         return counts, sums.reshape(k, d), squares.reshape(g, d), list(products.reshape(g, -1))
 
 
 def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise) -> Integers:
-    """The noisy sum of the records' v, each in its label's places, int64 (numbers,), in the release's grid steps.
+    """Return the noisy sum of the records' v, each in its label's places, int64 (numbers,), in grid steps.
 
     Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v are rounded toward zero on the grid;
     for the products those of u are, on a grid of their own, before they are multiplied as integers. So none grows: one
     unit more changes the clean sum by at most 1 in L2 norm, another in its place by at most 2.
-
-    Args:
-        records: the private ones; there may be none.
-        ball: where they are cut.
-        layout: of the sum.
-        release: its declaration; its grid is at most GRID.
-        noise: where noise comes from.
     """
     total = np.zeros(layout.numbers, dtype=np.int64)
     counts, sums, squares, products = layout.split(total)
@@ -148,7 +150,7 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
 
 
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
-    """Which records, and how many their units own."""
+    """Yield rows of records, and how many records the unit of each owns."""
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     owned = of_unit[unit].astype(np.float64)
     for start in range(0, len(owned), _BLOCK):
@@ -156,14 +158,11 @@ def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
         yield rows, owned[rows]
 
 
-# Gaussians that follow from the noisy sums. They see no private record: all here is post-processing.
-
-
-_NAMES = ("classes", "shape", "means", "factors")
+# Gaussians that follow from the noisy sums: post-processing.
 
 
 def edge(layout: Layout, deviation: float, records: float) -> float:
-    """The largest eigenvalue that noise alone has, near enough, in a covariance of so many records; public.
+    """Return about the largest eigenvalue that noise alone has in a covariance of so many records; public.
 
     The noise of a mean of uuᵀ is a symmetric matrix whose numbers off the diagonal have the standard deviation
     t = deviation/(√2·√s·records): its largest eigenvalue is about 2·t·√d (Wigner).
@@ -193,20 +192,20 @@ class Gaussians:
         return int(self.factors.shape[2])
 
     def images(self, codes: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Mean + F·z for each code, uint8 (n, h, w, c); an image depends on its own code and label alone."""
-        made = np.empty((len(codes), self.means.shape[1]), dtype=np.uint8)
-        for image, code, label in zip(made, codes, labels, strict=True):
+        """Return mean + F·z for each code, uint8 (n, h, w, c); an image depends on its own code and label alone."""
+        images = np.empty((len(codes), self.means.shape[1]), dtype=np.uint8)
+        for image, code, label in zip(images, codes, labels, strict=True):
             pixels = self.means[label] + self.factors[label % len(self.factors)] @ code.astype(np.float64)
             image[:] = np.rint(np.clip(pixels, 0, 1) * 255)
-        return made.reshape(-1, *self.shape)
+        return images.reshape(-1, *self.shape)
 
     def surprises(self, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> Floats:
-        """−2·log density of each image, uint8 (n, h, w, c), but for a constant: float64 (n,).
+        """Return −2·log density of each image, uint8 (n, h, w, c), up to a constant: float64 (n,).
 
         Across the directions that the noise left, the variance is taken to be the least that it left: σ². With
         F = U·S·Vᵀ, x − mean = y: Σ (uᵢ·y)²/sᵢ² + (‖y‖² − Σ (uᵢ·y)²)/σ² + log det.
         """
-        found = np.empty(len(images))
+        losses = np.empty(len(images))
         parts = [_directions(factor) for factor in self.factors]
         pixels = images.reshape(len(images), -1) / 255.0
         for i, (image, label) in enumerate(zip(pixels, labels, strict=True)):
@@ -215,8 +214,8 @@ class Gaussians:
             squares, least = np.square(along.T @ y), variances.min(initial=1.0)
             across = max(0.0, float(y @ y - squares.sum()))
             logs = np.log(variances).sum() + (len(y) - len(variances)) * math.log(least)
-            found[i] = (squares / variances).sum() + across / least + logs
-        return found
+            losses[i] = (squares / variances).sum() + across / least + logs
+        return losses
 
     def write(self, file: Path) -> None:
         """Write them to an .npz file."""
@@ -230,22 +229,15 @@ class Gaussians:
 
     @classmethod
     def read(cls, file: Path) -> Gaussians:
-        """What `write` wrote.
-
-        Raises:
-            RecipeError: it is not there, or damaged.
-        """
-        try:
-            with np.load(file, allow_pickle=False) as stored:
-                classes, shape, means, factors = (stored[name] for name in _NAMES)
-            height, width, channels = map(int, shape)
-            found = cls(tuple(map(str, classes)), (height, width, channels), means, factors)
-            fits = means.shape == (len(classes), height * width * channels) and factors.shape[1] == means.shape[1]
-        except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, BadZipFile) as error:
-            raise RecipeError(f"{file.parent} holds no fitted Gaussians: fit them in a new run.") from error
+        """Read what `write` wrote; raise ValueError or another error if it is missing or damaged."""
+        with np.load(file, allow_pickle=False) as stored:
+            classes, shape, means, factors = (stored[name] for name in _NAMES)
+        height, width, channels = map(int, shape)
+        model = cls(tuple(map(str, classes)), (height, width, channels), means, factors)
+        fits = means.shape == (len(classes), height * width * channels) and factors.shape[1] == means.shape[1]
         if not fits or len(factors) not in (1, len(classes)):
-            raise RecipeError(f"{file.parent} holds no fitted Gaussians: fit them in a new run.")
-        return found
+            raise ValueError("arrays of other shapes")
+        return model
 
 
 def gaussians_of(
@@ -258,50 +250,38 @@ def gaussians_of(
     classes: tuple[str, ...],
     shape: tuple[int, int, int],
 ) -> Gaussians:
-    """The Gaussians of the noisy sums; eigenvalues under the edge of the noise are dropped.
+    """Return the Gaussians of the noisy sums; eigenvalues under the edge of the noise are dropped.
 
     A label with fewer records than the noise of its count counts as that many.
-
-    Args:
-        total: `noisy_sum`.
-        layout: of `total`.
-        ball: where images were cut.
-        grid: of the release.
-        deviation: of the noise, in units of ‖v‖.
-        classes: the label names.
-        shape: height, width, channels.
+    `deviation`: of the noise, in units of ‖v‖.
     """
     counts, sums, squares, products = layout.split(total)
     a, b, s = (math.sqrt(share) * grid for share in (layout.shares.count, layout.shares.image, layout.shares.product))
     sizes = np.maximum(counts / a, deviation / math.sqrt(layout.shares.count))
     means = sums / b / sizes[:, None]
-    kept = []
+    each = []
     for group, (diagonal, above) in enumerate(zip(squares, products, strict=True)):
         of = slice(group, group + 1) if layout.per_label else slice(None)
-        second = _symmetric(diagonal / s, above / (s * math.sqrt(2))) / sizes[of].sum()
+        second = np.zeros((layout.dimensions, layout.dimensions))
+        second[np.triu_indices(layout.dimensions, 1)] = above / (s * math.sqrt(2))
+        second = (second + second.T + np.diag(diagonal / s)) / sizes[of].sum()
         second -= (means[of].T * sizes[of]) @ means[of] / sizes[of].sum()
-        kept.append(_factor(second, edge(layout, deviation, float(sizes[of].sum()))))
-    factors = np.zeros((len(kept), layout.dimensions, max(1, *(factor.shape[1] for factor in kept))))
-    for padded, factor in zip(factors, kept, strict=True):
+        each.append(_factor(second, edge(layout, deviation, float(sizes[of].sum()))))
+    factors = np.zeros((len(each), layout.dimensions, max(1, *(factor.shape[1] for factor in each))))
+    for padded, factor in zip(factors, each, strict=True):
         padded[:, : factor.shape[1]] = factor
     return Gaussians(classes, shape, ball.centre + ball.radius * means, ball.radius * factors)
 
 
 def _directions(factor: Floats) -> tuple[Floats, Floats]:
-    """Unit vectors, float64 (d, r'), and the variance along each, of a factor's r' columns that are not zero."""
+    """Return unit vectors, float64 (d, r'), and the variance along each, of a factor's r' columns that are not zero."""
     along, deviations, _ = np.linalg.svd(factor, full_matrices=False)
-    kept = deviations > 1e-9
-    return along[:, kept], np.square(deviations[kept])
-
-
-def _symmetric(diagonal: Floats, above: Floats) -> Floats:
-    matrix = np.zeros((len(diagonal), len(diagonal)))
-    matrix[np.triu(np.ones(matrix.shape, dtype=np.bool_), 1)] = above
-    return matrix + matrix.T + np.diag(diagonal)
+    columns = deviations > 1e-9
+    return along[:, columns], np.square(deviations[columns])
 
 
 def _factor(covariance: Floats, least: float) -> Floats:
-    """F with the eigenvalues above `least`, largest first: F·Fᵀ is what they explain of the covariance."""
+    """Return F, of the eigenvalues above `least`, largest first: F·Fᵀ is what they explain of the covariance."""
     from scipy.linalg import eigh
 
     values, vectors = eigh(covariance, subset_by_value=(least, np.inf))
@@ -309,23 +289,8 @@ def _factor(covariance: Floats, least: float) -> Floats:
     return factor
 
 
-# DP-Gaussian as a generator: a Gaussian of images for each label, fitted to one noisy sum.
-
-
-Covariance = Literal["auto", "pooled", "per_label"]
-
-CUT = 0.25
-"""The quantile of public images' distances from their mean, beyond which private ones are cut."""
-
-CLEAR = 0.1
-"""With `auto` each label has its own covariance if the edge of its noise is at most this, in squared radii."""
-
-MOST_NUMBERS = 2**25
-_MODEL = "gaussians.npz"
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPGaussian(ReadsPublic):
+class DPGaussian(ReadsPublic, AnswersByCodes):
     """RANDOM_API and VARIATION_API by Gaussians: the baseline that a fitted generator is to be measured against.
 
     Every private image is cut to a ball around the mean of public images. For each label there leave, in one noisy sum,
@@ -345,7 +310,8 @@ class DPGaussian(ReadsPublic):
         RecipeError: a setting out of range.
     """
 
-    info = PluginInfo(hosts=(), by_label=True)
+    needs_torch: ClassVar[bool] = False
+    model_name: ClassVar[str] = "fitted Gaussians"
 
     public: Public
     covariance: Covariance = "auto"
@@ -355,23 +321,13 @@ class DPGaussian(ReadsPublic):
             raise RecipeError(
                 f"covariance is '{self.covariance}': it must be one of {', '.join(get_args(Covariance))}."
             )
-        self._model: Gaussians | None = None
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any labels in a request."""
-        return Capabilities(max_chunk=1024)
+    def _draws(self, terms: FitTerms) -> list[Sum]:
+        return [_SUMS]
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """The one release: the sum, to which a unit's images add a vector of norm 1 together.
-
-        Raises:
-            RecipeError: the public images do not serve, or the images are too large.
-            PrivacyError: no noise meets the budget, or so much is needed that no count would be known.
-        """
+    def _check(self, terms: FitTerms) -> None:
         self.public.check(terms.image_shape)
-        sensitivity = 2.0 if terms.relation is Relation.REPLACE_ONE else 1.0
-        release = sum_release(f"{FIT}sums", sensitivity, terms.budget, terms.relation, terms.unit, grid=GRID)
+        release = _SUMS.release(terms)
         layout = self._layout(terms, release)
         if layout.numbers > MOST_NUMBERS:
             raise RecipeError(
@@ -384,22 +340,13 @@ class DPGaussian(ReadsPublic):
                 f"dp_gaussian would add noise of {noise:,.0f} to the number of records, of which "
                 f"{terms.declared_size:,} are declared: raise epsilon."
             )
-        return [release]
 
-    def fit(self, fitting: Fitting) -> None:
-        """Release the sum, and compute the Gaussians.
-
-        Guarantee: the release's; all that follows is post-processing.
-
-        Raises:
-            RecipeError: the public images do not serve.
-        """
-        terms = fitting.terms
-        (release,) = self.planned(terms)
+    def _fit(self, fit: Fit) -> None:
+        terms, release = fit.terms, fit.planned(_SUMS.name)
         layout = self._layout(terms, release)
         ball = Ball.of_public(self.public.read(terms.image_shape, terms.seed).images, CUT)
-        total = fitting.ledger.release(
-            release, lambda noise: noisy_sum(fitting.private(), ball, layout, release, noise)
+        total = fit.release(
+            _SUMS.name, lambda records, release, noise: noisy_sum(records, ball, layout, release, noise)
         )
         model = gaussians_of(
             total,
@@ -410,69 +357,31 @@ class DPGaussian(ReadsPublic):
             classes=terms.classes,
             shape=terms.image_shape,
         )
-        model.write(fitting.folder / _MODEL)
+        model.write(fit.fitting.folder / _MODEL)
 
-    def load(self, folder: Path) -> None:
-        """Answer from the Gaussians in `folder`.
-
-        Raises:
-            RecipeError: there are none, or they are damaged.
-        """
-        self._model = Gaussians.read(folder / _MODEL)
-
-    def random_api(self, request: RandomRequest) -> Answer:
-        """New images, each from a code drawn by its seed.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet.
-        """
-        return self._answer(draw_codes(request.seeds, self._fitted().code_length), request.labels)
+    def _read(self, folder: Path) -> tuple[Gaussians, tuple[str, ...]]:
+        model = Gaussians.read(folder / _MODEL)
+        return model, model.classes
 
     def record_losses(
         self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
     ) -> npt.NDArray[np.float64]:
-        """−2·log density of each image under its label's Gaussian, but for a constant: float64 (n,).
-
-        Raises:
-            RecipeError: there are no Gaussians in `folder`, or they were fitted for other labels.
-        """
+        """Return −2·log density of each image under its label's Gaussian, up to a constant: float64 (n,)."""
         self.load(folder)
-        return self._fitted().surprises(samples, self._numbers(labels))
-
-    def variation_api(self, request: VariationRequest) -> Answer:
-        """The parents' codes, moved.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, or the parents carry no codes.
-        """
-        if "code" not in request.conditions:
-            raise APIError("A variation by dp_gaussian needs the parent's code: evolve samples that it made itself.")
-        return self._answer(move_codes(request.conditions["code"], request.seeds, request.degree), request.labels)
-
-    def _answer(self, codes: Codes, labels: Sequence[str]) -> Answer:
-        model = self._fitted()
-        return Answer(Images(model.images(codes, self._numbers(labels))), Conditions({"code": codes}))
-
-    def _numbers(self, labels: Sequence[str]) -> npt.NDArray[np.int64]:
-        numbers = {name: i for i, name in enumerate(self._fitted().classes)}
-        check_labels(labels, numbers)
-        return np.array([numbers[label] for label in labels], dtype=np.int64)
-
-    def _fitted(self) -> Gaussians:
-        if self._model is None:
-            raise APIError("dp_gaussian answers once it is fitted: `pe run` does that first.")
-        return self._model
+        assert isinstance(self._model, Gaussians)
+        return self._model.surprises(samples, label_numbers(labels, self._classes))
 
     def _layout(self, terms: FitTerms, release: Release) -> Layout:
-        """By public numbers alone."""
+        """Choose by public numbers alone."""
         classes, dimensions = len(terms.classes), int(np.prod(terms.image_shape))
         each = Layout(classes, dimensions, per_label=True)
         clear = edge(each, _deviation(release), terms.declared_size / classes) <= CLEAR
         auto = clear and each.numbers <= MOST_NUMBERS
         per_label = auto if self.covariance == "auto" else self.covariance == "per_label"
         return Layout(classes, dimensions, per_label)
+
+
+_SUMS = Sum("sums", grid=GRID)
 
 
 def _deviation(release: Release) -> float:

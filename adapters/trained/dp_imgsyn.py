@@ -1,45 +1,91 @@
-"""DP-ImgSyn as a generator: fitted once, it aligns public images by RANDOM_API, and realigns them by VARIATION_API."""
+"""DP-ImgSyn: public images, aligned until a private teacher sees in them what it saw in the private ones."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from adapters.diffusion.device import check_arithmetic, choose_devices
-from adapters.trained.dp_imgsyn_moments import moments_release
+from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, on_grid, reading
 from adapters.trained.public import Public, ReadsPublic
-from adapters.trained.releases import TRAINING, blocks_of, settled, training_device, training_devices
-from adapters.trained.settings import TEACHERS, Alignment, TeacherTraining
+from adapters.trained.settings import Decay, FineTuning, Rate, Weight
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
 from pe.errors import APIError, PrivacyError, RecipeError
-from pe.plugins.devices import memory_refused, require_torch
+from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.plugins.devices import memory_refused
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
-from pe.privacy.ledger import Budget
+from pe.plugins.settings import Count, Settings
+from pe.privacy.noise import Noise
+from pe.privacy.release import Release
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from adapters.trained.dp_imgsyn_networks import CrossEntropy, Model
-    from pe.fit.trainer import DryRun, FitTerms, Fitting
-    from pe.privacy.release import Release
 
+Vector = npt.NDArray[np.float64]
+
+TEACHERS = ("small", "resnet18")
+"""The toolkit's own."""
 
 _PUBLIC = "public"
 _STATE = "settings.json"
 
 
+class TeacherTraining(FineTuning):
+    """DP-SGD of the classifier.
+
+    Attributes:
+        draws: shifted copies of each record, whose losses are averaged before its gradient is clipped.
+        ema: share of the past in the average of weights that labels the images; 0: the last weights do.
+        shift: pixels by which a copy is moved at most.
+    """
+
+    steps: Count = 150
+    learning_rate: Rate = 4e-3
+    ema: Decay = 0.95
+    draws: Count = 2
+    micro_batch: Count = 64
+    shift: Annotated[int, Field(ge=0, le=8)] = 1
+
+
+class Alignment(Settings):
+    """How public images are aligned (Equation 5): Adam on their pixels.
+
+    Attributes:
+        steps: k, at the most; 0 leaves the public images as they are.
+        rate: of a step, where pixels lie in [−1, 1].
+        feature: weight of the distance between moments.
+        classification: of the cross-entropy with the target label.
+        total_variation: of the sum of differences between neighbouring pixels.
+        norm: of the pixels' squares.
+        roughest: an image stops before its total variation exceeds so many times the least that it had on its way.
+        companions: public images that are aligned together, first; all others as if each were one more of them.
+    """
+
+    steps: Annotated[int, Field(ge=0)] = 10
+    rate: Rate = 0.1
+    feature: Weight = 10.0
+    classification: Weight = 1.0
+    total_variation: Weight = 2.5e-5
+    norm: Weight = 3e-8
+    roughest: Annotated[float, Field(ge=1)] = 2.0
+    companions: Annotated[int, Field(ge=10)] = 200
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPImgSyn(ReadsPublic):
+class DPImgSyn(ReadsPublic, TrainedMethod):
     """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that holds.
 
     A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the channels that enter its
@@ -84,107 +130,92 @@ class DPImgSyn(ReadsPublic):
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        check_arithmetic(self.device, "fp32")
+        super().__post_init__()
         if not 0 < self.moments_share < 1:
             raise RecipeError(f"moments_share is {self.moments_share}: it must lie between 0 and 1.")
         if self.batch_size < 1:
             raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
         self._model: Model | None = None
-        self._aligning = Lock()
+        self._lock = Lock()
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any labels in a request; a second request waits while one is made."""
+        """Any labels in a request; a second request waits for the first."""
         return Capabilities(1024, 2, "nothing", "exact")
-
-    def check_machine(self) -> None:
-        """Raise RecipeError if the device is not there."""
-        choose_devices(self.device)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         steps = int(np.ceil(degree * self.alignment.steps))
         return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """The moments' release, then each block of the teacher's training, calibrated together to the budget.
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [Sum("moments", self.moments_share), Steps(self.training)]
 
-        Raises:
-            RecipeError: a setting is out of range, there are no two labels, or the public set does not serve.
-            PluginError: a teacher of one's own that does not serve.
-            PrivacyError: the budget is too small, or the unit is larger than a record.
-        """
-        self._check(terms)
-        others = self._others(terms)
-        noise = others[0].sensitivity * others[0].noise_multiplier
+    def _check(self, terms: FitTerms) -> None:
+        if len(terms.classes) < 2:
+            raise RecipeError(
+                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
+                "give labels, or take an adapter that needs none."
+            )
+        self._check_public(terms)
+        companions, images = self.alignment.companions, self.public.number()
+        if images < companions:
+            raise RecipeError(
+                f"alignment.companions is {companions}, and the public set has {images} images: take fewer companions, "
+                "or more public images."
+            )
+        if self.teacher not in TEACHERS:  # refuse a teacher that does not serve before anything is charged
+            self._require_torch()
+            from adapters.trained.dp_imgsyn_networks import check_own
+
+            check_own(self.teacher, terms.image_shape, len(terms.classes), self._loss())
+        moments = Sum("moments", self.moments_share).release(terms)
+        noise = moments.sensitivity * moments.noise_multiplier
         if noise > terms.declared_size:
             raise PrivacyError(
                 f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on a sum to which "
                 f"{terms.declared_size} records add at most 1 each: take a larger share, or raise epsilon."
             )
-        return [*others, *blocks_of(settled(self.training, terms, others), terms)]
 
-    def fit(self, fitting: Fitting) -> None:
-        """Train the teacher, release the moments, and align the companions.
+    def _fit(self, fit: Fit) -> None:
+        from adapters.trained.dp_imgsyn_networks import Model, Reader
 
-        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
-        only while one of them is drawn.
+        terms, places, folder = fit.terms, self._places(), fit.fitting.folder
+        public = self.public.read(terms.image_shape, terms.seed)
+        reader = Reader(fit.dp_sgd(*self._start(terms), places), places[0])
+        with _enough_memory(f"batch_size is {self.batch_size}"):
+            starts = range(0, len(public.images), self.batch_size)
+            parts = [reader.moments(public.images[start : start + self.batch_size]) for start in starts]
+            means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
+            scale = Scale.of(means, squares, reader.widths)
 
-        Raises:
-            Interrupted: it was told to stop.
-            RecipeError: memory does not suffice.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_imgsyn_networks import fit_model
+        def vector(image: npt.NDArray[np.uint8]) -> Vector:
+            moments: Vector = np.hstack(reader.moments(image[None]))[0] * scale.factors
+            return moments
 
-        terms = fitting.terms
-        public, (release,) = self.public.read(terms.image_shape, terms.seed), self._others(terms)
-        model = fit_model(
-            fitting,
-            teacher=self._new_teacher(terms.image_shape, len(terms.classes), terms.seed),
-            loss=self._loss(),
-            training=settled(self.training, terms, (release,)),
-            moments=release,
-            public=public,
-            alignment=self.alignment,
-            batch_size=self.batch_size,
-            devices=training_devices(self.device, self.training),
+        noisy = fit.release(
+            "moments", lambda records, release, noise: noisy_sum(records, vector, len(scale.factors), release, noise)
         )
-        model.write(fitting.folder)
+        moments = Moments.of_sum(noisy, scale, fit.planned("moments").grid, terms.declared_size)
+        with _enough_memory(f"alignment.companions is {self.alignment.companions}"):
+            model = Model.fitted(reader, moments, public, terms.classes, self.alignment)
+        model.write(folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
-        (fitting.folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+        (folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """A step of the teacher's training, on random images.
-
-        Raises:
-            RecipeError: a setting is out of range, or memory does not suffice.
-            PrivacyError: the budget is too small.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_sgd.forecast import dry_run
-
-        teacher = self._new_teacher(terms.image_shape, len(terms.classes), terms.seed)
-        settings = settled(self.training, terms, self._others(terms))
-        device = training_devices(self.device, self.training)[0]
-        return [dry_run(teacher, self._loss(), terms.image_shape, settings, device, TRAINING)]
+    def _start(self, terms: FitTerms) -> tuple[nn.Module, CrossEntropy]:
+        return self._new_teacher(terms.image_shape, len(terms.classes), terms.seed), self._loss()
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; the public images are read again from where the recipe says.
-
-        Raises:
-            RecipeError: there is none, it is damaged, or the public images are gone, or others.
-        """
-        require_torch("trained", "Fitting a generator")
+        """Answer from the model in `folder` and the recipe's public images; raise RecipeError if these changed."""
+        self._require_torch()
         from adapters.trained.dp_imgsyn_networks import Model
 
-        try:
+        with reading(folder, "fitted DP-ImgSyn"):
             state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
             classes, (height, width, channels) = tuple(state["classes"]), state["image_shape"]
             seed, digest = int(state["seed"]), str(state["public_sha256"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RecipeError(f"{folder} holds no fitted DP-ImgSyn: fit it in a new run.") from error
         teacher = self._new_teacher((height, width, channels), len(classes), seed)
         public = self.public.read((height, width, channels), seed)
         if self._digest(public.images) != digest:
@@ -197,17 +228,12 @@ class DPImgSyn(ReadsPublic):
     def record_losses(
         self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
     ) -> npt.NDArray[np.float64]:
-        """The teacher's cross-entropy on each image, float64 (n,); raises as `load` does."""
+        """Return the teacher's cross-entropy on each image, float64 (n,)."""
         self.load(folder)
         return self._fitted().losses(samples, labels)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Public images, drawn by the seeds and aligned.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, or memory does not suffice.
-        """
+        """Align public images that the seeds draw."""
         model = self._fitted()
         labels = model.numbers(request.labels)
         starts = [model.anew(int(seed)) for seed in request.seeds]
@@ -215,22 +241,17 @@ class DPImgSyn(ReadsPublic):
         return self._answer(images, labels, np.zeros(len(labels), dtype=np.int64), np.array([i for _, i in starts]))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """The parents, noised and aligned again, or other public images in their place.
-
-        Raises:
-            RecipeError: the model was fitted for other labels.
-            APIError: it is not fitted yet, the parents are no images, or memory does not suffice.
-        """
+        """Add noise to the parents and align them again, or other public images in their place."""
         model = self._fitted()
         if not isinstance(request.samples, Images):
             raise APIError("DP-ImgSyn varies images, and the parents are none.")
         labels = model.numbers(request.labels)
-        known = request.conditions.get(_PUBLIC, np.full(len(labels), -1, dtype=np.int64))
-        moved = [
+        places = request.conditions.get(_PUBLIC, np.full(len(labels), -1, dtype=np.int64))
+        starts = [
             model.moved(image, int(place), request.degree, int(seed))
-            for image, place, seed in zip(request.samples.array, known, request.seeds, strict=True)
+            for image, place, seed in zip(request.samples.array, places, request.seeds, strict=True)
         ]
-        images, begin, places = (np.stack(part) for part in zip(*moved, strict=True))
+        images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
         return self._answer(images, labels, begin, places)
 
     def _answer(
@@ -242,7 +263,7 @@ class DPImgSyn(ReadsPublic):
     ) -> Answer:
         model, parts = self._fitted(), range(0, len(images), self.batch_size)
         try:
-            with self._aligning:
+            with self._lock:
                 aligned = [
                     model.aligned(images[part], labels[part], begin[part])
                     for part in (slice(start, start + self.batch_size) for start in parts)
@@ -254,29 +275,10 @@ class DPImgSyn(ReadsPublic):
         pixels, soft = (np.concatenate(part) for part in zip(*aligned, strict=True))
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
-    def _check(self, terms: FitTerms) -> None:
-        if len(terms.classes) < 2:
-            raise RecipeError(
-                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
-                "give labels, or take an adapter that needs none."
-            )
-        self.public.check(terms.image_shape)
-        wanted, public = self.alignment.companions, self.public.number()
-        if public < wanted:
-            raise RecipeError(
-                f"alignment.companions is {wanted}, and the public set has {public} images: take fewer companions, or "
-                "more public images."
-            )
-        if self.teacher not in TEACHERS:  # what it lacks is told before anything is charged
-            require_torch("trained", "Fitting a generator")
-            from adapters.trained.dp_imgsyn_networks import check_own
-
-            check_own(self.teacher, terms.image_shape, len(terms.classes), self._loss())
-
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
-        """The SHA-256 (hexadecimal) of images that were read; of made ones, which other fonts change, their number."""
-        told = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
-        return hashlib.sha256(repr(images.shape).encode() + told).hexdigest()
+        """Return the SHA-256 of images that were read; of drawn ones, which other fonts change, of their number."""
+        content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
+        return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 
     def _new_teacher(self, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
         from adapters.trained.dp_imgsyn_networks import make_teacher
@@ -288,14 +290,99 @@ class DPImgSyn(ReadsPublic):
 
         return CrossEntropy(self.training.shift)
 
-    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        budget = Budget(self.moments_share * terms.budget.epsilon, terms.budget.delta)
-        return (moments_release(budget, terms.relation, terms.unit),)
-
-    def _place(self) -> torch.device:
-        return training_device(self.device)
-
     def _fitted(self) -> Model:
         if self._model is None:
-            raise APIError("dp_imgsyn answers once it is fitted: `pe run` does that first.")
+            raise not_fitted("dp_imgsyn")
         return self._model
+
+
+@contextmanager
+def _enough_memory(setting: str) -> Iterator[None]:
+    """Raise RecipeError if memory does not suffice for a setting, given with its value."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if memory_refused(error):
+            raise RecipeError(
+                f"{setting}, and for so many images at once memory does not suffice: take less."
+            ) from error
+        raise
+
+
+# Moments of each channel that enters a GroupNorm layer. Of one image: the mean of each channel over its places, and the
+# mean of its square. Of the private images: the noisy sum of these vectors.
+
+_COMMON = 0.95
+"""Share of the public images whose vectors are not cut."""
+
+LEAST_VARIANCE = 1e-6
+"""Of a channel: the floor of the variance of what is aligned, and of its target."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Public factors that bring moments to a norm of about 1, from the classifier's view of public images.
+
+    Attributes:
+        factors: float64 (2·d,), of the means, then of the mean squares; one for each layer.
+    """
+
+    factors: Vector
+
+    @classmethod
+    def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
+        """Take public images' moments, float64 (m, d): layers weigh the same, most norms lie below 1."""
+        by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
+        both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
+        sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
+        per_layer = 1 / (np.maximum(sizes, 1e-12) * math.sqrt(len(widths)))
+        factors = np.tile(np.repeat(per_layer, widths), 2)
+        norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
+        return cls(factors / max(float(np.quantile(norms, _COMMON)), 1e-12))
+
+
+def noisy_sum(
+    records: PrivateRecords,
+    vector: Callable[[npt.NDArray[np.uint8]], Vector],
+    length: int,
+    release: Release,
+    noise: Noise,
+) -> npt.NDArray[np.int64]:
+    """Return the noisy sum of the records' clipped vectors, int64 (length,), in the release's grid steps.
+
+    Guarantee: the release's. A record's vector is a function of that record alone (it is seen by itself, to the last
+    bit), over ALL layers together it is cut to an L2 norm of 1, and rounded toward zero on the grid: one record more
+    moves the clean sum by at most 1, another in its place by at most 2. A vector that holds anything but finite numbers
+    counts as zero. The records of larger units are not scaled: the unit must be the record.
+    """
+    total = np.zeros(length, dtype=np.int64)
+    for image in records.samples:
+        total += on_grid(clipped(vector(image)), release.grid)
+    return total + noise.discrete_gaussian(total.shape, release.scale)
+
+
+def clipped(vector: Vector) -> Vector:
+    """Cut a vector to an L2 norm of 1; return zero for one that is not finite."""
+    if not np.isfinite(vector).all():
+        return np.zeros_like(vector)
+    norm = float(np.linalg.norm(vector))
+    return vector if norm <= 1 else vector / norm
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments of a whole set of images.
+
+    Attributes:
+        means: float64 (d,), of each channel.
+        deviations: float64 (d,), standard deviations, at least the root of a small floor.
+    """
+
+    means: Vector
+    deviations: Vector
+
+    @classmethod
+    def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
+        """Divide the noisy sum by the DECLARED size; negative variances become the floor. Post-processing."""
+        means, squares = np.split(noisy / (grid * declared_size) / scale.factors, 2)
+        return cls(means, np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE)))

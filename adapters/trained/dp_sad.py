@@ -1,166 +1,132 @@
-"""DP-SAD's teacher: what it is trained on, what that costs, and the network that it becomes."""
+"""DP-SAD: a student diffusion model that learns from the records, a teacher and a discriminator (Liu et al. 2024)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+from scipy.cluster.vq import kmeans2
 
 from adapters.trained.diffusion import FittedDiffusion
-from adapters.trained.files import write_model
-from adapters.trained.public import Public, PublicSet, ReadsPublic, Source
-from adapters.trained.releases import TRAINING, blocks_of, settled, train_blocks
-from adapters.trained.settings import Discrimination, Learning, PlainTraining, Teaching, levels
+from adapters.trained.fit import Draws, Fit, Plan, Steps
+from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic, torch_seed
+from adapters.trained.settings import FineTuning, PlainTraining, Rate
 from pe.errors import RecipeError
-from pe.fit.trainer import FIT
-from pe.plugins.devices import require_torch
-from pe.privacy.ledger import Budget
+from pe.fit.trainer import FIT, PrivateRecords
+from pe.plugins.settings import Count, Settings
 
 if TYPE_CHECKING:
-    import torch
     from diffusers import UNet2DModel
     from torch import nn
 
     from adapters.trained.dp_sad_networks import Distillation
-    from adapters.trained.dp_sgd.training import FloatArray
-    from adapters.trained.plain import Clusters
-    from adapters.trained.settings import DPSGD, FineTuning
-    from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
-    from pe.privacy.release import Release
+    from adapters.trained.dp_sgd.training import FloatArray, Training
+    from pe.fit.trainer import DryRun, FitTerms
 
-
-_NAME = f"{FIT}teacher"
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """Trained on public images, then by DP-SGD with a share of the budget; one of the two may be left out.
-
-    Attributes:
-        public: images on which it begins; None: there are none.
-        pretraining: on them.
-        training: its DP-SGD; with a share of 0 it learns the labels from public images of their names.
-        clusters: into how many classes each label is split.
-        new: a network that was never trained, of so many classes.
-        places: where each process of a training computes.
-
-    Raises:
-        RecipeError: it has nothing to learn from, or clusters without public images.
-    """
-
-    public: Source | None
-    pretraining: PlainTraining
-    training: Teaching
-    clusters: int
-    new: Callable[[FitTerms, int], UNet2DModel]
-    places: Callable[[FineTuning], list[torch.device]]
-
-    def __post_init__(self) -> None:
-        if self.public is None and not self.training.share:
-            raise RecipeError(
-                "teacher.share is 0, and public names no images, so the teacher has nothing to learn from: "
-                "give it a share, or public images."
-            )
-        if self.clusters < 1 or (self.clusters > 1 and self.public is None):
-            raise RecipeError(
-                f"clusters is {self.clusters}: it must be at least 1, and above 1 it needs public images, from which "
-                "the centroids are found."
-            )
-
-    def check(self, terms: FitTerms) -> None:
-        """Raise RecipeError if the public images do not serve."""
-        if self.public is None:
-            return
-        self.public.check(terms.image_shape)
-        missing = sorted(set(terms.classes) - set(self.public.label_names()))
-        if missing and not self.training.share:
-            raise RecipeError(
-                f"teacher.share is 0, so the teacher learns the labels from public images, which have none named "
-                f"'{missing[0]}': name public labels as the private ones, or give the teacher a share."
-            )
-
-    def classes(self, terms: FitTerms) -> int:
-        """How many it tells apart, beside the one that stands for none."""
-        return len(terms.classes) * self.clusters
-
-    def releases(self, terms: FitTerms) -> tuple[Release, ...]:
-        """Each block of its DP-SGD steps; none where public images alone teach it."""
-        return blocks_of(self._settled(terms), terms, _NAME) if self.training.share else ()
-
-    def public_set(self, terms: FitTerms) -> PublicSet | None:
-        """The public images; where no record teaches the labels, those of the private labels' names."""
-        if self.public is None:
-            return None
-        public = self.public.read(terms.image_shape, terms.seed)
-        if self.training.share:
-            return public
-        named = public.selected(np.array([[public.names.index(name)] for name in terms.classes]))
-        split = self.split(named, terms)
-        if split is None:
-            return named
-        names = tuple(map(str, range(self.classes(terms))))
-        return PublicSet(named.images, split.split(named.images, named.labels).astype(np.int64), names)
-
-    def split(self, public: PublicSet | None, terms: FitTerms) -> Clusters | None:
-        """How each label is split; None: it is not."""
-        from adapters.trained.plain import Clusters
-
-        if self.clusters == 1:
-            return None
-        assert public is not None
-        return Clusters.of(public, self.clusters, terms.seed)
-
-    def trained(self, fitting: Fitting, private: Callable[[], PrivateRecords], public: PublicSet | None) -> UNet2DModel:
-        """The network after all steps; the private ones are released.
-
-        Raises:
-            Interrupted: the fit was told to stop.
-            RecipeError: memory does not suffice.
-        """
-        from adapters.trained.diffusion_training import Velocity, pretrained, with_new_classes
-        from adapters.trained.dp_sgd.training import Training
-
-        terms, classes = fitting.terms, self.classes(fitting.terms) + 1
-        devices = self.places(self.training)
-        model = self.new(terms, classes if public is None else public.classes + 1).to(devices[0])
-        if public is not None:
-            model = pretrained(model, lambda: public, self.pretraining, fitting, none=public.classes)
-        if self.training.share:
-            model = model if public is None else with_new_classes(model, classes, terms.seed)
-            training = Training(model, Velocity(none=classes - 1), self._settled(terms), *devices)
-            training.load(train_blocks(training, self.releases(terms), fitting, private, "training the teacher"))
-        return model
-
-    def dry_runs(self, model: UNet2DModel, terms: FitTerms) -> list[DryRun]:
-        """A step of each part of its training, on random images; `model` is new."""
-        from adapters.trained.diffusion_training import Velocity, pretraining_dry_run
-        from adapters.trained.dp_sgd.forecast import dry_run
-
-        found = [] if self.public is None else [pretraining_dry_run(model, terms, self.pretraining)]
-        if self.training.share:
-            loss, settings = Velocity(self.classes(terms)), self._settled(terms)
-            found.append(dry_run(model, loss, terms.image_shape, settings, self.places(self.training)[0], _NAME))
-        return found
-
-    def _settled(self, terms: FitTerms) -> DPSGD:
-        budget = Budget(self.training.share * terms.budget.epsilon, terms.budget.delta)
-        return settled(self.training, terms, (), budget)
-
-
-def classed(records: PrivateRecords, split: Clusters | None) -> PrivateRecords:
-    """CONFIDENTIAL: the records with the network's classes for labels, each a function of its record alone."""
-    return records if split is None else replace(records, labels=split.split(records.samples, records.labels))
-
-
-# DP-SAD: a student diffusion model that learns from the records, a teacher and a discriminator (Liu et al. 2024).
-
+_TEACHER = f"{FIT}teacher"
 
 Begin = Literal["teacher", "new"]
-_TEACHERS = ("teacher.micro_batch", "teacher.processes")
+
+
+class Teaching(FineTuning):
+    """DP-SAD's teacher: DP-SGD of its own.
+
+    Attributes:
+        share: of the fit's ε, which the teacher's training alone takes; 0: it learns from public images alone.
+    """
+
+    section: ClassVar[str] = "teacher"
+
+    share: Annotated[float, Field(ge=0, lt=1)] = 0.5
+
+
+class Learning(FineTuning):
+    """DP-SAD's student; between two blocks the discriminator learns."""
+
+    block: Count = 10
+
+
+class Discrimination(Settings):
+    """DP-SAD's discriminator: Adam, before each block of the student's steps.
+
+    Attributes:
+        steps: before each block.
+        batch: images of the teacher, and as many of the student, per step.
+        learning_rate: of each step.
+        chains: of the teacher's, from public noise to an image, whose points it is shown.
+    """
+
+    steps: Count = 50
+    batch: Count = 64
+    learning_rate: Rate = 1e-3
+    chains: Count = 256
+
+
+# Classes for records that have no labels, or only coarse ones: by centroids of PUBLIC images.
+
+Images = npt.NDArray[np.uint8]
+
+_GRID = 16
+"""Cells a side, at most, over whose means images are compared."""
+
+_MOST = 20_000
+"""Public images from which the centroids are computed, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """The nearest of k centroids of public images.
+
+    Guarantee: an image's cluster is a function of that image and of public values alone; so a record's class is a part
+    of the record, nothing is released, and the ledger needs no entry. (Centroids of private images would need one.)
+
+    Attributes:
+        centroids: float64 (k, d).
+    """
+
+    centroids: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, public: PublicSet, count: int, seed: int) -> Clusters:
+        """Run k-means++ and Lloyd's steps over public images, an even choice if there are many.
+
+        Raises:
+            RecipeError: there are fewer public images than clusters.
+        """
+        if len(public.images) < count:
+            raise RecipeError(
+                f"clusters is {count}, and the public set has {len(public.images)} images: take fewer clusters."
+            )
+        rows = np.unique(np.linspace(0, len(public.images) - 1, _MOST).astype(np.int64))
+        features = np.stack([_features(image) for image in public.images[rows]])
+        rng = np.random.default_rng(torch_seed(seed, "clusters"))
+        centroids, _ = kmeans2(features, count, minit="++", rng=rng)
+        return cls(centroids.astype(np.float64))
+
+    def of_image(self, image: Images) -> int:
+        """Return the cluster of one image, uint8 h×w×c; ties go to the first."""
+        distances = ((self.centroids - _features(image)) ** 2).sum(axis=1)
+        return int(distances.argmin())
+
+    def split(self, images: Images, labels: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        """Split each label into k classes, int32 (n,): label·k + cluster."""
+        clusters = np.array([self.of_image(image) for image in images], dtype=np.int32)
+        return (labels * len(self.centroids) + clusters).astype(np.int32)
+
+
+def _features(image: Images) -> npt.NDArray[np.float64]:
+    """Return means over a grid of cells, in [0, 1]."""
+    rows, columns = (np.linspace(0, side, min(side, _GRID) + 1).astype(np.int64)[:-1] for side in image.shape[:2])
+    sums = np.add.reduceat(np.add.reduceat(image.astype(np.float64), rows, axis=0), columns, axis=1)
+    ones = np.ones(image.shape[:2])
+    sizes = np.add.reduceat(np.add.reduceat(ones, rows, axis=0), columns, axis=1)
+    return (sums / sizes[..., None] / 255).ravel()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -191,7 +157,10 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         RecipeError: a setting is out of range, or the teacher has nothing to learn from or to teach.
     """
 
-    info = replace(FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, *_TEACHERS))
+    info = replace(
+        FittedDiffusion.info,
+        machine_settings=(*FittedDiffusion.info.machine_settings, "teacher.micro_batch", "teacher.processes"),
+    )
 
     public: Public | None = None
     pretraining: PlainTraining | None = None
@@ -220,79 +189,120 @@ class DPSAD(ReadsPublic, FittedDiffusion):
                 "imitation and adversarial are 0, and begin is new, so the teacher would teach nothing: "
                 "take begin: teacher, or api.kind: dpdm."
             )
+        if self.public is None and not self.teacher.share:
+            raise RecipeError(
+                "teacher.share is 0, and public names no images, so the teacher has nothing to learn from: "
+                "give it a share, or public images."
+            )
+        if self.clusters < 1 or (self.clusters > 1 and self.public is None):
+            raise RecipeError(
+                f"clusters is {self.clusters}: it must be at least 1, and above 1 it needs public images, from which "
+                "the centroids are found."
+            )
         self._guidance = self.guidance
-        pretraining = self.pretraining or PlainTraining()
-        self._teacher = Teacher(self.public, pretraining, self.teacher, self.clusters, self._new, self._places)
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """The teacher's blocks of DP-SGD steps, then the student's; all calibrated together to the budget.
+    def _check(self, terms: FitTerms) -> None:
+        self.network.levels(*terms.image_shape[:2])
+        self._check_public(terms)
+        missing = sorted(set(terms.classes) - set(self.public.label_names() if self.public else terms.classes))
+        if missing and not self.teacher.share:
+            raise RecipeError(
+                f"teacher.share is 0, so the teacher learns the labels from public images, which have none named "
+                f"'{missing[0]}': name public labels as the private ones, or give the teacher a share."
+            )
 
-        Raises:
-            RecipeError: a setting is out of range, the images are too small, or the public set does not serve.
-            PrivacyError: the budget is too small for one useful step, or the unit is larger than a record.
-        """
-        height, width, _ = terms.image_shape
-        levels(self.network, height, width)
-        self._teacher.check(terms)
-        return [*self._teacher.releases(terms), *blocks_of(self._settled(terms), terms)]
+    def _draws(self, terms: FitTerms) -> Draws:
+        teacher = [Steps(self.teacher, _TEACHER, self.teacher.share)] if self.teacher.share else []
+        return [*teacher, Steps(self.training)]
 
-    def fit(self, fitting: Fitting) -> None:
-        """The teacher first, then the student, with the discriminator between its blocks.
+    def _fit(self, fit: Fit) -> None:
+        from adapters.trained.diffusion_networks import write_model
 
-        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
-        only while a block is drawn. When a fit goes on that was broken off, the discriminator learns again what it had
-        learned, from the same states.
+        terms = fit.terms
+        public, clusters = self._public_set(terms)
 
-        Raises:
-            Interrupted: it was told to stop.
-            RecipeError: memory does not suffice.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_sgd.training import Training
+        @cache
+        def private() -> PrivateRecords:
+            """CONFIDENTIAL: the records with the network's classes for labels, each a function of its record alone."""
+            records = fit.fitting.private()
+            return replace(records, labels=clusters.split(records.samples, records.labels)) if clusters else records
 
-        terms, devices = fitting.terms, self._places(self.training)
-        public = self._teacher.public_set(terms)
-        split = self._teacher.split(public, terms)
-        private = cache(lambda: classed(fitting.private(), split))
-        teacher = self._teacher.trained(fitting, private, public)
-        student = deepcopy(teacher) if self.begin == "teacher" else self._new(terms, self._teacher.classes(terms) + 1)
-        settings = self._settled(terms)
+        teacher = self._teacher(fit, public, private)
+        student = deepcopy(teacher) if self.begin == "teacher" else self._new(terms, self._classes(terms) + 1)
         loss = self._loss(teacher.eval().requires_grad_(False), terms)
-        training = Training(student, loss, settings, *devices)
 
-        def learn(state: FloatArray) -> None:
-            if loss.judge is not None and training.step_of(state) < settings.steps:
+        def learn(training: Training, state: FloatArray) -> None:
+            if loss.judge is not None and training.step_of(state) < training.settings.steps:
                 loss.judge.learn(training.load(state, average=False))
 
-        learn(training.start())
-        state = train_blocks(training, blocks_of(settings, terms), fitting, private, "training the student", learn)
-        write_model(training.load(state), terms.classes, fitting.folder, self.clusters)
+        places = self._places()
+        student = fit.dp_sgd(student, loss, places, task="training the student", private=private, between=learn)
+        write_model(student, terms.classes, fit.fitting.folder, self.clusters)
 
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """A step of each part, on random images; the discriminator's training is not told.
+    def _public_set(self, terms: FitTerms) -> tuple[PublicSet | None, Clusters | None]:
+        """Return the public images, and the clusters by which labels are split.
 
-        Raises:
-            RecipeError: a setting is out of range, or memory does not suffice.
-            PrivacyError: the budget is too small.
+        If no record teaches the labels, the images are those of the private labels' names, split alike.
         """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_sgd.forecast import dry_run
+        if self.public is None:
+            return None, None
+        public = self.public.read(terms.image_shape, terms.seed)
+        if not self.teacher.share:
+            public = public.selected(np.array([[public.names.index(name)] for name in terms.classes]))
+        if self.clusters == 1:
+            return public, None
+        clusters = Clusters.of(public, self.clusters, terms.seed)
+        if not self.teacher.share:
+            labels, names = clusters.split(public.images, public.labels), map(str, range(self._classes(terms)))
+            public = PublicSet(public.images, labels.astype(np.int64), tuple(names))
+        return public, clusters
 
-        model = self._new(terms, self._teacher.classes(terms) + 1).to(self._place())
-        found, settings = self._teacher.dry_runs(model, terms), self._settled(terms)
-        loss = self._loss(deepcopy(model).eval().requires_grad_(False), terms)
-        return [*found, dry_run(model, loss, terms.image_shape, settings, self._place(), TRAINING)]
+    def _classes(self, terms: FitTerms) -> int:
+        """Return how many classes there are, beside the one that stands for none."""
+        return len(terms.classes) * self.clusters
 
-    def _settled(self, terms: FitTerms) -> DPSGD:
-        """The student's, beside the teacher's releases."""
-        return settled(self.training, terms, self._teacher.releases(terms))
+    def _teacher(self, fit: Fit, public: PublicSet | None, private: Callable[[], PrivateRecords]) -> UNet2DModel:
+        """Train the teacher on public images, then by DP-SGD; one of the two may be left out."""
+        from adapters.trained.diffusion_networks import Velocity, pretrained, with_new_classes
+
+        terms, classes, places = fit.terms, self._classes(fit.terms) + 1, self._places(self.teacher)
+        model = self._new(terms, classes if public is None else public.classes + 1).to(places[0])
+        if public is not None:
+            pretraining = self.pretraining or PlainTraining()
+            model = pretrained(fit, model, lambda: public, pretraining, none=public.classes)
+        if self.teacher.share:
+            model = model if public is None else with_new_classes(model, classes, terms.seed)
+            loss, task = Velocity(none=classes - 1), "training the teacher"
+            fit.dp_sgd(model, loss, places, name=_TEACHER, task=task, private=private)
+        return model
+
+    def _start(self, terms: FitTerms) -> tuple[nn.Module, Distillation]:
+        model = self._new(terms, self._classes(terms) + 1).to(self._place())
+        return model, self._loss(deepcopy(model).eval().requires_grad_(False), terms)
+
+    def _pretrainings(self) -> dict[str, PlainTraining]:
+        return {} if self.public is None else {PUBLIC_IMAGES: self.pretraining or PlainTraining()}
+
+    def _first_classes(self, terms: FitTerms) -> int:
+        return self._classes(terms) + 1
+
+    def _other_dry_runs(self, terms: FitTerms, plan: Plan) -> list[DryRun]:
+        from adapters.trained.diffusion_networks import Velocity
+        from adapters.trained.dp_sgd.training import dry_run
+
+        runs = super()._other_dry_runs(terms, plan)
+        if self.teacher.share:
+            model, loss = self._new(terms, self._classes(terms) + 1), Velocity(self._classes(terms))
+            settings, place = plan.settings[_TEACHER], self._places(self.teacher)[0]
+            runs.append(dry_run(model, loss, terms.image_shape, settings, place, _TEACHER))
+        return runs
 
     def _loss(self, teacher: nn.Module, terms: FitTerms) -> Distillation:
-        """The student's, with a new discriminator."""
+        """Return the student's loss, with a new discriminator."""
         from adapters.trained.dp_sad_networks import Distillation, Judge
 
         height, width, channels = terms.image_shape
-        shape, classes = (channels, height, width), self._teacher.classes(terms)
+        shape, classes = (channels, height, width), self._classes(terms)
         judge = None
         if self.adversarial:
             judge = Judge(teacher, shape, classes, self.discrimination, self.sampling.steps, terms.seed)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.diffusion_training import Randomness, Velocity, scheduler, square
-from adapters.trained.plain import torch_seed
-from adapters.trained.settings import Discrimination
+from adapters.trained.diffusion_networks import Randomness, Velocity, scheduler, square
+from adapters.trained.public import torch_seed
+
+if TYPE_CHECKING:
+    from adapters.trained.dp_sad import Discrimination
 
 _WIDTH = 32
 _GROUPS = 4
@@ -21,10 +23,12 @@ Shape = tuple[int, int, int]
 
 
 class Discriminator(nn.Module):
-    """Three convolutions with GroupNorm, which time and class scale and shift; its answer is the logit of "teacher"."""
+    """Three convolutions with GroupNorm, which time and class scale and shift: the logit of "teacher".
+
+    `classes` includes the one that stands for none.
+    """
 
     def __init__(self, channels: int, classes: int) -> None:
-        """For images of so many channels and so many classes, the one that stands for none included."""
         super().__init__()
         self.layers = nn.ModuleList(
             nn.Conv2d(width, _WIDTH, 3, padding=1, stride=stride)
@@ -36,14 +40,14 @@ class Discriminator(nn.Module):
         self.last = nn.Linear(_WIDTH, 1)
 
     def forward(self, images: Tensor, level: Tensor, classes: Tensor) -> Tensor:
-        """Logits, (n,), for n×c×h×w images whose noise level is ᾱ, (n,), and whose classes are int64 (n,)."""
-        told = self.time(torch.stack([level.sqrt(), (1 - level).sqrt()], dim=1)) + self.kind(classes)
-        scale, shift = told[:, :, None, None].chunk(2, dim=1)
+        """Return logits, (n,), for n×c×h×w images whose noise level is ᾱ, (n,), and whose classes are int64 (n,)."""
+        condition = self.time(torch.stack([level.sqrt(), (1 - level).sqrt()], dim=1)) + self.kind(classes)
+        scale, shift = condition[:, :, None, None].chunk(2, dim=1)
         x = images
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = functional.silu(norm(layer(x)) * (1 + scale) + shift)
-        found: Tensor = self.last(x.mean(dim=(2, 3)))[:, 0]
-        return found
+        logits: Tensor = self.last(x.mean(dim=(2, 3)))[:, 0]
+        return logits
 
 
 class Chain:
@@ -57,11 +61,11 @@ class Chain:
         self._levels = torch.cat([schedule.final_alpha_cumprod.reshape(1), schedule.alphas_cumprod]).to(device)
 
     def after(self, steps: Tensor) -> Tensor:
-        """ᾱ one step after the timesteps `steps`, which need not lie on the chain."""
+        """Return ᾱ one step after the timesteps `steps`, which need not lie on the chain."""
         return self._levels[(steps + 1 - self._stride).clamp(min=0)]
 
     def next_image(self, noisy: Tensor, velocity: Tensor, steps: Tensor) -> Tensor:
-        """x_s, n×c×h×w, one step after x_t, by the velocity that a network found there: DDIM without noise."""
+        """Return x_s, n×c×h×w, one step after x_t, by a network's velocity there: DDIM without noise."""
         level, after = self._levels[steps + 1][:, None, None, None], self.after(steps)[:, None, None, None]
         signal, spread = level.sqrt(), (1 - level).sqrt()
         image, noise = signal * noisy - spread * velocity, spread * noisy + signal * velocity
@@ -80,7 +84,7 @@ class Judge:
         teacher: fixed; on its device.
         shape: c, h, w of the images.
         classes: how many, without the one that stands for none.
-        settings: how it is trained.
+        settings: of the training.
         steps: of a chain.
         seed: the recipe's.
     """
@@ -95,49 +99,46 @@ class Judge:
         self.chain, self._settings = Chain(steps, device), settings
         self._generator = torch.Generator(device).manual_seed(torch_seed(seed, "discriminator"))
         self._optimiser = torch.optim.Adam(self.discriminator.parameters(), lr=settings.learning_rate)
-        self._classes = self._drawn(classes, settings.chains)
-        self._points = self._walked(teacher, shape)
+        self._classes = self._draw(classes, settings.chains)
+        self._points = self._walk(teacher, shape)
 
     def learn(self, student: nn.Module) -> None:
         """Train the discriminator on, against `student` as it is now."""
         self.discriminator.requires_grad_(True)
         for _ in range(self._settings.steps):
-            step = self._drawn(len(self.chain.timesteps), self._settings.batch)
-            which = self._drawn(self._settings.chains, self._settings.batch)
+            step = self._draw(len(self.chain.timesteps), self._settings.batch)
+            which = self._draw(self._settings.chains, self._settings.batch)
             noisy, of_teacher = self._points[step, which], self._points[step + 1, which]
             steps, classes = self.chain.timesteps[step], self._classes[which]
             with torch.no_grad():
-                of_student = self.chain.next_image(noisy, _found(student, noisy, steps, classes), steps)
+                of_student = self.chain.next_image(noisy, _velocity(student, noisy, steps, classes), steps)
             level = self.chain.after(steps).repeat(2)
             logits = self.discriminator(torch.cat([of_teacher, of_student]), level, classes.repeat(2))
-            whose = torch.cat([torch.ones(len(steps)), torch.zeros(len(steps))]).to(logits)
+            targets = torch.cat([torch.ones(len(steps)), torch.zeros(len(steps))]).to(logits)
             self._optimiser.zero_grad()
-            functional.binary_cross_entropy_with_logits(logits, whose).backward()  # type: ignore[no-untyped-call]
+            functional.binary_cross_entropy_with_logits(logits, targets).backward()  # type: ignore[no-untyped-call]
             self._optimiser.step()
         self.discriminator.requires_grad_(False)
 
-    def _walked(self, teacher: nn.Module, shape: Shape) -> Tensor:
-        """All points of the teacher's chains, float32 (steps + 1, chains, c, h, w), from noise to images."""
+    def _walk(self, teacher: nn.Module, shape: Shape) -> Tensor:
+        """Return all points of the teacher's chains, float32 (steps + 1, chains, c, h, w), from noise to images."""
         size, device = (self._settings.chains, *shape), self._generator.device
         points = [torch.randn(size, generator=self._generator, device=device)]
         with torch.no_grad():
             for timestep in self.chain.timesteps:
                 x, timesteps = points[-1], timestep.expand(len(points[-1]))
                 parts = [slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)]
-                found = [_found(teacher, x[part], timesteps[part], self._classes[part]) for part in parts]
-                points.append(self.chain.next_image(x, torch.cat(found), timesteps))
+                velocities = [_velocity(teacher, x[part], timesteps[part], self._classes[part]) for part in parts]
+                points.append(self.chain.next_image(x, torch.cat(velocities), timesteps))
         return torch.stack(points)
 
-    def _drawn(self, below: int, count: int) -> Tensor:
+    def _draw(self, below: int, count: int) -> Tensor:
         return torch.randint(below, (count,), generator=self._generator, device=self._generator.device)
 
 
-def _found(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor) -> Tensor:
+def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor) -> Tensor:
     velocity: Tensor = network(noisy, steps, class_labels=classes).sample
     return velocity
-
-
-# DP-SAD's loss of one record: its own error, the distance to the teacher, and the discriminator's judgement.
 
 
 class Distillation(Velocity):
@@ -152,7 +153,7 @@ class Distillation(Velocity):
 
     Args:
         teacher: fixed.
-        judge: whose discriminator is fixed while a block runs; None: its term is left out.
+        judge: its discriminator is fixed while a block runs; None: its term is left out.
         imitation: a, the weight of the teacher's term.
         adversarial: λ.
         none: the number of the class that stands for none.
@@ -171,17 +172,17 @@ class Distillation(Velocity):
         self._imitation, self._adversarial = imitation, adversarial
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """The losses, (draws,)."""
+        """Return the losses, (draws,)."""
         noisy, velocity, classes = self.noised(image, label, randomness)
         steps = randomness[0]
-        found = model(noisy, steps, class_labels=classes).sample
-        loss = square(found - velocity)
+        output = model(noisy, steps, class_labels=classes).sample
+        loss = square(output - velocity)
         if self._imitation:
             with torch.no_grad():
-                taught = self._teacher(noisy, steps, class_labels=classes).sample
-            loss = loss + self._imitation * square(found - taught)
+                target = self._teacher(noisy, steps, class_labels=classes).sample
+            loss = loss + self._imitation * square(output - target)
         if self.judge is not None:
             chain = self.judge.chain
-            logits = self.judge.discriminator(chain.next_image(noisy, found, steps), chain.after(steps), classes)
+            logits = self.judge.discriminator(chain.next_image(noisy, output, steps), chain.after(steps), classes)
             loss = loss + self._adversarial * functional.logsigmoid(-logits)
         return loss

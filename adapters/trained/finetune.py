@@ -1,24 +1,23 @@
-"""Which parameters of a checkpoint DP-SGD trains: LoRA matrices beside some layers, other layers whole."""
+"""A diffusion checkpoint of the user's, fitted by DP-SGD on LoRA matrices beside some layers, or on whole layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX
+from adapters.diffusion.text_to_image import TextToImage
 from adapters.diffusion.weights import local_model, read_json
 from adapters.prompts import TextByLabel
-from adapters.trained.diffusion import AnsweringDiffusion
-from adapters.trained.files import labels_of
-from adapters.trained.releases import TRAINING, blocks_of, settled, train_blocks
+from adapters.trained.diffusion import AnsweringDiffusion, labels_of
+from adapters.trained.fit import TRAINING, Draws, Fit, Steps
+from adapters.trained.public import torch_seed
 from adapters.trained.settings import Rate
 from pe.errors import RecipeError
-from pe.plugins.devices import require_torch
 from pe.plugins.settings import Count, Settings
 
 if TYPE_CHECKING:
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import nn
 
+    from adapters.trained.dp_sgd.gradients import Loss
     from adapters.trained.finetune_models import Checkpoint
-    from pe.fit.trainer import DryRun, FitTerms, Fitting
-    from pe.privacy.release import Release
-
+    from pe.fit.trainer import FitTerms
 
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 """The projections of diffusers' attention."""
@@ -53,24 +51,17 @@ class LoRA(Settings):
 
 
 def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: int) -> nn.Module:
-    """The model with matrices beside layers, in which these and the chosen layers alone have `requires_grad`.
+    """Put matrices beside layers of `model`; these and the chosen `layers` alone have `requires_grad`.
 
-    Args:
-        model: the checkpoint's network; changed in place.
-        lora: the matrices; None: none.
-        layers: endings of the names of layers to be trained whole.
-        seed: of the matrices' first values.
-
-    Raises:
-        RecipeError: an ending that no layer has, a layer that is not covered or named twice, or nothing to train.
+    Raises RecipeError for an ending that no layer has, a layer that is not covered or named twice, or nothing to train.
     """
     import torch
 
-    from adapters.trained.finetune_lora import add_matrices
+    from adapters.trained.finetune_models import add_matrices
 
     model.requires_grad_(False)
-    beside = [] if lora is None else _named(model, "lora.targets", lora.targets)
-    whole = _named(model, "layers", layers)
+    beside = [] if lora is None else _layers(model, "lora.targets", lora.targets)
+    whole = _layers(model, "layers", layers)
     if twice := sorted({*beside} & {*whole}):
         raise RecipeError(f"layers: '{twice[0]}' is among lora.targets, too: name it under one of the two.")
     if not beside and not whole:
@@ -90,21 +81,18 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
     return model
 
 
-def _named(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[str]:
-    """The layers with one of these endings, in the model's order."""
+def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[str]:
+    """Return the layers with one of these endings, in the model's order."""
     names = [name for name, _ in model.named_modules() if name]
-    found = set()
+    matches = set()
     for ending in endings:
         fits = {name for name in names if name == ending or name.endswith(f".{ending}")}
         if not fits:
             near = get_close_matches(ending, {name.rpartition(".")[2] for name in names} | set(names), 1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise RecipeError(f"{setting}: no layer of the checkpoint has a name that ends in '{ending}'{hint}")
-        found |= fits
-    return [name for name in names if name in found]
-
-
-# A diffusion checkpoint that the user brings, fitted by DP-SGD on few of its parameters.
+        matches |= fits
+    return [name for name in names if name in matches]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -144,113 +132,84 @@ class FineTune(AnsweringDiffusion):
     revision: str | None = None
     offline: bool = False
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """Each block of DP-SGD steps, calibrated to the budget.
-
-        Raises:
-            RecipeError: a setting is out of range, or the checkpoint is not there or makes other images.
-            PrivacyError: the budget is too small for one useful step, or the unit is larger than a record.
-        """
-        require_torch("trained", "Fitting a generator")
+    def _check(self, terms: FitTerms) -> None:
+        self._require_torch()
         checkpoint = self._checkpoint(terms)
         checkpoint.check()
         self._prepared(checkpoint.skeleton(), terms)
-        return blocks_of(settled(self.training, terms, ()), terms)
 
-    def fit(self, fitting: Fitting) -> None:
-        """Train the chosen parameters block by block, and keep the whole model.
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [Steps(self.training)]
 
-        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
-        only while a block is drawn. Before the first one, the gradients of two random images are compared with those
-        of each alone.
+    def _fit(self, fit: Fit) -> None:
+        from adapters.trained.finetune_models import check_gradients, check_same, merge_matrices
 
-        Raises:
-            Interrupted: it was told to stop.
-            RecipeError: memory does not suffice, or the checkpoint is not the one that the fit began at.
-            PluginError: a layer whose gradient cannot be had for each record.
-        """
-        from adapters.trained.dp_sgd.training import Training
-        from adapters.trained.finetune_lora import check_gradients, merge_matrices
-        from adapters.trained.finetune_models import check_same
-
-        terms, private = fitting.terms, cache(fitting.private)
-        settings = settled(self.training, terms, ())
-        blocks = blocks_of(settings, terms)
-        checkpoint = self._checkpoint(terms)
-        check_same(checkpoint.digest(), fitting.kept)
-        network, loss = self._prepared(checkpoint.network(), terms), checkpoint.loss(self._place())
-        if not fitting.ledger.drawn(blocks[0]):
-            check_gradients(network, loss, terms.image_shape, self._place())
-        training = Training(network, loss, settings, *self._places(self.training))
-        network = training.load(train_blocks(training, blocks, fitting, private))
+        checkpoint = self._checkpoint(fit.terms)
+        check_same(checkpoint.digest(), fit.fitting.kept)
+        network, loss = self._start(fit.terms, checkpoint)
+        if not fit.is_drawn(TRAINING):
+            check_gradients(network, loss, fit.terms.image_shape, self._place())
+        network = fit.dp_sgd(network, loss, self._places())
         merge_matrices(network)
-        checkpoint.write(network, fitting.folder)
+        checkpoint.write(network, fit.fitting.folder)
 
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """A step, on random images.
-
-        Raises:
-            RecipeError: a setting is out of range, or memory does not suffice.
-            PrivacyError: the budget is too small.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_sgd.forecast import dry_run
-
-        checkpoint, settings = self._checkpoint(terms), settled(self.training, terms, ())
-        network, loss = self._prepared(checkpoint.network(), terms), checkpoint.loss(self._place())
-        return [dry_run(network, loss, terms.image_shape, settings, self._place(), TRAINING)]
+    def _start(self, terms: FitTerms, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, Loss]:
+        checkpoint = checkpoint or self._checkpoint(terms)
+        return self._prepared(checkpoint.network(), terms), checkpoint.loss(self._place())
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`.
-
-        Raises:
-            RecipeError: there is none, or it is damaged.
-        """
+        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
         if not (folder / INDEX).is_file():
             super().load(folder)
             return
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.finetune_models import open_latent
+        self._require_torch()
+        from adapters.trained.finetune_models import PROMPTS
 
-        self._model, labels = open_latent(folder, self.sampling, self.guidance, self.device, self.batch_size)
-        self._labels = frozenset(labels)
+        content = read_json(folder / PROMPTS)
+        height, width, channels = content["shape"]
+        self._labels = tuple(content["prompts"])
+        self._model = TextToImage(
+            model=str(folder),
+            prompts=dict(content["prompts"]),
+            guidance=self.guidance,
+            steps=self.sampling.steps,
+            size=(height, width),
+            channels=channels,
+            device=self.device,
+            batch_size=self.batch_size,
+            chunk=self.sampling.chunk,
+            offline=True,
+        )
 
     def record_losses(
         self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
     ) -> npt.NDArray[np.float64]:
-        """The loss of each image by which the checkpoint was fitted, float64 (n,), by draws that are fixed and public.
-
-        Raises:
-            RecipeError: there is no model in `folder`, or it was fitted for other labels.
-        """
-        require_torch("trained", "Fitting a generator")
+        """Return the loss of each image by which the checkpoint was fitted, float64 (n,), by fixed, public draws."""
+        self._require_torch()
+        from adapters.trained.diffusion_networks import mean_losses, stored_network
         from adapters.trained.finetune_models import stored_latent, stored_loss
-        from adapters.trained.record_loss import losses_of, stored_network
 
         device = self._place()
         if (folder / INDEX).is_file():
             checkpoint = stored_latent(folder)
             network, loss, classes = checkpoint.network(), checkpoint.loss(device), list(checkpoint.prompts)
-            return losses_of(network, loss, samples, labels, classes, device)
+            return mean_losses(network, loss, samples, labels, classes, device)
         network = stored_network(folder)
-        return losses_of(network, stored_loss(folder), samples, labels, labels_of(folder), device)
+        return mean_losses(network, stored_loss(folder), samples, labels, labels_of(folder), device)
 
     def _checkpoint(self, terms: FitTerms) -> Checkpoint:
-        """What is brought.
-
-        Raises:
-            RecipeError: it is not there, or a setting is for the other kind of checkpoint.
-        """
+        """Open the checkpoint; raise RecipeError if it is missing, or a setting is for the other kind of checkpoint."""
         from adapters.trained.finetune_models import PixelCheckpoint, latent_checkpoint
 
         place = None if self.model == "small" else local_model(self.model)
-        if place is not None and _is_pipeline(place):
+        # A folder of a UNet2DModel alone has an index, too.
+        if place is not None and (place / INDEX).is_file() and "vae" in read_json(place / INDEX):
             self._check_pipeline()
             assert self.prompts is not None
             return latent_checkpoint(place, self.prompts, terms.classes, terms.image_shape)
-        given = [name for name in ("prompts", "guidance") if getattr(self, name) is not None]
-        if given:
-            raise RecipeError(f"{given[0]} is given, but api.model is in pixel space, and takes none: leave it out.")
+        for name in ("prompts", "guidance"):
+            if getattr(self, name) is not None:
+                raise RecipeError(f"{name} is given, but api.model is in pixel space, and takes none: leave it out.")
         files = PixelFiles.find(self.model, self.revision, self.offline)
         return PixelCheckpoint(files, terms.classes, terms.image_shape, self.classes)
 
@@ -264,13 +223,7 @@ class FineTune(AnsweringDiffusion):
             raise RecipeError("sampling.sampler or sampling.eta is given, but api.model has a sampler of its own.")
 
     def _prepared(self, network: nn.Module, terms: FitTerms) -> nn.Module:
-        """The network with the parameters that are trained.
-
-        Raises:
-            RecipeError: a setting names a layer that it has not, or that cannot be trained.
-        """
-        from adapters.trained.plain import torch_seed
-
+        """Choose the parameters that are trained; raise RecipeError if a setting names others than there are."""
         embedding = getattr(network, "class_embedding", None)
         layers = self.layers if self.layers is not None else () if embedding is None else ("class_embedding",)
         prepare(network, self.lora, layers, torch_seed(terms.seed, "lora"))
@@ -280,8 +233,3 @@ class FineTune(AnsweringDiffusion):
                 "class_embedding to layers."
             )
         return network
-
-
-def _is_pipeline(place: Path) -> bool:
-    """Whether a folder holds a pipeline with an autoencoder; one of a UNet2DModel alone has an index, too."""
-    return (place / INDEX).is_file() and "vae" in read_json(place / INDEX)

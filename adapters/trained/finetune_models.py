@@ -1,68 +1,43 @@
-"""A user's checkpoint in pixel space: its network with the private labels for classes, its noise, its digest."""
+"""A user's checkpoint, in pixel space or of Stable Diffusion, and LoRA matrices beside its layers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX, TextFiles, quiet_loading
-from adapters.diffusion.text_to_image import TextToImage
 from adapters.diffusion.weights import read_json
 from adapters.prompts import PROMPT, Prompts, TextByLabel
-from adapters.trained.diffusion_training import Randomness, Velocity, square
-from adapters.trained.dp_sgd.gradients import Loss
-from adapters.trained.files import Sampling, write_model
-from pe.errors import RecipeError
+from adapters.trained.diffusion_networks import Randomness, Velocity, square, write_model
+from adapters.trained.dp_sgd.gradients import Loss, Parameters, record_gradients, trained_parameters
+from pe.errors import PluginError, RecipeError
+from pe.plugins.devices import memory_refused
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL, UNet2DModel
 
     from pe.fit.trainer import Kept
 
-
 CHECKPOINT = "checkpoint.json"
-"""Beside the fitted model: the SHA-256 of the files that it began at."""
+"""Beside the fitted model: the SHA-256 of the checkpoint's files."""
 
-Chosen = Mapping[str | int, str | int]
+PROMPTS = "prompts.json"
+"""Beside a fitted pipeline: the prompt of each label, and the size and channels of the images."""
 
-
-class Checkpoint(Protocol):
-    """What a fit needs of a checkpoint; see `PixelCheckpoint` and `LatentCheckpoint`."""
-
-    def check(self) -> None:
-        """Raise RecipeError if it cannot be fitted on these images."""
-        ...
-
-    def skeleton(self) -> nn.Module:
-        """The network, perhaps without its weights."""
-        ...
-
-    def network(self) -> nn.Module:
-        """The network on the CPU, in float32."""
-        ...
-
-    def loss(self, device: torch.device) -> Loss:
-        """The loss that it was trained by, what belongs to it on the device."""
-        ...
-
-    def write(self, network: nn.Module, folder: Path) -> None:
-        """All that answers, and the digest."""
-        ...
-
-    def digest(self) -> str:
-        """JSON: SHA-256 of what the fit begins at."""
-        ...
+_PIPELINE = "StableDiffusionPipeline"
 
 
 @dataclass(frozen=True)
@@ -70,7 +45,7 @@ class PixelCheckpoint:
     """A UNet2DModel and its scheduler's settings.
 
     Attributes:
-        files: where they are.
+        files: of both.
         labels: the private ones.
         shape: h, w, c of the private images.
         classes: label → class at which it begins.
@@ -79,15 +54,15 @@ class PixelCheckpoint:
     files: PixelFiles
     labels: Sequence[str]
     shape: tuple[int, int, int]
-    classes: Chosen | None = None
+    classes: Mapping[str | int, str | int] | None = None
 
     def check(self) -> None:
-        """Raise RecipeError if it makes images of another shape, or takes classes in a way that is not known here."""
+        """Raise RecipeError if it cannot be fitted on these images."""
         channels, height, width = self.files.shape
         if self.shape != (height, width, channels):
-            wanted, given = ("×".join(map(str, each)) for each in ((height, width, channels), self.shape))
+            own, private = ("×".join(map(str, each)) for each in ((height, width, channels), self.shape))
             raise RecipeError(
-                f"api.model makes images of {wanted}, and the private images are {given}: set private.size and "
+                f"api.model makes images of {own}, and the private images are {private}: set private.size and "
                 "private.channels to what the checkpoint makes, or take another."
             )
         embedding = self.files.unet.get("class_embed_type")
@@ -99,15 +74,11 @@ class PixelCheckpoint:
         check_prediction(self.files.scheduler.get("prediction_type", "epsilon"))
 
     def skeleton(self) -> nn.Module:
-        """The network, to look at."""
+        """Return the network, perhaps without its weights."""
         return self.network()
 
     def network(self) -> nn.Module:
-        """The network, whose classes are the labels; each begins at a class of the checkpoint's, see `_first_rows`.
-
-        Raises:
-            RecipeError: the weights are missing, damaged or of another network, or there is no such class.
-        """
+        """Return the network on the CPU, in float32; its classes are the labels, see `_first_rows`."""
         network = self.files.network().eval()
         rows = self._first_rows(network)
         network.class_embedding = nn.Embedding(len(rows), rows.shape[1], _weight=rows)
@@ -116,24 +87,24 @@ class PixelCheckpoint:
         return found
 
     def loss(self, device: torch.device) -> Velocity:
-        """The loss that the checkpoint was trained by, on its own schedule."""
+        """Return the loss by which it was trained, on its own schedule, with its other parts on the device."""
         schedule = self.files.sampler("ddpm")
         return denoising(schedule.config.prediction_type, schedule.alphas_cumprod)
 
     def write(self, network: nn.Module, folder: Path) -> None:
-        """The fitted network, whole, with the checkpoint's schedule and digest."""
+        """Write all that is needed to answer, and the digest."""
         write_model(network, self.labels, folder, schedule=self.files.sampler("ddim"))
         (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
 
     def digest(self) -> str:
-        """JSON: the SHA-256 of the weights, and of the settings of network, schedule and classes."""
+        """Return JSON: SHA-256 of the weights, and of the settings of network, schedule and classes."""
         settings = json.dumps([self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True)
         with self.files.weights.open("rb") as opened:
             weights = hashlib.file_digest(opened, "sha256").hexdigest()
         return json.dumps({"weights": weights, "settings": hashlib.sha256(settings.encode()).hexdigest()})
 
     def _first_rows(self, network: UNet2DModel) -> Tensor:
-        """The label embeddings before the first step, float32 labels×width.
+        """Return the label embeddings before the first step, float32 labels×width.
 
         A label begins at the class that `classes` or its own name says, else at the mean of all; where the checkpoint
         has no classes, at zero, so that the network begins as it was.
@@ -143,32 +114,23 @@ class PixelCheckpoint:
             if classes:
                 raise RecipeError("classes is given, but the checkpoint has no classes: leave it out.")
             return torch.zeros(len(labels), network.time_embedding.linear_2.out_features)
-        known = network.class_embedding.weight.detach().float()
+        rows = network.class_embedding.weight.detach().float()
         count = self.files.class_count() or 0
-        named = {name: number for number, name in enumerate(self.files.classes)}
-        given = {} if classes is None else {str(label): chosen for label, chosen in classes.items()}
+        numbers: dict[str, str | int] = {name: number for number, name in enumerate(self.files.classes)}
+        given = {str(label): numbers.get(str(name), name) for label, name in (classes or {}).items()}
         if unknown := sorted(given.keys() - set(labels)):
             raise RecipeError(f"classes names the label '{unknown[0]}', which the private records do not have.")
-        return torch.stack(
-            [
-                known[_number(given[label], named, count)]
-                if label in given
-                else known[named[label]]
-                if label in named
-                else known[:count].mean(dim=0)
-                for label in labels
-            ]
-        )
+        for number in given.values():
+            if isinstance(number, str) or not 0 <= number < count:
+                raise RecipeError(f"classes names '{number}', and the checkpoint has no such class: it has {count}.")
+        starts = numbers | given
+        mean = rows[:count].mean(dim=0)
+        return torch.stack([rows[starts[label]] if label in starts else mean for label in labels])
 
 
 def check_same(digest: str, kept: Kept) -> None:
-    """Keep the checkpoint's digest when a fit begins; refuse another when it goes on.
-
-    Raises:
-        RecipeError: the checkpoint is not the one that the fit began at.
-    """
-    before = kept.find(CHECKPOINT)
-    if before is None:
+    """Keep the checkpoint's digest when a fit begins; raise RecipeError for another one when it is resumed."""
+    if (before := kept.find(CHECKPOINT)) is None:
         kept.keep(CHECKPOINT, digest.encode())
     elif before != digest.encode():
         raise RecipeError(
@@ -177,24 +139,19 @@ def check_same(digest: str, kept: Kept) -> None:
 
 
 def check_prediction(prediction: str) -> None:
-    """Raise RecipeError if a network predicts something that is not known here; diffusers' word."""
+    """Raise RecipeError for diffusers' word of a prediction that is unknown here."""
     if prediction not in PREDICTIONS:
         known = ", ".join(PREDICTIONS)
         raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {known}.")
 
 
 def denoising(prediction: str, levels: Tensor) -> Velocity:
-    """The squared error of what a network predicts.
-
-    Args:
-        prediction: one of PREDICTIONS.
-        levels: ᾱ of each timestep.
-    """
+    """Return the squared error of a network's prediction, one of PREDICTIONS; `levels`: ᾱ of each timestep."""
     return PREDICTIONS[prediction](levels=levels)
 
 
 def stored_loss(folder: Path) -> Velocity:
-    """The loss by which the network in `folder` was fitted."""
+    """Return the loss by which the network in `folder` was fitted."""
     from diffusers import DDPMScheduler
 
     schedule = DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True)
@@ -221,36 +178,15 @@ PREDICTIONS = {"epsilon": _Noise, "sample": _Image, "v_prediction": Velocity}
 """By diffusers' words."""
 
 
-def _number(chosen: str | int, named: Mapping[str, int], count: int) -> int:
-    """The number of the class that the recipe names.
-
-    Raises:
-        RecipeError: there is none.
-    """
-    number = named.get(str(chosen), chosen)
-    if isinstance(number, str) or not 0 <= number < count:
-        raise RecipeError(f"classes names '{chosen}', and the checkpoint has no such class: it has {count}.")
-    return number
-
-
-# A user's Stable Diffusion checkpoint: fitted through its latents, under a prompt for each private label.
-#
-# The autoencoder and the text encoder stay as they are. A record's latent is computed within its own gradient, under
-# `vmap`, where no record sees another: it depends on that record alone.
-
-
-PROMPTS = "prompts.json"
-"""Beside the fitted pipeline: the prompt of each label, and the size and channels of the images."""
-
-_PIPELINE = "StableDiffusionPipeline"
-
-
 @dataclass(frozen=True)
 class LatentCheckpoint:
-    """A pipeline of Stable Diffusion 1 or 2, with a prompt for each private label.
+    """A pipeline of Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each private label.
+
+    The autoencoder and the text encoder stay as they are. A record's latent is computed within its own gradient, under
+    `vmap`, where no record sees another: it depends on that record alone.
 
     Attributes:
-        files: where it is.
+        files: of the pipeline.
         prompts: label → text.
         shape: h, w, c of the private images.
     """
@@ -260,7 +196,7 @@ class LatentCheckpoint:
     shape: tuple[int, int, int]
 
     def check(self) -> None:
-        """Raise RecipeError if it is another pipeline, or cannot make images of this shape."""
+        """See `PixelCheckpoint`."""
         kind = read_json(self._folder / INDEX).get("_class_name")
         if kind != _PIPELINE:
             raise RecipeError(
@@ -278,28 +214,20 @@ class LatentCheckpoint:
         check_prediction(str(schedule.get("prediction_type", "epsilon")))
 
     def skeleton(self) -> nn.Module:
-        """The network without its weights, to look at."""
+        """Return the network without its weights."""
         from diffusers import UNet2DConditionModel
 
         with torch.device("meta"):
-            found: nn.Module = UNet2DConditionModel.from_config(dict(read_json(self._folder / "unet" / "config.json")))
-        return found
+            unet: nn.Module = UNet2DConditionModel.from_config(dict(read_json(self._folder / "unet" / "config.json")))
+        return unet
 
     def network(self) -> nn.Module:
-        """The network on the CPU, in float32.
-
-        Raises:
-            RecipeError: a file is missing or damaged.
-        """
+        """See `PixelCheckpoint`."""
         unet: nn.Module = self._pipeline.unet.eval()
         return unet
 
     def loss(self, device: torch.device) -> Latent:
-        """The loss that the checkpoint was trained by, on its own schedule, with its other parts on the device.
-
-        Raises:
-            RecipeError: a file is missing or damaged.
-        """
+        """See `PixelCheckpoint`."""
         from diffusers import DDPMScheduler
 
         pipeline = self._pipeline
@@ -311,14 +239,14 @@ class LatentCheckpoint:
         return Latent(within, nn.Module.to(vae, device), table.detach().to(device))
 
     def write(self, network: nn.Module, folder: Path) -> None:
-        """The pipeline, whole, with the fitted network, the labels' prompts, and the checkpoint's digest."""
+        """Write the whole pipeline, with the labels' prompts, and the digest."""
         pipeline = self._pipeline
         for part in (network, pipeline.vae):
             nn.Module.to(part, "cpu")
         pipeline.unet = network
         with quiet_loading():
             pipeline.save_pretrained(folder, safe_serialization=True)
-        for path in folder.rglob("*.json"):  # the model is handed over: it does not tell where the checkpoint lay
+        for path in folder.rglob("*.json"):  # the model is handed over: it does not tell the checkpoint's path
             settings = json.loads(path.read_text(encoding="utf-8"))
             if settings.pop("_name_or_path", None) is not None:
                 path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -327,13 +255,14 @@ class LatentCheckpoint:
         (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
 
     def digest(self) -> str:
-        """JSON: the SHA-256 of each weight file and each configuration."""
-        found = {}
+        """Return JSON: SHA-256 of each weight file and each configuration."""
+        digests = {}
         for path in sorted(self._folder.rglob("*")):
             if path.is_file() and path.suffix in (".safetensors", ".json"):
                 with path.open("rb") as opened:
-                    found[path.relative_to(self._folder).as_posix()] = hashlib.file_digest(opened, "sha256").hexdigest()
-        return json.dumps(found)
+                    digest = hashlib.file_digest(opened, "sha256").hexdigest()
+                digests[path.relative_to(self._folder).as_posix()] = digest
+        return json.dumps(digests)
 
     @cached_property
     def _folder(self) -> Path:
@@ -344,8 +273,11 @@ class LatentCheckpoint:
         return self.files.load({"default": torch.float32})
 
 
+Checkpoint = PixelCheckpoint | LatentCheckpoint
+
+
 class Latent:
-    """The squared error of what the network predicts about a record's latent; a `Loss` of DP-SGD.
+    """The squared error of the network's prediction on a record's latent; a `Loss` of DP-SGD.
 
     Args:
         within: the same for the latent as an image.
@@ -358,68 +290,168 @@ class Latent:
         self._halved = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """As `Velocity` does, of noise in the latents' shape."""
+        """Draw as `Velocity` does, noise in the latents' shape."""
         _, height, width = shape
         latent = self._vae.config.latent_channels, height // self._halved, width // self._halved
         return self._within.draw(records, draws, latent, generator)
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """The losses of one record, (draws,)."""
+        """Return the losses of one record, (draws,)."""
         latent = self._encoded(image)
-        noisy, wanted, _ = self._within.noised(latent, label, randomness)
+        noisy, target, _ = self._within.noised(latent, label, randomness)
         text = functional.embedding(label, self._table.flatten(1)).view(1, *self._table.shape[1:])
         steps = randomness[0]
-        found = model(noisy, steps, encoder_hidden_states=text.expand(len(steps), -1, -1)).sample
-        return square(found - wanted)
+        output = model(noisy, steps, encoder_hidden_states=text.expand(len(steps), -1, -1)).sample
+        return square(output - target)
 
     def _encoded(self, image: Tensor) -> Tensor:
-        """The mean of one image's latent, c×h×w, scaled as the checkpoint has it."""
-        rgb = image.expand(3, -1, -1)
-        found: Tensor = self._vae.encode(rgb[None]).latent_dist.mode()[0]
+        """Return the mean of one image's latent, c×h×w, scaled as the checkpoint has it."""
+        mean = self._vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
         config = self._vae.config
-        scaled: Tensor = (found - (config.shift_factor or 0.0)) * config.scaling_factor
+        scaled: Tensor = (mean - (config.shift_factor or 0.0)) * config.scaling_factor
         return scaled
 
 
 def latent_checkpoint(
     model: Path, prompts: TextByLabel, labels: Sequence[str], shape: tuple[int, int, int]
 ) -> LatentCheckpoint:
-    """The pipeline in the folder `model`, with the private labels' prompts.
-
-    Raises:
-        RecipeError: a label has no prompt.
-    """
+    """Open the pipeline in the folder `model`, with the labels' prompts; raise RecipeError if one is missing."""
     texts = prompts if isinstance(prompts, str) else {str(label): text for label, text in prompts.items()}
-    drawn = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[PROMPT]
-    return LatentCheckpoint(TextFiles(str(model), offline=True), dict(zip(labels, map(str, drawn), strict=True)), shape)
+    of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[PROMPT]
+    by_label = dict(zip(labels, map(str, of_labels), strict=True))
+    return LatentCheckpoint(TextFiles(str(model), offline=True), by_label, shape)
 
 
 def stored_latent(folder: Path) -> LatentCheckpoint:
-    """The pipeline that a fit left in `folder`."""
+    """Open the pipeline that a fit left in `folder`."""
     content = read_json(folder / PROMPTS)
     return LatentCheckpoint(TextFiles(str(folder), offline=True), dict(content["prompts"]), tuple(content["shape"]))
 
 
-def open_latent(
-    folder: Path, sampling: Sampling, guidance: float | None, device: str | list[str], batch_size: int | None
-) -> tuple[TextToImage, tuple[str, ...]]:
-    """The generator that samples the fitted pipeline in `folder`, each label by its prompt, and the labels.
+# LoRA: matrices of low rank beside a layer that stays as it is (Hu et al. 2022).
+#
+# They compute what peft's do. They are here because peft takes seconds to load, and so that what is trained is seen on
+# one page: `base` is never trained, and each matrix is a plain parameter, which `vmap` covers.
 
-    Raises:
-        RecipeError: a part of it is missing.
+
+class LowRank(nn.Module):
+    """A Linear or Conv2d layer plus scale·B·A: A (r×in) random, B (out×r) zero, so that the layer begins as it was.
+
+    A convolution has no groups, and A has its window; scale: α/r.
     """
-    content = read_json(folder / PROMPTS)
-    height, width, channels = content["shape"]
-    found = TextToImage(
-        model=str(folder),
-        prompts=dict(content["prompts"]),
-        guidance=guidance,
-        steps=sampling.steps,
-        size=(height, width),
-        channels=channels,
-        device=device,
-        batch_size=batch_size,
-        chunk=sampling.chunk,
-        offline=True,
-    )
-    return found, tuple(content["prompts"])
+
+    def __init__(self, base: nn.Linear | nn.Conv2d, rank: int, scale: float) -> None:
+        super().__init__()
+        self.base, self.scale = base.requires_grad_(False), scale
+        out, *inner = base.weight.shape
+        wide = torch.empty(rank, *inner)
+        nn.init.kaiming_uniform_(wide, a=math.sqrt(5))
+        self.A = nn.Parameter(wide.to(base.weight.device))
+        self.B = nn.Parameter(base.weight.new_zeros((out, rank) + (1,) * (len(inner) - 1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output plus that of the matrices."""
+        base = self.base
+        output: Tensor = base(x)
+        if isinstance(base, nn.Linear):
+            return output + self.scale * functional.linear(functional.linear(x, self.A), self.B)
+        low = functional.conv2d(x, self.A, None, base.stride, base.padding, base.dilation)
+        return output + self.scale * functional.conv2d(low, self.B)
+
+    def merged(self) -> nn.Module:
+        """Return the layer with scale·B·A added to its weights."""
+        with torch.no_grad():
+            change = torch.einsum("or,ri->oi", self.B.flatten(1), self.A.flatten(1))
+            self.base.weight += self.scale * change.view_as(self.base.weight)
+        return self.base
+
+
+def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) -> None:
+    """Put matrices beside the named layers; raise RecipeError if one is neither Linear nor Conv2d without groups."""
+    for name in names:
+        layer = model.get_submodule(name)
+        convolution = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros"
+        if not (convolution or type(layer) is nn.Linear):
+            raise RecipeError(
+                f"lora.targets: '{name}' is a {type(layer).__name__}, and LoRA matrices go beside Linear, and beside "
+                "Conv2d without groups: leave it out, or train it whole under layers."
+            )
+        assert isinstance(layer, nn.Linear | nn.Conv2d)
+        _put(model, name, LowRank(layer, rank, scale))
+
+
+def merge_matrices(model: nn.Module) -> None:
+    """Add all matrices to the layers that they are beside."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LowRank):
+            _put(model, name, module.merged())
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
+
+
+_FAR = 0.01
+"""Largest distance of a gradient from the loop's, in its own norm: arithmetic of ten bits (TF32) stays below."""
+
+_NOTHING = 1e-6
+"""Rounding, as a share of the whole gradient's norm."""
+
+
+def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], device: torch.device) -> None:
+    """Check that a model's per-record gradients are those of one record after the other, by two random images.
+
+    `vmap` has a rule for each operation, and a checkpoint may hold one without: then it refuses, or, as Opacus' hooks
+    did for attention, could be wrong without a word.
+
+    Raises PluginError for a layer that `vmap` does not cover, or whose gradients differ.
+    """
+    model.to(device)
+    generator = torch.Generator().manual_seed(0)
+    height, width, channels = shape
+    images = torch.rand((2, channels, height, width), generator=generator) * 2 - 1
+    randomness = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
+    # They are moved a little, and not in the model, as LoRA matrices begin where half of the gradient is zero.
+    parameters = {
+        name: value + 0.01 * torch.randn(value.shape, generator=generator).to(device)
+        for name, value in trained_parameters(model).items()
+    }
+    x, labels = images.to(device), torch.zeros(2, dtype=torch.int64, device=device)
+    try:
+        at_once = record_gradients(model, loss, parameters, x, labels, randomness)
+    except (RuntimeError, ValueError) as error:
+        if memory_refused(error):
+            raise
+        why = " ".join(str(error).split())[:160].rstrip(".")
+        raise PluginError(
+            f"{type(model).__name__} has a layer for which PyTorch gives no gradient per record ({why}): DP-SGD cannot "
+            "train this checkpoint."
+        ) from error
+    for i in range(len(x)):
+        alone = _alone(model, loss, parameters, x[i], labels[i], tuple(part[i] for part in randomness))
+        _compare(list(parameters), [gradient[i] for gradient in at_once], alone)
+
+
+def _alone(
+    model: nn.Module, loss: Loss, parameters: Parameters, image: Tensor, label: Tensor, randomness: Randomness
+) -> list[Tensor]:
+    """Return one record's gradient by plain backpropagation."""
+    trained = {name: value.clone().requires_grad_() for name, value in parameters.items()}
+
+    def applied(*args: Any, **kwargs: Any) -> Any:
+        return functional_call(model, trained, args, kwargs)
+
+    total = loss(applied, image, label, randomness).mean()
+    gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, trained.values(), strict=True)]
+
+
+def _compare(names: list[str], at_once: list[Tensor], alone: list[Tensor]) -> None:
+    rounding = _NOTHING * float(torch.stack([each.norm() for each in alone]).norm())
+    for name, gradient, expected in zip(names, at_once, alone, strict=True):
+        if not float((gradient - expected).norm()) <= _FAR * float(expected.norm()) + rounding:
+            raise PluginError(
+                f"'{name}' has another gradient for a record among others than for the record alone, so it may depend "
+                "on the others: leave its layer out of lora.targets and layers."
+            )

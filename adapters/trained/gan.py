@@ -1,49 +1,35 @@
-"""DPGAN as a generator, and PrivImage's half that trains a GAN."""
+"""DPGAN, and PrivImage's half that trains a GAN."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.device import check_arithmetic, choose_devices
-from adapters.trained.answers import AnswersByCodes, check_labels, write_generator
-from adapters.trained.public import Public, PublicSet, ReadsPublic
-from adapters.trained.releases import (
-    TRAINING,
-    blocks_of,
-    counted_steps,
-    settled,
-    train_blocks,
-    training_device,
-    training_devices,
-)
+from adapters.trained.answers import AnswersByCodes, write_generator
+from adapters.trained.fit import Draws, Fit, Steps, TrainedMethod, label_numbers, write_weights
+from adapters.trained.public import Public, PublicSet, ReadsPublic, torch_seed
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, PlainTraining
 from pe.data.samples import generator as seeded
-from pe.plugins.devices import require_torch
 from pe.plugins.protocols import PluginInfo
 
 if TYPE_CHECKING:
-    import torch
+    from adapters.trained.dp_sgd.training import FloatArray, Training
+    from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Generator
+    from pe.fit.trainer import FitTerms
 
-    from adapters.trained.dp_sgd.training import FloatArray
-    from adapters.trained.gan_networks import Discriminator, Generator
-    from adapters.trained.settings import DPSGD
-    from pe.fit.trainer import DryRun, FitTerms, Fitting, PrivateRecords
-    from pe.privacy.release import Release
-
-
-_KEPT = "pretrained-gan.safetensors"
+_DISCRIMINATOR = "discriminator.safetensors"
+_PRETRAINING = PlainTraining(steps=2000, batch=64, learning_rate=1e-3)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FittedGAN(AnswersByCodes):
+class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
     """A discriminator is trained by DP-SGD to tell records from made images; a generator learns from it alone.
 
     The generator learns between the blocks of the discriminator's steps, as long as it likes: it sees released weights.
@@ -54,6 +40,7 @@ class FittedGAN(AnswersByCodes):
     Args:
         training: of the discriminator, on the private records; `block`: its steps between two lessons.
         lesson: of the generator, after each block.
+        pretraining: on the public images.
         device: auto, cpu, cuda, cuda:1, or a list of cards for `training.processes`.
 
     Raises:
@@ -66,94 +53,70 @@ class FittedGAN(AnswersByCodes):
 
     training: FineTuning = FineTuning(draws=1, block=20, learning_rate=1e-3, ema=0.9)
     lesson: PlainTraining = PlainTraining(steps=20, batch=64, learning_rate=1e-3)
+    pretraining: PlainTraining = _PRETRAINING
     device: str | list[str] = "auto"
 
-    def __post_init__(self) -> None:
-        check_arithmetic(self.device, "fp32")
+    def _check(self, terms: FitTerms) -> None:
+        self._check_public(terms)
 
-    def check_machine(self) -> None:
-        """Raise RecipeError if the device is not there."""
-        choose_devices(self.device)
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [Steps(self.training)]
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """What else it releases, then each block of the discriminator's steps, calibrated together to the budget.
+    @abstractmethod
+    def _begin_with(self, fit: Fit) -> Callable[[], PublicSet] | None:
+        """Return what gives the public images on which both networks begin; None: there are none."""
 
-        Raises:
-            RecipeError: a setting is out of range, or the public set does not serve.
-            PrivacyError: the budget is too small for one useful step, or the unit is larger than a record.
-        """
-        self._check(terms)
-        return [*self._others(terms), *blocks_of(self._settled(terms), terms)]
+    def _fit(self, fit: Fit) -> None:
+        from torch import nn
 
-    def fit(self, fitting: Fitting) -> None:
-        """Begin on public images, where there are some; then blocks of DP-SGD, with a lesson after each.
+        from adapters.trained.gan_networks import DiscriminatorLoss, Learner, train_on_public
 
-        Guarantee: the planned releases'; the generator is post-processing of them and of public images. The private
-        records are read only while a release is drawn. When a fit goes on that was broken off, the generator learns
-        again what it had learned, from the same states.
-
-        Raises:
-            Interrupted: it was told to stop.
-            RecipeError: memory does not suffice.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_sgd.training import Training
-        from adapters.trained.gan_networks import Learner, Told, write_discriminator
-
-        terms, private = fitting.terms, cache(fitting.private)
-        settings, devices = self._settled(terms), training_devices(self.device, self.training)
+        terms, folder = fit.terms, fit.fitting.folder
         discriminator, generator = self._new(terms)
-        self._begin(discriminator, generator, fitting, private)
+        if (public := self._begin_with(fit)) is not None:
+            fit.pretrain(
+                nn.ModuleList([discriminator, generator]),
+                public,
+                lambda images, step_done: train_on_public(
+                    discriminator, generator, images, self.pretraining, terms.seed, step_done
+                ),
+                steps=self.pretraining.steps,
+                file="pretrained-gan.safetensors",
+            )
         learner = Learner(generator, len(terms.classes), self.lesson, terms.seed)
-        training = Training(discriminator, Told(generator, len(terms.classes)), settings, *devices)
 
-        def lesson(state: FloatArray) -> None:
-            learner.learn(training.load(state))
+        def lesson(training: Training, state: FloatArray) -> None:
+            if training.step_of(state):
+                learner.learn(training.load(state))
 
-        state = train_blocks(training, blocks_of(settings, terms), fitting, private, after=lesson)
-        write_generator(learner.average.cpu(), terms, fitting.folder)
-        write_discriminator(training.load(state), fitting.folder)
+        loss = DiscriminatorLoss(generator, len(terms.classes))
+        trained = fit.dp_sgd(discriminator, loss, self._places(), between=lesson)
+        write_generator(learner.average, terms, folder)
+        write_weights(trained.state_dict(), folder / _DISCRIMINATOR)  # it was released, and a membership attack asks it
+
+    def _start(self, terms: FitTerms) -> tuple[Discriminator, DiscriminatorLoss]:
+        from adapters.trained.gan_networks import DiscriminatorLoss
+
+        discriminator, generator = self._new(terms)
+        return discriminator, DiscriminatorLoss(generator, len(terms.classes))
 
     def record_losses(
         self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
     ) -> npt.NDArray[np.float64]:
-        """The discriminator's logistic loss of calling each image real, float64 (n,).
-
-        Raises:
-            RecipeError: no discriminator is in `folder`, or it was fitted for other labels.
-        """
-        require_torch("trained", "Fitting a generator")
+        """Return the discriminator's logistic loss of calling each image real, float64 (n,)."""
+        self.load(folder)
         from adapters.trained.gan_networks import read_discriminator, real_losses
 
-        self.load(folder)
-        check_labels(labels, self._labels)
-        numbers = np.array([self._labels[label] for label in labels], dtype=np.int64)
+        numbers = label_numbers(labels, self._classes)
         height, width, channels = samples.shape[1:]
-        model = read_discriminator(folder, len(self._labels), (height, width, channels))
+        model = read_discriminator(folder / _DISCRIMINATOR, len(self._classes), (height, width, channels))
         return real_losses(model, samples, numbers)
 
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """A step of the discriminator, on random images; lessons and public training are not told.
-
-        Raises:
-            RecipeError: a setting is out of range, or memory does not suffice.
-            PrivacyError: the budget is too small.
-        """
-        require_torch("trained", "Fitting a generator")
-        from adapters.trained.dp_sgd.forecast import dry_run
-        from adapters.trained.gan_networks import Told
-
-        discriminator, generator = self._new(terms)
-        told = Told(generator, len(terms.classes))
-        device = training_devices(self.device, self.training)[0]
-        return [dry_run(discriminator, told, terms.image_shape, self._settled(terms), device, TRAINING)]
-
     def _new(self, terms: FitTerms) -> tuple[Discriminator, Generator]:
-        """Networks that were never trained."""
+        """Return networks that were never trained."""
         import torch
 
         from adapters.trained.gan_networks import Discriminator, Generator
-        from adapters.trained.plain import torch_seed
 
         classes = len(terms.classes)
         with torch.random.fork_rng(devices=[]):
@@ -161,90 +124,33 @@ class FittedGAN(AnswersByCodes):
             discriminator, generator = Discriminator(classes, terms.image_shape), Generator(classes, terms.image_shape)
         return discriminator.to(self._place()), generator.to(self._place())
 
-    def _begin(
-        self,
-        discriminator: Discriminator,
-        generator: Generator,
-        fitting: Fitting,
-        private: Callable[[], PrivateRecords],
-    ) -> None:
-        """Train both on public images; not at all where there are none."""
-
-    def _pretrain(
-        self,
-        discriminator: Discriminator,
-        generator: Generator,
-        public: Callable[[], PublicSet],
-        settings: PlainTraining,
-        fitting: Fitting,
-    ) -> None:
-        """Train both on `public()`, or take what a fit that was broken off had kept of that."""
-        from safetensors.torch import load, save
-        from torch import nn
-
-        from adapters.trained.gan_networks import train_on_public
-
-        both = nn.ModuleList([discriminator, generator])
-        if (found := fitting.kept.find(_KEPT)) is not None:
-            both.load_state_dict(load(found))
-            return
-        images = public()
-        with counted_steps(fitting, "training on public images", settings.steps) as step_done:
-            train_on_public(discriminator, generator, images, settings, fitting.terms.seed, step_done)
-        fitting.kept.keep(_KEPT, save({name: value.cpu().contiguous() for name, value in both.state_dict().items()}))
-
-    def _settled(self, terms: FitTerms) -> DPSGD:
-        return settled(self.training, terms, self._others(terms))
-
-    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        """What is released beside the training."""
-        return ()
-
-    def _check(self, terms: FitTerms) -> None:
-        """Raise RecipeError if it takes public images, and they do not serve for these terms."""
-
-    def _place(self) -> torch.device:
-        return training_device(self.device)
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPGAN(ReadsPublic, FittedGAN):
+class DPGAN(FittedGAN):
     """A GAN whose discriminator learns from the records by DP-SGD (Xie, Lin, Wang, Wang and Zhou 2018).
 
     All else, the other arguments too, is as in `FittedGAN`.
 
     Args:
         public: images that both networks begin with, whatever they show; None: none.
-        pretraining: on them.
 
     Raises:
         RecipeError: a setting out of range.
     """
 
     public: Public | None = None
-    pretraining: PlainTraining = PlainTraining(steps=2000, batch=64, learning_rate=1e-3)
 
-    def _check(self, terms: FitTerms) -> None:
-        if self.public is not None:
-            self.public.check(terms.image_shape)
-
-    def _begin(
-        self,
-        discriminator: Discriminator,
-        generator: Generator,
-        fitting: Fitting,
-        private: Callable[[], PrivateRecords],
-    ) -> None:
-        if self.public is None:
-            return
-        source, terms = self.public, fitting.terms
+    def _begin_with(self, fit: Fit) -> Callable[[], PublicSet] | None:
+        source, terms = self.public, fit.terms
+        if source is None:
+            return None
 
         def shuffled() -> PublicSet:
             images = source.read(terms.image_shape, terms.seed).images
             labels = seeded(terms.seed, "gan/labels").integers(len(terms.classes), size=len(images))
             return PublicSet(images, labels, terms.classes)
 
-        self._pretrain(discriminator, generator, shuffled, self.pretraining, fitting)
+        return shuffled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -253,29 +159,17 @@ class PrivImageGAN(SelectsPublic, FittedGAN):
 
     The semantic query is that of `privimage`. All else, the other arguments too, is as in `FittedGAN`.
 
-    Args:
-        public: the public images, labelled.
-        semantics: k: both how many a record has and how many a label takes.
-        semantics_share: of the fit's ε, which the release of the semantics alone takes.
-        query: the query function, and its training.
-        pretraining: on the selected images.
-
     Raises:
         RecipeError: a setting is out of range.
     """
-
-    pretraining: PlainTraining = PlainTraining(steps=2000, batch=64, learning_rate=1e-3)
 
     def __post_init__(self) -> None:
         FittedGAN.__post_init__(self)
         SelectsPublic.__post_init__(self)
 
-    def _begin(
-        self,
-        discriminator: Discriminator,
-        generator: Generator,
-        fitting: Fitting,
-        private: Callable[[], PrivateRecords],
-    ) -> None:
-        selected = self._selected(fitting, private, self._place())
-        self._pretrain(discriminator, generator, lambda: selected, self.pretraining, fitting)
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [self._semantics_sum(), *super()._draws(terms)]
+
+    def _begin_with(self, fit: Fit) -> Callable[[], PublicSet]:
+        selected = self._selected(fit, self._place())
+        return lambda: selected

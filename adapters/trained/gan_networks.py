@@ -1,4 +1,4 @@
-"""The generator that is fitted to a noisy mean embedding. It sees no private record: all here is post-processing."""
+"""The generator of images from codes, fitted to a noisy mean or against a discriminator, and that discriminator."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.plain import tensors, torch_seed
-from adapters.trained.public import PublicSet
+from adapters.trained.fit import read_weights, reading
+from adapters.trained.public import PublicSet, tensors, torch_seed
 from adapters.trained.settings import PlainTraining
-from pe.errors import RecipeError
 
 CODE = 8
 """Length of the code z that an image is made from, beside its label."""
@@ -29,7 +28,6 @@ class Generator(nn.Module):
     """Code and label → image in [0, 1], h×w×c: two dense layers, two up-sampling convolutions."""
 
     def __init__(self, classes: int, shape: tuple[int, int, int], width: int = 256, channels: int = 16) -> None:
-        """A generator of images of `shape`: height, width, channels."""
         super().__init__()
         self.shape = shape
         height, across, depth = shape
@@ -46,20 +44,25 @@ class Generator(nn.Module):
         self.last = nn.Conv2d(channels // 2, depth, 5, padding=2)
         self._classes = classes
 
+    @property
+    def code_length(self) -> int:
+        """CODE."""
+        return CODE
+
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
-        """float32 (n, h, w, c) from float32 (n, CODE) and int64 (n,)."""
+        """Return float32 (n, h, w, c), from float32 (n, CODE) and int64 (n,)."""
         return torch.sigmoid(self.logits(code, labels))
 
     def logits(self, code: Tensor, labels: Tensor) -> Tensor:
-        """The same before the sigmoid that ends it."""
+        """Return the same before the sigmoid."""
         one_hot = functional.one_hot(labels, self._classes).to(code.dtype)
         x = self.dense(torch.cat([code, one_hot], dim=1)).unflatten(1, (-1, *self._base))
         x = functional.relu(self.middle(functional.interpolate(x, scale_factor=2.0, mode="bilinear")))
-        found: Tensor = self.last(functional.interpolate(x, scale_factor=2.0, mode="bilinear"))
-        return found[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
+        images: Tensor = self.last(functional.interpolate(x, scale_factor=2.0, mode="bilinear"))
+        return images[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
 
     def images(self, codes: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """uint8 (n, h, w, c); an image depends on its own code and label alone, to a grey level."""
+        """Return uint8 (n, h, w, c); an image depends on its own code and label alone, to a grey level."""
         self.eval()
         with torch.no_grad():
             pixels = self(torch.from_numpy(codes), torch.from_numpy(labels))
@@ -78,7 +81,7 @@ def fit_generator(
     seed: int,
     step_done: Callable[[], None],
 ) -> Generator:
-    """A generator whose mean features, per label, point where the noisy ones do.
+    """Return a generator whose mean features, per label, point where the noisy ones do. Post-processing.
 
     For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's private size, so that
     size need not be known: the sum over labels of −⟨μ̃, m⟩·|⟨μ̃, m⟩|/‖m‖² is minimised, whose sign leads a label that
@@ -86,11 +89,11 @@ def fit_generator(
 
     Args:
         target: μ̃, float64 (classes, D).
-        features: of made images, float32 (n, h, w, c) in [0, 1] → (n, D).
+        features: of generated images, float32 (n, h, w, c) in [0, 1] → (n, D).
         shape: height, width, channels.
-        steps: of Adam, with a rate that falls as a cosine.
+        steps: of Adam.
         batch: images per step.
-        rate: Adam's.
+        rate: Adam's highest; it falls as a cosine.
         seed: of the weights and codes.
         step_done: called after every step.
     """
@@ -98,8 +101,8 @@ def fit_generator(
         torch.manual_seed(seed % 2**63)
         classes = len(target)
         model = Generator(classes, shape)
-        wanted = torch.from_numpy(target.astype(np.float32))
-        wanted = wanted / wanted.norm()
+        direction = torch.from_numpy(target.astype(np.float32))
+        direction = direction / direction.norm()
         labels = torch.arange(batch) % classes
         shares = functional.one_hot(labels, classes).float()
         shares = (shares / shares.sum(dim=0)).T
@@ -107,7 +110,7 @@ def fit_generator(
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         for _ in range(steps):
             mean = shares @ features(model(torch.randn(batch, CODE), labels))
-            aligned = (wanted * mean).sum(dim=1)
+            aligned = (direction * mean).sum(dim=1)
             loss = -(aligned * aligned.abs() / mean.square().sum(dim=1)).sum()
             optimiser.zero_grad()
             loss.backward()
@@ -122,14 +125,12 @@ def fit_generator(
 
 _WIDTHS = 16, 32
 _GROUPS = 4
-_FILE = "discriminator.safetensors"
 
 
 class Discriminator(nn.Module):
     """Two strided convolutions with GroupNorm, and a dense layer that the label shifts: the logit of "real"."""
 
     def __init__(self, classes: int, shape: tuple[int, int, int]) -> None:
-        """For images of `shape`, height, width and channels, of so many labels."""
         super().__init__()
         height, across, channels = shape
         widths = (channels, *_WIDTHS)
@@ -141,21 +142,20 @@ class Discriminator(nn.Module):
         nn.init.zeros_(self.kind.weight)
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Logits, (n,), of float32 n×c×h×w images in [−1, 1] with labels int64 (n,)."""
+        """Return logits, (n,), of float32 n×c×h×w images in [−1, 1] with labels int64 (n,)."""
         x = images
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = functional.leaky_relu(norm(layer(x)), 0.2)
         x = x.flatten(1)
-        found: Tensor = self.last(x)[:, 0] + (self.kind(labels) * x).sum(dim=1)
-        return found
+        logits: Tensor = self.last(x)[:, 0] + (self.kind(labels) * x).sum(dim=1)
+        return logits
 
 
-class Told:
-    """The logistic loss of telling a record from made images (Goodfellow et al. 2014); a `Loss` of DP-SGD.
+class DiscriminatorLoss:
+    """The logistic loss of telling a record from generated images (Goodfellow et al. 2014); a `Loss` of DP-SGD.
 
     Args:
-        generator: makes the images; it is a function of public values and of what was released before, and is not
-            trained by this loss.
+        generator: a function of public values and of what was released before, not trained by this loss.
         classes: how many labels there are.
     """
 
@@ -163,89 +163,69 @@ class Told:
         self._generator, self._classes = generator, classes
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Made images of random labels, float32 (records, draws, c, h, w) in [−1, 1], and the labels."""
+        """Generate images of random labels: float32 (records, draws, c, h, w) in [−1, 1], and the labels."""
         count = records * draws
         codes = torch.randn((count, CODE), generator=generator)
         labels = torch.randint(self._classes, (count,), generator=generator)
-        images = made(self._generator, codes, labels)
+        images = generate(self._generator, codes, labels)
         return images.reshape(records, draws, *shape), labels.reshape(records, draws)
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """The losses, (draws,): of the record's image and label, and of a made one for each draw."""
+        """Return the losses, (draws,): of the record's image and label, and of a generated one for each draw."""
         images, labels = randomness
         real = model(image[None], label[None])
         return functional.softplus(-real) + functional.softplus(model(images, labels))
 
 
-def made(generator: Generator, codes: Tensor, labels: Tensor) -> Tensor:
-    """The images that it makes now, float32 n×c×h×w in [−1, 1]; each depends on its own code and label alone."""
-    training = generator.training
+def generate(generator: Generator, codes: Tensor, labels: Tensor) -> Tensor:
+    """Return images, float32 n×c×h×w in [−1, 1]; each depends on its own code and label alone."""
+    training, device = generator.training, next(generator.parameters()).device
     with torch.no_grad():
-        images: Tensor = generator.eval()(codes.to(_place(generator)), labels.to(_place(generator)))
+        images: Tensor = generator.eval()(codes.to(device), labels.to(device))
     generator.train(training)
     return images.permute(0, 3, 1, 2) * 2 - 1
 
 
-def write_discriminator(model: nn.Module, folder: Path) -> None:
-    """Put a fitted discriminator into `folder`: it was released, and a membership attack asks it."""
-    from safetensors.torch import save_file
-
-    save_file({name: value.cpu().contiguous() for name, value in model.state_dict().items()}, folder / _FILE)
-
-
-def read_discriminator(folder: Path, classes: int, shape: tuple[int, int, int]) -> Discriminator:
-    """The discriminator in `folder`.
-
-    Raises:
-        RecipeError: there is none, or it is damaged.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+def read_discriminator(file: Path, classes: int, shape: tuple[int, int, int]) -> Discriminator:
+    """Read a discriminator; raise RecipeError if there is none, or it is damaged."""
     model = Discriminator(classes, shape)
-    try:
-        model.load_state_dict(load_file(folder / _FILE))
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise RecipeError(f"{folder} holds no fitted discriminator: fit it in a new run.") from error
+    with reading(file.parent, "fitted discriminator"):
+        model.load_state_dict(read_weights(file))
     return model.eval()
 
 
 def real_losses(
     model: Discriminator, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """The loss of calling each image real, float64 (n,), each seen alone."""
-    found = np.empty(len(images))
+    """Return the loss of calling each image real, float64 (n,), each seen alone."""
+    losses = np.empty(len(images))
     with torch.inference_mode():
         for i, (image, label) in enumerate(zip(images, labels, strict=True)):
             logit = model(tensors(image[None], torch.device("cpu")), torch.tensor([label]))
-            found[i] = float(functional.softplus(-logit))
-    return found
+            losses[i] = float(functional.softplus(-logit))
+    return losses
 
 
-def _place(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device
-
-
-# How the generator learns from the discriminator; and both from public images. No private record is seen here.
+# The generator learns from the discriminator, and both from public images. No private record is seen here.
 
 
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
-_DEAF, _NEAR = 1e-3, 3.0
+_FLAT, _NEAR = 1e-3, 3.0
 """A generator whose images are all black or white for any eye, as when it learns first that digits are mostly black,
-hears nothing of what the discriminator says: its sigmoid is flat. Where the mean slope is below _DEAF, logits are drawn
-back to ±_NEAR; at all other times nothing is, because that the ground of a digit is quite black is a trait, too."""
+gets no gradient from the discriminator: its sigmoid is flat. While the mean slope is below _FLAT, logits are drawn back
+to ±_NEAR; at all other times they are not, because a quite black ground is a trait of digits, too."""
 
 
 class Learner:
     """A generator, and its training against a discriminator that is held fixed meanwhile.
 
-    Guarantee: it is computed from the discriminators that it is handed and from public seeds, and from nothing else.
+    Guarantee: it is computed from the discriminators that `learn` gets and from public seeds, and from nothing else.
 
     Args:
         generator: on the device where it is trained.
         classes: how many labels.
-        settings: how it is trained each time.
+        settings: of the training each time.
         seed: the recipe's.
     """
 
@@ -257,15 +237,15 @@ class Learner:
         self._optimiser = torch.optim.Adam(generator.parameters(), lr=settings.learning_rate, betas=_BETAS)
 
     def learn(self, discriminator: nn.Module, steps: int | None = None) -> None:
-        """Train on against `discriminator`, as many steps as the settings say, or `steps`."""
+        """Train against `discriminator`, as many steps as the settings say, or `steps`."""
         discriminator.requires_grad_(False)
         self.generator.train()
         for _ in range(self._settings.steps if steps is None else steps):
-            codes, labels = self._drawn()
+            codes, labels = self._draw()
             logits = self.generator.logits(codes, labels).permute(0, 3, 1, 2)
             images = torch.sigmoid(logits)
             loss = functional.softplus(-discriminator(images * 2 - 1, labels)).mean()
-            if (images * (1 - images)).mean() < _DEAF:
+            if (images * (1 - images)).mean() < _FLAT:
                 loss = loss + functional.relu(logits.abs() - _NEAR).square().mean()
             self._optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -274,17 +254,17 @@ class Learner:
         discriminator.requires_grad_(True)
 
     def fakes(self) -> tuple[Tensor, Tensor]:
-        """A batch of images that it makes now, float32 n×c×h×w in [−1, 1], and their labels."""
-        codes, labels = self._drawn()
-        return made(self.generator, codes, labels), labels
+        """Return a batch of generated images, float32 n×c×h×w in [−1, 1], and their labels."""
+        codes, labels = self._draw()
+        return generate(self.generator, codes, labels), labels
 
-    def _drawn(self) -> tuple[Tensor, Tensor]:
+    def _draw(self) -> tuple[Tensor, Tensor]:
         batch, device = self._settings.batch, self._random.device
         codes = torch.randn((batch, CODE), generator=self._random, device=device)
         return codes, torch.randint(self._classes, (batch,), generator=self._random, device=device)
 
     def _follow(self) -> None:
-        """The moving average of the weights, and the last statistics."""
+        """Update the moving average of the weights, and take the last statistics."""
         with torch.no_grad():
             for mean, value in zip(self.average.parameters(), self.generator.parameters(), strict=True):
                 mean.lerp_(value, 1 - _DECAY)
@@ -306,8 +286,8 @@ def train_on_public(
     optimiser = torch.optim.Adam(discriminator.parameters(), lr=settings.learning_rate, betas=_BETAS)
     learner = Learner(generator, public.classes, settings, seed)
     for _ in range(settings.steps):
-        chosen = batches.integers(len(public.images), size=settings.batch)
-        images, labels = tensors(public.images[chosen], device), torch.from_numpy(public.labels[chosen]).to(device)
+        rows = batches.integers(len(public.images), size=settings.batch)
+        images, labels = tensors(public.images[rows], device), torch.from_numpy(public.labels[rows]).to(device)
         fakes, kinds = learner.fakes()
         optimiser.zero_grad()
         real, fake = discriminator(images, labels), discriminator(fakes, kinds)

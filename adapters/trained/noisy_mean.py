@@ -1,32 +1,70 @@
-"""What generators share that are fitted to one noisy mean of features: the plan, the fit, the answers."""
+"""DP-MERF and DP-MEPF: one noisy sum of features of the records, and a small generator that is fitted to it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from adapters.trained.answers import AnswersByCodes, write_generator
-from adapters.trained.releases import Features, Floats, counted_steps, noisy_sum, sum_release
+from adapters.trained.fit import Fit, Sum, on_grid
+from adapters.trained.public import Noise as NoiseImages
 from pe.data.samples import generator
 from pe.errors import RecipeError
-from pe.fit.trainer import FIT, FitTerms, Fitting
-from pe.plugins.devices import require_torch
-from pe.privacy.release import Relation, Release
+from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.plugins.weights import load_network, stage_values
+from pe.privacy.noise import Noise
+from pe.privacy.release import Release
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from adapters.trained.perceptual import Perceptual
+Floats = npt.NDArray[np.float64]
+
+
+class Features(Protocol):
+    """Features of an image; all that they are computed from except the image is public."""
+
+    @property
+    def size(self) -> int:
+        """D, the number of features."""
+        ...
+
+    def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
+        """Return φ(x), float64 (D,), of one private image (h, w, c).
+
+        Guarantee: ‖φ(x)‖₂ ≤ 1, up to rounding, and no bit of it depends on anything but this image and public values.
+        """
+        ...
+
+    def of_batch(self, images: Tensor) -> Tensor:
+        """Return c·φ(x) of images, float32 (n, h, w, c) in [0, 1] → (n, D), with one c > 0 for all; differentiable."""
+        ...
+
+
+def noisy_sum(
+    records: PrivateRecords, classes: int, features: Features, release: Release, noise: Noise
+) -> npt.NDArray[np.int64]:
+    """Return the noisy sum of the features of each label's records, int64 (classes, D), in the release's grid steps.
+
+    Guarantee: the release's. A unit's records share a weight of 1, each vector is rounded toward zero on the grid,
+    and a record's features depend on that record alone to the last bit: one unit more changes the clean sum by at
+    most 1 in L2 norm, another in its place by at most 2.
+    """
+    _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
+    total = np.zeros((classes, features.size), dtype=np.int64)
+    for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
+        total[label] += on_grid(features.of_record(image) / of_unit[owner], release.grid)
+    return total + noise.discrete_gaussian(total.shape, release.scale)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NoisyMean(AnswersByCodes, ABC):
+class NoisyMean(AnswersByCodes):
     """Fitted once to the noisy sum of its records' features, it answers from a code and a label.
 
     Args:
@@ -49,44 +87,29 @@ class NoisyMean(AnswersByCodes, ABC):
 
     @abstractmethod
     def _features(self, terms: FitTerms) -> Features:
-        """What is summed of the records, and matched by what is made."""
+        """Return the features that are summed of the records, and matched by the generator."""
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """The one release: the sum of the features, of which a unit's weigh 1 together.
-
-        Raises:
-            RecipeError: fewer images per step than labels.
-            PrivacyError: no noise meets the budget.
-        """
-        sensitivity = 2.0 if terms.relation is Relation.REPLACE_ONE else 1.0
+    def _check(self, terms: FitTerms) -> None:
         if self.batch < max(2, len(terms.classes)):
             raise RecipeError(
                 f"api.batch is {self.batch}, and each step needs an image of every one of {len(terms.classes)} "
                 f"labels, and two at least: take {max(2, len(terms.classes))} or more."
             )
-        name = f"{FIT}mean_features"
-        return [sum_release(name, sensitivity, terms.budget, terms.relation, terms.unit, fractional=True)]
 
-    def fit(self, fitting: Fitting) -> None:
-        """Release the sum, then fit the generator to it.
+    def _draws(self, terms: FitTerms) -> list[Sum]:
+        return [Sum("mean_features")]
 
-        Guarantee: the release's; all that follows is post-processing.
-
-        Raises:
-            Interrupted: it was told to stop.
-        """
-        require_torch("trained", "Fitting a generator")
+    def _fit(self, fit: Fit) -> None:
         from adapters.trained.gan_networks import fit_generator
 
-        terms = fitting.terms
-        (release,) = self.planned(terms)
-        features = self._features(terms)
-        total = fitting.ledger.release(
-            release, lambda noise: noisy_sum(fitting.private(), len(terms.classes), features, release, noise)
+        terms, features = fit.terms, self._features(fit.terms)
+        total = fit.release(
+            "mean_features",
+            lambda records, release, noise: noisy_sum(records, len(terms.classes), features, release, noise),
         )
-        with counted_steps(fitting, "fitting the generator", self.steps) as step_done:
+        with fit.steps("fitting the generator", self.steps) as step_done:
             model = fit_generator(
-                total / (release.grid * terms.declared_size),
+                total / (fit.planned("mean_features").grid * terms.declared_size),
                 features.of_batch,
                 terms.image_shape,
                 steps=self.steps,
@@ -95,14 +118,7 @@ class NoisyMean(AnswersByCodes, ABC):
                 seed=terms.seed,
                 step_done=step_done,
             )
-        write_generator(model, terms, fitting.folder)
-
-
-# DP-MERF: the noisy mean of random Fourier features (Harder, Adamczewski and Park, AISTATS 2021).
-#
-# φ(x) = √(2/D)·(cos Wx, sin Wx) with W's rows from N(0, I/bandwidth²): ⟨φ(x), φ(y)⟩ is near the Gaussian kernel
-# exp(−‖x − y‖²/2·bandwidth²), and ‖φ(x)‖ = 1. With several bandwidths, each for its share of the rows, it is near the
-# mean of their kernels.
+        write_generator(model, terms, fit.fitting.folder)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -119,9 +135,6 @@ class DPMERF(NoisyMean):
         features: D, an even number of random features.
         bandwidth: of the Gaussian kernel, per root of the number of pixel values, which lie in [0, 1]; or a list of
             bandwidths, each for an equal share of the features: the mean of these kernels.
-        steps: of fitting the generator.
-        batch: images per step.
-        rate: Adam's learning rate.
 
     Raises:
         RecipeError: a setting out of range.
@@ -143,18 +156,18 @@ class DPMERF(NoisyMean):
                 f"{2 * len(self._bandwidths)}."
             )
 
+    @property
+    def _bandwidths(self) -> list[float]:
+        return self.bandwidth if isinstance(self.bandwidth, list) else [self.bandwidth]
+
     def _features(self, terms: FitTerms) -> RandomFourier:
         dimensions = int(np.prod(terms.image_shape))
         bandwidths = [bandwidth * float(np.sqrt(dimensions)) for bandwidth in self._bandwidths]
         return RandomFourier(frequencies(self.features, dimensions, bandwidths, terms.seed))
 
-    @property
-    def _bandwidths(self) -> list[float]:
-        return self.bandwidth if isinstance(self.bandwidth, list) else [self.bandwidth]
-
 
 def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Floats:
-    """W, float64 (count/2, dimensions): public, from the recipe's seed; the rows are shared out in blocks."""
+    """Draw W, float64 (count/2, dimensions): public, from the recipe's seed; bandwidths share the rows in blocks."""
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
@@ -164,26 +177,30 @@ def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: 
 
 @dataclass(frozen=True, eq=False)
 class RandomFourier:
-    """φ of these frequencies W, float64 (D/2, h·w·c); a `Features`."""
+    """φ(x) = √(2/D)·(cos Wx, sin Wx), of norm 1; a `Features`.
+
+    With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x − y‖²/2·bandwidth²); with
+    several bandwidths, near the mean of their kernels.
+
+    Attributes:
+        frequencies: W, float64 (D/2, h·w·c).
+    """
 
     frequencies: Floats
 
     @property
     def size(self) -> int:
-        """D, how many there are."""
+        """See `Features`."""
         return 2 * len(self.frequencies)
 
     def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
-        """φ(x), float64 (D,), of one image, by a matrix-vector product of its own.
-
-        Guarantee: the norm is 1, but for rounding, and no bit depends on anything but this image and W.
-        """
+        """See `Features`; the matrix-vector product is the record's own."""
         angles = self.frequencies @ (image.reshape(-1) / 255.0)
         features: Floats = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(len(self.frequencies))
         return features
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """(cos Wx, sin Wx) of float32 images in [0, 1], (n, D)."""
+        """See `Features`."""
         import torch
 
         angles = images.flatten(1) @ self._transposed
@@ -194,9 +211,6 @@ class RandomFourier:
         import torch
 
         return torch.from_numpy(self.frequencies.astype(np.float32)).T.contiguous()
-
-
-# DP-MEPF: the noisy mean of perceptual features (Harder, Jalali, Sutherland and Park, TMLR 2023).
 
 
 _STAGES = 7
@@ -220,9 +234,6 @@ class DPMEPF(NoisyMean):
         side: pixels of the square that images are resized to for the network, ≥ 16.
         stages: of the network, ascending, from 1 to 7; what follows the last one is not computed.
         squares: weight of the squares, from 0 (there are none) to below 1; as published 0.5.
-        steps: of fitting the generator.
-        batch: images per step.
-        rate: Adam's learning rate.
 
     Raises:
         RecipeError: a setting out of range.
@@ -249,6 +260,89 @@ class DPMEPF(NoisyMean):
         return [2, 3, 4, 5] if self.stages is None else self.stages
 
     def _features(self, terms: FitTerms) -> Perceptual:
-        from adapters.trained.perceptual import Perceptual
-
         return Perceptual.of(self.side, self._stages, self.squares, terms.image_shape, terms.seed, _CENTRED)
+
+
+_LEAST = 1e-6
+"""Norm below which a block counts as zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Perceptual:
+    """φ(x) = (√w_j · (b_j − c_j)/‖b_j − c_j‖)_j with Σ w_j = 1, so that ‖φ(x)‖ ≤ 1; a `Features`.
+
+    The blocks b_j(x) are the values after each chosen stage of EfficientNet-Lite0, one per channel and place, then
+    their squares; c_j is the mean of a block over public noise images.
+
+    Attributes:
+        module: the network, frozen, in evaluation mode.
+        side: pixels of the square that images are resized to.
+        stages: whose values are taken, ascending, from 1 to 7.
+        weights: w_j, of the values of each stage, then of their squares, if these count; they sum to 1.
+        centres: c_j, float32 (1, d_j), in the same order.
+    """
+
+    module: Any
+    side: int
+    stages: tuple[int, ...]
+    weights: tuple[float, ...]
+    centres: tuple[Tensor, ...]
+
+    @classmethod
+    def of(
+        cls, side: int, stages: Sequence[int], squares: float, shape: tuple[int, int, int], seed: int, images: int
+    ) -> Perceptual:
+        """Load the published network, and take the centres from so many public noise images of h×w×c."""
+        import torch
+
+        module = load_network(None, "Fitting 'dp_mepf'")
+        shares = [1 - squares, squares] if squares else [1.0]
+        each = [share / len(stages) for share in shares for _ in stages]
+        plain = cls(module, side, tuple(stages), tuple(each), ())
+        noise = NoiseImages(count=images).read(shape, seed).images
+        with torch.inference_mode():
+            centres = [block.mean(dim=0, keepdim=True).clone() for block in plain._blocks(_pixels(noise))]
+        return cls(module, side, tuple(stages), tuple(each), tuple(torch.tensor(one.numpy()) for one in centres))
+
+    @property
+    def size(self) -> int:
+        """See `Features`."""
+        return sum(centre.shape[1] for centre in self.centres)
+
+    def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
+        """See `Features`; the guarantee holds whatever the network gives."""
+        # Each block is brought to norm 1 in float64, and one that is not finite, or nearly zero, counts as zero. The
+        # network is frozen, keeps no statistics and sees the image alone.
+        import torch
+
+        with torch.inference_mode():
+            blocks = [block[0].numpy().astype(np.float64) for block in self._centred(_pixels(image[None]))]
+        return np.concatenate([np.sqrt(w) * _unit(block) for w, block in zip(self.weights, blocks, strict=True)])
+
+    def of_batch(self, images: Tensor) -> Tensor:
+        """See `Features`."""
+        import torch
+        from torch.nn.functional import normalize
+
+        blocks = self._centred(images)
+        return torch.cat([w**0.5 * normalize(b, eps=_LEAST) for w, b in zip(self.weights, blocks, strict=True)], dim=1)
+
+    def _centred(self, images: Tensor) -> list[Tensor]:
+        return [block - centre for block, centre in zip(self._blocks(images), self.centres, strict=True)]
+
+    def _blocks(self, images: Tensor) -> list[Tensor]:
+        """Return b_j of float32 images (n, h, w, c) in [0, 1]: float32 (n, d_j)."""
+        stages = stage_values(self.module, images.permute(0, 3, 1, 2), self.side, self.stages)
+        values = [value.flatten(1) for value in stages]
+        return values if len(self.weights) == len(values) else [*values, *(value.square() for value in values)]
+
+
+def _pixels(images: npt.NDArray[np.uint8]) -> Tensor:
+    import torch
+
+    return torch.from_numpy(images / np.float32(255))
+
+
+def _unit(vector: Floats) -> Floats:
+    norm = float(np.linalg.norm(vector))
+    return vector / norm if _LEAST < norm < np.inf else np.zeros_like(vector)

@@ -1,14 +1,15 @@
-"""The public images that a model is trained on before it sees a private record."""
+"""The public images that a model is trained on before it sees a private record, and that training."""
 
 from __future__ import annotations
 
+import math
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -18,18 +19,30 @@ from scipy import ndimage
 
 from adapters.glyphs import Fonts, Glyphs
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
+from adapters.trained.settings import PlainTraining
 from pe.data.decoding import Channels, Resize
 from pe.data.samples import generator, item_seeds
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
-from pe.plugins.protocols import RandomRequest
+from pe.plugins.devices import memory_refused
+from pe.plugins.protocols import GenerationAPI, RandomRequest
 from pe.plugins.settings import Count, Settings
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from pe.fit.trainer import FitTerms
 
 Shape = tuple[int, int, int]
 Pixels = npt.NDArray[np.uint8]
+Model = TypeVar("Model", bound="nn.Module")
+
+PUBLIC_IMAGES = "public images"
+"""Names them in messages and forecasts."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_DRAWN_AT_ONCE = 1024
+_CHUNK = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +52,7 @@ class PublicSet:
     Attributes:
         images: uint8 (m, h, w, c), of the private images' shape.
         labels: int64 (m,), numbers of `names`; all 0 where they are not labelled.
-        names: of the labels, sorted or in the order in which they are drawn; none where they are not labelled.
+        names: of the labels, sorted or in the order in which they are drawn; () if they are not labelled.
     """
 
     images: Pixels
@@ -48,43 +61,55 @@ class PublicSet:
 
     @classmethod
     def of_names(cls, images: Pixels, names: Sequence[str]) -> PublicSet:
-        """Images and the name of each one's label; without names they are not labelled."""
+        """Take images and the name of each one's label; without names they are not labelled."""
         if not names:
             return cls(images, np.zeros(len(images), dtype=np.int64), ())
         unique, labels = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
         return cls(images, labels.astype(np.int64), tuple(map(str, unique)))
 
+    @classmethod
+    def drawn(cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str) -> PublicSet:
+        """Ask a generator for `count` images, of each label as many as of any other."""
+        places = np.arange(count, dtype=np.int64)
+        seeds, labels = item_seeds(seed, purpose, places, np.zeros_like(places)), places % len(names)
+        parts = []
+        for start in range(0, count, _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            request = RandomRequest(tuple(names[label] for label in labels[chunk]), seeds[chunk])
+            parts.append(api.random_api(request).samples.array)
+        return cls(np.concatenate(parts), labels, names)
+
     @property
     def classes(self) -> int:
-        """How many labels a model has to tell apart: 1 where there are none."""
+        """Number of labels a model has to tell apart: 1 if they are not labelled."""
         return max(1, len(self.names))
 
     def selected(self, semantics: npt.NDArray[np.int64]) -> PublicSet:
-        """The images of the public labels in row i of `semantics`, labelled i; no label stands in two rows."""
+        """Return the images of the public labels in row i of `semantics`, labelled i; no label stands in two rows."""
         new = np.full(self.classes, -1, dtype=np.int64)
         for label, row in enumerate(semantics):
             new[row] = label
-        kept = np.flatnonzero(new[self.labels] >= 0)
-        return PublicSet(self.images[kept], new[self.labels[kept]], tuple(map(str, range(len(semantics)))))
+        rows = np.flatnonzero(new[self.labels] >= 0)
+        return PublicSet(self.images[rows], new[self.labels[rows]], tuple(map(str, range(len(semantics)))))
 
 
 class Source(Settings, ABC):
-    """Where public images come from. Each method but `read` decodes no image, and raises RecipeError as `read` does."""
+    """Source of public images. Each method but `read` decodes no image, and raises RecipeError as `read` does."""
 
     kind: str
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """What it reads; empty where its images are made."""
+        """The files or folders it reads; empty if its images are made."""
         return ()
 
     @property
     def place(self) -> str:
-        """Its path, or its kind where its images are made; for messages."""
+        """Its path, or its kind if its images are made; for messages."""
         return str(self.paths[0]) if self.paths else self.kind
 
     def label_names(self) -> tuple[str, ...]:
-        """The names of the public labels; none where they are not labelled."""
+        """Return the names of the public labels; () if they are not labelled."""
         return ()
 
     def check(self, shape: Shape) -> None:
@@ -93,11 +118,11 @@ class Source(Settings, ABC):
 
     @abstractmethod
     def number(self) -> int:
-        """How many images there are."""
+        """Return the number of images."""
 
     @abstractmethod
     def read(self, shape: Shape, seed: int) -> PublicSet:
-        """All public images, as height×width×channels of `shape` say; those that are made, by `seed`.
+        """Return all public images, height×width×channels as in `shape`; those that are made, by `seed`.
 
         Raises:
             RecipeError: there are none, or they cannot have that shape.
@@ -115,7 +140,7 @@ class Made(Source):
     count: Count = 12400
 
     def number(self) -> int:
-        """As stated."""
+        """See `Source`."""
         return self.count
 
 
@@ -144,21 +169,12 @@ class Characters(Made):
         self._glyphs(shape)
 
     def label_names(self) -> tuple[str, ...]:
-        """The characters."""
+        """See `Source`."""
         return tuple(dict.fromkeys(self.characters))
 
     def read(self, shape: Shape, seed: int) -> PublicSet:
         """See `Source`."""
-        glyphs, names = self._glyphs(shape), self.label_names()
-        places = np.arange(self.count, dtype=np.int64)
-        seeds = item_seeds(seed, "public/glyphs", places, np.zeros_like(places))
-        labels = places % len(names)
-        parts = []
-        for start in range(0, self.count, _DRAWN_AT_ONCE):
-            some = slice(start, start + _DRAWN_AT_ONCE)
-            request = RandomRequest(tuple(names[label] for label in labels[some]), seeds[some])
-            parts.append(glyphs.random_api(request).samples.array)
-        return PublicSet(np.concatenate(parts), labels, names)
+        return PublicSet.drawn(self._glyphs(shape), self.label_names(), self.count, seed, "public/glyphs")
 
     def _glyphs(self, shape: Shape) -> Glyphs:
         height, width, channels = shape
@@ -181,7 +197,7 @@ class Noise(Made):
     smoothing: Annotated[float, Field(ge=0)] = 1.0
 
     def read(self, shape: Shape, seed: int) -> PublicSet:
-        """Grey on average, three standard deviations wide."""
+        """See `Source`; grey on average, three standard deviations wide."""
         rng = generator(seed, "public/noise")
         images = np.empty((self.count, *shape), dtype=np.uint8)
         for image in images:
@@ -216,13 +232,13 @@ class Folder(Files):
     kind: Literal["folder"] = "folder"
 
     def label_names(self) -> tuple[str, ...]:
-        """The labels of the images, sorted; none where an image has none."""
-        found = folder_labels(self.path, self._files())
-        names = {name for name in found if name is not None}
-        return () if None in found else tuple(sorted(names))
+        """See `Source`; () if one image has no label."""
+        labels = folder_labels(self.path, self._files())
+        names = {name for name in labels if name is not None}
+        return () if None in labels else tuple(sorted(names))
 
     def number(self) -> int:
-        """How many files there are."""
+        """See `Source`."""
         return len(self._files())
 
     def read(self, shape: Shape, seed: int) -> PublicSet:
@@ -243,13 +259,13 @@ class Arrays(Files):
     kind: Literal["npz"] = "npz"
 
     def label_names(self) -> tuple[str, ...]:
-        """The labels, sorted; none where it has none."""
-        with self._opened() as archive:
+        """See `Source`."""
+        with self._archive() as archive:
             return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
 
     def number(self) -> int:
-        """How many images it holds."""
-        with self._opened() as archive:
+        """See `Source`."""
+        with self._archive() as archive:
             return len(archive["images"])
 
     def read(self, shape: Shape, seed: int) -> PublicSet:
@@ -258,17 +274,16 @@ class Arrays(Files):
         return PublicSet.of_names(*read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2])))
 
     @contextmanager
-    def _opened(self) -> Iterator[Any]:
+    def _archive(self) -> Iterator[Any]:
         self._check(self.path.is_file(), ".npz file")
-        file = self.path
         try:
-            with np.load(file, allow_pickle=False) as archive:
+            with np.load(self.path, allow_pickle=False) as archive:
                 if "images" not in archive:
-                    there = ", ".join(archive) or "none"
-                    raise RecipeError(f"public.path: '{file}' has no array 'images', only {there}.")
+                    names = ", ".join(archive) or "none"
+                    raise RecipeError(f"public.path: '{self.path}' has no array 'images', only {names}.")
                 yield archive
         except (OSError, ValueError, EOFError, BadZipFile) as error:
-            raise RecipeError(f"public.path: '{file}' is no .npz file that can be read: make it anew.") from error
+            raise RecipeError(f"public.path: '{self.path}' is no .npz file that can be read: make it anew.") from error
 
 
 def _of_path(value: Any) -> Any:
@@ -283,15 +298,101 @@ Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path
 
 
 class ReadsPublic:
-    """What makes a fitted generator with public images a `pe.plugins.protocols.ReadsPublicSamples`."""
+    """Makes a fitted generator with public images a `pe.plugins.protocols.ReadsPublicSamples`."""
 
     public: Source | None
 
+    def _check_public(self, terms: FitTerms) -> None:
+        """Raise RecipeError if the public images do not serve for these terms."""
+        if self.public is not None:
+            self.public.check(terms.image_shape)
+
     def public_paths(self) -> tuple[Path, ...]:
-        """Where the public images are read from; empty where they are made, or where there are none."""
+        """See `ReadsPublicSamples`."""
         return () if self.public is None else self.public.paths
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
-        """Those that are read, decoded at `shape`."""
+        """See `ReadsPublicSamples`."""
         if isinstance(self.public, Files):
             yield from images_at(self.public.path, shape, rule or self.public.resize)
+
+
+# Training on public images: Adam, the same for all that is trained on them.
+
+LossOf = Callable[["Tensor", "Tensor", "torch.Generator"], "Tensor"]
+"""The mean loss of float32 n×c×h×w images in [−1, 1] and int64 (n,) labels; its randomness from the generator."""
+
+_RISING = 20
+"""The rate rises in one of so many parts of the steps."""
+
+_LARGEST_GRADIENT = 1.0
+_DECAY = 0.999
+
+
+def train(
+    model: Model,
+    public: PublicSet,
+    settings: PlainTraining,
+    loss_of: LossOf,
+    seed: int,
+    phase: str,
+    step_done: Callable[[], None],
+) -> Model:
+    """Return `model` with the moving average of its weights; on a CPU, the arguments determine every bit.
+
+    `phase` names the training, and so its randomness; `step_done` is called after every step, and may end the training
+    by an exception. Raises RecipeError if memory does not suffice.
+    """
+    import torch
+
+    device = next(model.parameters()).device
+    random = torch.Generator(device).manual_seed(torch_seed(seed, phase))
+    batches = np.random.default_rng(torch_seed(seed, f"{phase}/batches"))
+    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_at(step, settings.steps))
+    average = [parameter.detach().clone() for parameter in model.parameters()]
+    for step in range(settings.steps):
+        rows = batches.integers(len(public.images), size=settings.batch)
+        optimiser.zero_grad()
+        try:
+            images, labels = tensors(public.images[rows], device), torch.from_numpy(public.labels[rows]).to(device)
+            loss_of(images, labels, random).backward()  # type: ignore[no-untyped-call]
+        except (RuntimeError, MemoryError) as error:
+            if memory_refused(error):
+                raise _too_large(settings.batch, device) from error
+            raise
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
+        optimiser.step()
+        schedule.step()
+        for mean, parameter in zip(average, model.parameters(), strict=True):
+            mean.lerp_(parameter.detach(), 1 - min(_DECAY, (step + 1) / (step + 10)))
+        step_done()
+    with torch.no_grad():
+        for mean, parameter in zip(average, model.parameters(), strict=True):
+            parameter.copy_(mean)
+    return model
+
+
+def tensors(images: Pixels, device: torch.device) -> Tensor:
+    """Return float32 n×c×h×w in [−1, 1] of uint8 n×h×w×c."""
+    import torch
+
+    return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
+
+
+def torch_seed(seed: int, phase: str) -> int:
+    """Return a public seed for PyTorch's generators, for one phase of the run."""
+    return int(generator(seed, f"diffusion/{phase}").integers(2**63))
+
+
+def rate_at(step: int, steps: int) -> float:
+    """Return the share of the highest rate at a step: it rises, then falls as a cosine."""
+    return min(1.0, (step + 1) * _RISING / steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def _too_large(batch: int, device: torch.device) -> RecipeError:
+    if batch > 1:
+        return RecipeError(
+            f"A batch of {batch} public images is more than {device} has memory for: take batch: {batch // 2}."
+        )
+    return RecipeError(f"{device} has no memory to train on one public image: take a smaller network.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -80,23 +80,23 @@ class Trained:
         return self._generator().capabilities
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """What the fitted generator says of it."""
+        """Describe what this degree means for the fitted generator."""
         generator = self._generator()
         return generator.describe_degree(degree, iteration) if isinstance(generator, DescribesDegree) else f"{degree:g}"
 
     def public_paths(self) -> tuple[Path, ...]:
-        """Where the fitted generator read its public images: this run's records may be among them."""
+        """See `ReadsPublicSamples`: of the fitted generator, as this run's records may be among them."""
         generator = self._generator()
         return generator.public_paths() if isinstance(generator, ReadsPublicSamples) else ()
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """Those images, decoded at `shape`."""
+        """See `ReadsPublicSamples`."""
         generator = self._generator()
         if isinstance(generator, ReadsPublicSamples):
             yield from generator.public_samples(shape, rule)
 
     def check_machine(self) -> None:
-        """Raise PEError if the model cannot answer here: its device is not there, or something that it reads."""
+        """Raise PEError if the model cannot answer here: its device, or something that it reads, is missing."""
         generator = self._generator()
         if isinstance(generator, ChecksMachine):
             generator.check_machine()
@@ -104,89 +104,80 @@ class Trained:
         generator.load(self._path / MODEL)
 
     def planned(self, terms: FitTerms) -> Sequence[Release]:
-        """The releases of the other run's fit, or none where the private sets are disjoint.
+        """Return the releases of the other run's fit, or none if the private sets are disjoint.
 
         Raises:
             RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit, or runs code
                 that this recipe does not name; or the sets are declared disjoint, and that run did not fit the model
                 itself.
         """
-        self._fitted = Fitted.of_run(self._path)
-        self._check_code(self._fitted)
-        if self._disjoint and self._fitted.handed_on_by(self._path):
+        self._fitted = fitted = Fitted.of_run(self._path)
+        self._check_code(fitted)
+        if self._disjoint and fitted.handed_on_by(self._path):
             raise RecipeError(
                 f"api.private_sets is 'disjoint', but {self._path} took its model over from the run "
-                f"'{self._fitted.run}', whose records count: name that run's directory in api.path."
+                f"'{fitted.run}', whose records count: name that run's directory in api.path."
             )
-        if self._disjoint and self._fitted.built_on:
+        if self._disjoint and fitted.built_on:
             raise RecipeError(
                 f"private_sets is 'disjoint', but the model of {self._path} was built on that of the run "
-                f"'{self._fitted.built_on[0].run}', whose records count: leave it out."
+                f"'{fitted.built_on[0].run}', whose records count: leave it out."
             )
         for what, theirs, ours in (
-            ("the labels", self._fitted.classes, terms.classes),
-            ("height, width and channels", self._fitted.shape, terms.shape),
-            ("the relation", {str(one.relation) for one in self._fitted.releases}, {str(terms.relation)}),
-            ("the unit", {one.unit for one in self._fitted.releases}, {terms.unit}),
+            ("the labels", fitted.classes, terms.classes),
+            ("height, width and channels", fitted.shape, terms.shape),
+            ("the relation", {str(one.relation) for one in fitted.releases}, {str(terms.relation)}),
+            ("the unit", {one.unit for one in fitted.releases}, {terms.unit}),
         ):
             if list(theirs) != list(ours):
                 raise RecipeError(
-                    f"api.path: the model of {self._path} was fitted for {what} {_words(theirs)}, and this recipe says "
-                    f"{_words(ours)}: make them the same, or fit a model of your own."
+                    f"api.path: the model of {self._path} was fitted for {what} {', '.join(map(str, theirs))}, and "
+                    f"this recipe says {', '.join(map(str, ours))}: make them the same, or fit a model of your own."
                 )
         if self._disjoint:
             return ()
-        found, budget = _named_apart(self._fitted.cost), terms.budget
-        if (spent := epsilon(found, budget.delta)) > budget.epsilon:
+        releases, budget = _with_own_names(fitted.cost), terms.budget
+        if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
             raise RecipeError(
-                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(spent)} "
+                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(cost)} "
                 f"at δ = {budget.delta:g}: raise it, or reuse a model that cost less."
             )
-        return found
+        return releases
 
     def fit(self, fitting: Fitting) -> None:
         """Count the other fit's releases, then take its model over.
 
-        What stands for a release in this run's `releases/` is empty: the noisy value is the other run's.
+        A release's file in this run's `releases/` is empty: the noisy value is the other run's.
         """
         for release in self.planned(fitting.terms):
             fitting.ledger.release(release, lambda _: np.zeros(0))
         shutil.copytree(self._path / MODEL, fitting.folder, dirs_exist_ok=True)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`.
-
-        Raises:
-            RecipeError: there is none, or it is damaged.
-        """
+        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
         self._fitted, self._api = Fitted.read(folder), None
         generator = self._generator()
         assert isinstance(generator, Trainer)
         generator.load(folder)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """The fitted generator's."""
+        """Return the fitted generator's answer."""
         return self._generator().random_api(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """The fitted generator's."""
+        """Return the fitted generator's answer."""
         return self._generator().variation_api(request)
-
-    def _source(self) -> Fitted:
-        if self._fitted is None:
-            self._fitted = Fitted.of_run(self._path)
-        return self._fitted
 
     def _generator(self) -> GenerationAPI:
         if self._api is None:
-            fitted = self._source()
+            self._fitted = fitted = self._fitted or Fitted.of_run(self._path)
             self._check_code(fitted)
-            found = construct("pe.adapters", fitted.kind, _merged(fitted.settings, self._settings))
-            if not isinstance(found, Trainer) or not isinstance(found, GenerationAPI):
+            generator = construct("pe.adapters", fitted.kind, _merged(fitted.settings, self._settings))
+            if not isinstance(generator, Trainer) or not isinstance(generator, GenerationAPI):
                 raise PluginError(
                     f"The adapter '{fitted.kind}', with which {self._path} was fitted, fits nothing here."
                 )
-            self._api = found
+            self._api = generator
         return self._api
 
     def _check_code(self, fitted: Fitted) -> None:
@@ -200,26 +191,22 @@ class Trained:
                 )
 
 
-def _named_apart(releases: Sequence[Release]) -> tuple[Release, ...]:
-    """The same releases; one that was charged again under its name gets a name of its own."""
-    found: dict[str, Release] = {}
+def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
+    """Give a release that was charged again under its name a name of its own."""
+    by_name: dict[str, Release] = {}
     for release in releases:
         name, again = release.name, 1
-        while name in found:
+        while name in by_name:
             again += 1
             name = f"{release.name}/again-{again}"
-        found[name] = replace(release, name=name)
-    return tuple(found.values())
+        by_name[name] = replace(release, name=name)
+    return tuple(by_name.values())
 
 
 def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with `changes` in them; of a section, those of its keys that are named."""
+    """Return settings with `changes` in them; of a section, those of its keys that are named."""
     merged = dict(settings)
     for key, value in changes.items():
         before = settings.get(key)
         merged[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
     return merged
-
-
-def _words(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values))

@@ -10,43 +10,38 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from adapters.trained.public import Public, PublicSet, ReadsPublic
-from adapters.trained.releases import counted_steps, sum_release
-from adapters.trained.settings import QueryTraining
+from adapters.trained.fit import Fit, Sum
+from adapters.trained.public import Public, PublicSet, ReadsPublic, tensors, torch_seed, train
+from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
-from pe.fit.trainer import FIT, PrivateRecords
-from pe.privacy.ledger import Budget
+from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.plugins.settings import Count
 from pe.privacy.noise import Noise
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Release
 
 if TYPE_CHECKING:
     import torch
-
-    from adapters.trained.semantic_query import Query
-    from pe.fit.trainer import FitTerms, Fitting
-
-
-NAME = f"{FIT}semantics"
+    from torch import Tensor, nn
 
 Counts = npt.NDArray[np.int64]
 Tops = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.int64]]
 """The k different semantics of one image, a function of that image alone."""
 
+_WIDTH = 32
+_GRID = 3
 
-def semantics_release(budget: Budget, k: int, relation: Relation, unit: str) -> Release:
-    """The release of the counts, with the least noise that alone meets `budget`.
 
-    Its sensitivity is √k: a record adds 1 to k bins of its own label's row (Theorem 3.1). Under replace-one it may
-    take as many away elsewhere: √(2k).
-    """
-    sensitivity = math.sqrt(2 * k if Relation(relation) is Relation.REPLACE_ONE else k)
-    return sum_release(NAME, sensitivity, budget, relation, unit)
+class QueryTraining(PlainTraining):
+    """PrivImage's semantic query, three convolutions that find the public labels that an image is most like."""
+
+    steps: Count = 1000
+    batch: Count = 128
 
 
 def noisy_semantics(
     records: PrivateRecords, tops: Tops, classes: int, semantics: int, release: Release, noise: Noise
 ) -> Counts:
-    """Noisy counts, int64 (classes, semantics), in the release's grid steps.
+    """Return noisy counts, int64 (classes, semantics), in the release's grid steps.
 
     Guarantee: the release's. A record adds one vote to each of its k semantics, in the row of its own label, and what
     they are depends on that record and on the public query alone. No row is divided by its label's size.
@@ -58,27 +53,79 @@ def noisy_semantics(
 
 
 def chosen_semantics(noisy: Counts, k: int) -> Counts:
-    """The k semantics of each label, int64 (classes, k), the most frequent first; none belongs to two labels.
+    """Return the k semantics of each label, int64 (classes, k), the most frequent first; none belongs to two labels.
 
     Greedy: the largest noisy count of all takes its semantic for its label, then the next, until each label has k.
     Ties go to the first label, and the first semantic. Post-processing.
-
-    Args:
-        noisy: int64 (classes, semantics), of at least classes·k semantics.
-        k: semantics per label.
     """
     classes, semantics = noisy.shape
-    chosen: list[list[int]] = [[] for _ in range(classes)]
-    taken = np.zeros(semantics, dtype=np.bool_)
+    rows: list[list[int]] = [[] for _ in range(classes)]
+    free = np.ones(semantics, dtype=np.bool_)
     for place in np.argsort(-noisy, axis=None, kind="stable"):
         label, semantic = divmod(int(place), semantics)
-        if len(chosen[label]) < k and not taken[semantic]:
-            chosen[label].append(semantic)
-            taken[semantic] = True
-    return np.array(chosen, dtype=np.int64)
+        if len(rows[label]) < k and free[semantic]:
+            rows[label].append(semantic)
+            free[semantic] = False
+    return np.array(rows, dtype=np.int64)
 
 
-# What PrivImage's two halves share: the release of the semantics, and the public images that it selects.
+@dataclass(frozen=True, eq=False)
+class Query:
+    """The semantic query function: which public labels an image is most like.
+
+    Attributes:
+        classifier: float32 (n, semantics) from n×c×h×w in [−1, 1], trained.
+        device: of the classifier.
+    """
+
+    classifier: nn.Module
+    device: torch.device
+
+    def tops(self, image: npt.NDArray[np.uint8], k: int) -> Counts:
+        """Return the k most probable labels of one image, uint8 h×w×c: int64 (k,), all different.
+
+        One image is classified at a time, so that the answer depends on no other, to the last bit.
+        """
+        import torch
+
+        with torch.no_grad():
+            logits = self.classifier(tensors(image[None], self.device))[0].double()
+        labels: Counts = logits.log_softmax(dim=0).topk(k).indices.cpu().numpy()
+        return labels
+
+
+def train_query(
+    public: PublicSet, settings: QueryTraining, seed: int, device: torch.device, step_done: Callable[[], None]
+) -> Query:
+    """Train the query function of a labelled public set: three convolutions with GroupNorm, and a dense layer.
+
+    Raises:
+        RecipeError: memory does not suffice.
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    def block(channels: int, width: int) -> list[nn.Module]:
+        return [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "query/weights"))
+        model = nn.Sequential(
+            *block(public.images.shape[3], _WIDTH),
+            nn.MaxPool2d(2),
+            *block(_WIDTH, 2 * _WIDTH),
+            nn.MaxPool2d(2),
+            *block(2 * _WIDTH, 2 * _WIDTH),
+            nn.AdaptiveAvgPool2d(_GRID),
+            nn.Flatten(),
+            nn.Linear(2 * _WIDTH * _GRID**2, public.classes),
+        ).to(device)
+
+    def loss_of(images: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:
+        return functional.cross_entropy(model(images), labels)
+
+    return Query(train(model, public, settings, loss_of, seed, "query", step_done).eval(), device)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -110,48 +157,37 @@ class SelectsPublic(ReadsPublic):
         if not 0 < self.semantics_share < 1:
             raise RecipeError(f"semantics_share is {self.semantics_share}: it must lie between 0 and 1.")
 
-    def _check(self, terms: FitTerms) -> None:
-        """Raise RecipeError if the public images do not serve."""
-        self.public.check(terms.image_shape)
-        names, wanted = self.public.label_names(), self.semantics * len(terms.classes)
+    def _check_public(self, terms: FitTerms) -> None:
+        super()._check_public(terms)
+        names, count = self.public.label_names(), self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
                 f"public: '{self.public.place}' has no labels, and PrivImage selects by them: put each label's images "
                 "into a folder of its name, add 'labels' to the .npz file, or take kind: pdp_diffusion."
             )
-        if len(names) < wanted:
+        if len(names) < count:
             raise RecipeError(
-                f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which takes {wanted} public "
+                f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which takes {count} public "
                 f"labels, and the public set has {len(names)}: take fewer semantics, or more public labels."
             )
 
-    def _others(self, terms: FitTerms) -> tuple[Release, ...]:
-        """The release of the semantics."""
-        budget = Budget(self.semantics_share * terms.budget.epsilon, terms.budget.delta)
-        return (semantics_release(budget, self.semantics, terms.relation, terms.unit),)
+    def _semantics_sum(self) -> Sum:
+        # A record adds 1 to k bins of its own label's row (Theorem 3.1). Under replace-one it may take as many away
+        # elsewhere.
+        k = self.semantics
+        return Sum("semantics", self.semantics_share, (math.sqrt(k), math.sqrt(2 * k)), fractional=False)
 
-    def _selected(self, fitting: Fitting, private: Callable[[], PrivateRecords], device: torch.device) -> PublicSet:
-        """The public images of each label's semantics, labelled by the private labels' numbers."""
-        public = self.public.read(fitting.terms.image_shape, fitting.terms.seed)
-        return public.selected(chosen_semantics(self._released(fitting, private, public, device), self.semantics))
+    def _selected(self, fit: Fit, device: torch.device) -> PublicSet:
+        """Return the public images of each label's semantics, labelled by the private labels' numbers."""
+        terms, query = fit.terms, None
+        public = self.public.read(terms.image_shape, terms.seed)
+        if not fit.is_drawn("semantics"):
+            with fit.steps("training the semantic query", self.query.steps) as step_done:
+                query = train_query(public, self.query, terms.seed, device, step_done)
 
-    def _released(
-        self, fitting: Fitting, private: Callable[[], PrivateRecords], public: PublicSet, device: torch.device
-    ) -> Counts:
-        """The noisy counts: the stored ones, or new ones by a query function that is trained for them."""
-        terms, ledger = fitting.terms, fitting.ledger
-        (release,) = SelectsPublic._others(self, terms)
-        query = None if ledger.drawn(release) else self._trained_query(fitting, public, device)
-
-        def draw(noise: Noise) -> Counts:
+        def draw(records: PrivateRecords, release: Release, noise: Noise) -> Counts:
             assert query is not None, "a stored release is not drawn again"
             sizes = len(terms.classes), public.classes
-            return noisy_semantics(private(), lambda image: query.tops(image, self.semantics), *sizes, release, noise)
+            return noisy_semantics(records, lambda image: query.tops(image, self.semantics), *sizes, release, noise)
 
-        return ledger.release(release, draw)
-
-    def _trained_query(self, fitting: Fitting, public: PublicSet, device: torch.device) -> Query:
-        from adapters.trained.semantic_query import train_query
-
-        with counted_steps(fitting, "training the semantic query", self.query.steps) as step_done:
-            return train_query(public, self.query, fitting.terms.seed, device, step_done)
+        return public.selected(chosen_semantics(fit.release("semantics", draw), self.semantics))

@@ -12,6 +12,15 @@ from pe.plugins.settings import Count, Settings
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Optimiser = Literal["adam", "sgd"]
+
+GRID = 2**30
+"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
+loses less than 10^−4 of itself to rounding, and no number of it exceeds 32 bits."""
+
+_LARGEST = 2**24
+"""Up to here a float32, of which a state is made, counts without rounding."""
 
 
 class PlainTraining(Settings):
@@ -26,27 +35,6 @@ class PlainTraining(Settings):
     steps: Count = 2000
     batch: Count = 64
     learning_rate: Rate = 2e-3
-
-
-class QueryTraining(PlainTraining):
-    """PrivImage's semantic query, three convolutions that find the public labels that an image is most like."""
-
-    steps: Count = 1000
-    batch: Count = 128
-
-
-# What a training by DP-SGD is told: public values, all of them fixed before it sees a record.
-
-
-Optimiser = Literal["adam", "sgd"]
-Decay = Annotated[float, Field(ge=0, lt=1)]
-
-GRID = 2**30
-"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
-loses less than 10^−4 of itself to rounding, and no number of it exceeds 32 bits."""
-
-_LARGEST = 2**24
-"""Up to here a float32, of which a state is made, counts without rounding."""
 
 
 class FineTuning(Settings):
@@ -85,26 +73,26 @@ class FineTuning(Settings):
     block: Count = 50
 
     def dp_sgd(self, declared_size: int) -> DPSGD:
-        """The same for DP-SGD; its noise is still open.
+        """Return the same for DP-SGD; its noise is still open.
 
         Raises:
             RecipeError: a value out of range.
         """
-        stated = {name: getattr(self, name) for name in FineTuning.model_fields}
-        stated["expected_batch"] = self.expected_batch or max(1, declared_size // 8)
+        values = {name: getattr(self, name) for name in FineTuning.model_fields}
+        values["expected_batch"] = self.expected_batch or max(1, declared_size // 8)
         try:
-            return DPSGD(declared_size=declared_size, **stated)
+            return DPSGD(declared_size=declared_size, **values)
         except RecipeError as error:
             raise RecipeError(f"{self.section}.{error}") from error
 
 
 class DPSGD(FineTuning, strict=True):
-    """How to train; nothing here follows from the private data.
+    """Settings of a training; none of them follows from the private data.
 
     Attributes:
         declared_size: the public number of private records; the real one is never used.
         noise_multiplier: σ: the noise on a sum of gradients has standard deviation σ·C in each coordinate. None
-            until `calibrated` has found it.
+            until it is calibrated.
 
     Raises:
         RecipeError: a value outside its range.
@@ -116,25 +104,25 @@ class DPSGD(FineTuning, strict=True):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _in_one_sentence(cls, value: Any, validated: ModelWrapValidatorHandler[DPSGD]) -> DPSGD:
+    def _in_one_sentence(cls, value: Any, validate: ModelWrapValidatorHandler[DPSGD]) -> DPSGD:
         try:
-            found = validated(value)
+            settings = validate(value)
         except ValidationError as error:
             fault = error.errors()[0]
-            wanted = fault["msg"].replace("Input should", "it must")
-            raise RecipeError(f"{fault['loc'][0]} is {fault['input']!r}: {wanted}.") from error
-        for name, number in found:
+            rule = fault["msg"].replace("Input should", "it must")
+            raise RecipeError(f"{fault['loc'][0]} is {fault['input']!r}: {rule}.") from error
+        for name, number in settings:
             if isinstance(number, int) and number > _LARGEST:
                 raise RecipeError(f"{name} is {number}: it must be at most 2^24.")
-        if found.expected_batch > found.declared_size:
+        if settings.expected_batch > settings.declared_size:
             raise RecipeError(
-                f"expected_batch is {found.expected_batch}: it must be at most declared_size, which is "
-                f"{found.declared_size}."
+                f"expected_batch is {settings.expected_batch}: it must be at most declared_size, which is "
+                f"{settings.declared_size}."
             )
-        return found
+        return settings
 
     def with_noise(self, noise_multiplier: float) -> DPSGD:
-        """The same with another σ."""
+        """Return the same with another σ."""
         return self.model_copy(update={"noise_multiplier": noise_multiplier})
 
     @property
@@ -143,28 +131,24 @@ class DPSGD(FineTuning, strict=True):
         return self.expected_batch / self.declared_size
 
     @property
-    def settled(self) -> float:
-        """σ.
-
-        Raises:
-            RecipeError: the noise is not settled yet.
-        """
+    def sigma(self) -> float:
+        """σ; raise RecipeError while it is open."""
         if self.noise_multiplier is None:
             raise RecipeError("noise_multiplier is not settled: calibrate it to a budget before the training.")
         return self.noise_multiplier
 
     @property
     def scale(self) -> float:
-        """σ·GRID: the standard deviation of the noise on a sum of gradients, in steps of C/GRID; see `settled`."""
-        return self.settled * GRID
+        """σ·GRID: the standard deviation of the noise on a sum of gradients, in steps of C/GRID."""
+        return self.sigma * GRID
 
     @property
     def blocks(self) -> int:
-        """How many blocks the steps make; the last one may be shorter."""
+        """Number of blocks; the last one may be shorter."""
         return math.ceil(self.steps / self.block)
 
     def steps_from(self, step: int) -> int:
-        """How many steps the block has that begins after `step` steps: 0 at the end.
+        """Return how many steps the block has that begins after `step` steps: 0 at the end.
 
         Raises:
             RecipeError: no block begins there.
@@ -176,159 +160,19 @@ class DPSGD(FineTuning, strict=True):
         return max(0, min(self.block, self.steps - step))
 
     def rounds(self, micro_batch: int) -> float:
-        """How often in a step the processes compute a micro-batch each, on average.
+        """Return how often in a step the processes compute a micro-batch each, on average.
 
         The last micro-batch is half full, and the last time half of the other processes have none.
         """
         return (self.expected_batch / micro_batch + 0.5) / self.processes + (1 - 1 / self.processes) / 2
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of step `step`, counted from 0: a schedule that no data can change."""
+        """Return the learning rate of step `step`, counted from 0: a schedule that no data can change."""
         return self.learning_rate * min(1.0, (step + 1) / (self.warm_up + 1))
 
     def decay_at(self, step: int) -> float:
-        """The decay of the moving average in step `step`, counted from 0.
+        """Return the decay of the moving average in step `step`, counted from 0.
 
         It rises to `ema`, so that a short training does not remember how its parameters began.
         """
         return min(self.ema, (step + 1) / (step + 10))
-
-
-# The sections of a recipe that DP-SAD has alone.
-
-
-class Teaching(FineTuning):
-    """DP-SAD's teacher: DP-SGD of its own.
-
-    Attributes:
-        share: of the fit's ε, which the teacher's training alone takes; 0: it learns from public images alone.
-    """
-
-    section: ClassVar[str] = "teacher"
-
-    share: Annotated[float, Field(ge=0, lt=1)] = 0.5
-
-
-class Learning(FineTuning):
-    """DP-SAD's student; between two blocks the discriminator learns."""
-
-    block: Count = 10
-
-
-class Discrimination(Settings):
-    """DP-SAD's discriminator: Adam, before each block of the student's steps.
-
-    Attributes:
-        steps: before each block.
-        batch: images of the teacher, and as many of the student, per step.
-        learning_rate: of each step.
-        chains: of the teacher's, from public noise to an image, whose points it is shown.
-    """
-
-    steps: Count = 50
-    batch: Count = 64
-    learning_rate: Rate = 1e-3
-    chains: Count = 256
-
-
-# What a recipe says of DP-ImgSyn: public values, all of them settled before it sees a record.
-
-
-TEACHERS = ("small", "resnet18")
-"""The toolkit's own."""
-
-
-class TeacherTraining(FineTuning):
-    """DP-SGD of the classifier.
-
-    Attributes:
-        draws: shifted copies of each record, whose losses are averaged before its gradient is clipped.
-        ema: share of the past in the average of weights that labels the images; 0: the last weights do.
-        shift: pixels by which a copy is moved at most.
-    """
-
-    steps: Count = 150
-    learning_rate: Rate = 4e-3
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.95
-    draws: Count = 2
-    micro_batch: Count = 64
-    shift: Annotated[int, Field(ge=0, le=8)] = 1
-
-
-class Alignment(Settings):
-    """How public images are aligned (Equation 5): Adam on their pixels.
-
-    Attributes:
-        steps: k, at the most; 0 leaves the public images as they are.
-        rate: of a step, where pixels lie in [−1, 1].
-        feature: weight of the distance between moments.
-        classification: of the cross-entropy with the target label.
-        total_variation: of the sum of differences between neighbouring pixels.
-        norm: of the pixels' squares.
-        roughest: an image stops before its total variation exceeds so many times the least that it had on its way.
-        companions: public images that are aligned together, first; all others as if each were one more of them.
-    """
-
-    steps: Annotated[int, Field(ge=0)] = 10
-    rate: Rate = 0.1
-    feature: Weight = 10.0
-    classification: Weight = 1.0
-    total_variation: Weight = 2.5e-5
-    norm: Weight = 3e-8
-    roughest: Annotated[float, Field(ge=1)] = 2.0
-    companions: Annotated[int, Field(ge=10)] = 200
-
-
-# The size of the UNet, and how often it halves an image; asked before torch is loaded.
-
-
-_COARSE = 8
-"""Pixels a side, at which a network of no stated size stops halving."""
-
-_LEAST = 2
-"""Pixels a side that are left at the last level, at least."""
-
-_FIRST, _FURTHER = 16, 32
-
-
-class Network(Settings):
-    """The size of the UNet; the last level, of the least resolution, has attention.
-
-    Attributes:
-        channels: of each level, in multiples of 8; each but the last halves the image. None: a level for each
-            time that the image can be halved until it has at most 8 pixels a side, of 16, 32, 32, … channels.
-        layers: residual blocks per level.
-    """
-
-    channels: Annotated[tuple[Annotated[int, Field(ge=8, multiple_of=8)], ...], Field(min_length=1)] | None = None
-    layers: Count = 1
-
-
-def levels(network: Network, height: int, width: int) -> tuple[int, ...]:
-    """The channels of each level, for images of this size.
-
-    Raises:
-        RecipeError: the images are too small, or cannot be halved so often.
-    """
-    if network.channels is None:
-        return _FIRST, *[_FURTHER] * _halvings(height, width)
-    times = len(network.channels) - 1
-    if min(height, width) < _LEAST * 2**times:
-        raise RecipeError(
-            f"network.channels has {times + 1} levels, which halve an image {times} times, and images of "
-            f"{height}×{width} pixels are too small for that: take fewer levels, or images of at least "
-            f"{_LEAST * 2**times} pixels a side."
-        )
-    if height % 2**times or width % 2**times:
-        raise RecipeError(
-            f"network.channels has {times + 1} levels, which halve an image {times} times, and {height}×{width} cannot "
-            f"be halved so often: take fewer levels, or sides that {2**times} divides."
-        )
-    return network.channels
-
-
-def _halvings(height: int, width: int) -> int:
-    times = 0
-    while min(height, width) > _COARSE and height % 2 == 0 and width % 2 == 0:
-        height, width, times = height // 2, width // 2, times + 1
-    return times

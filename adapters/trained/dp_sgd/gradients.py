@@ -27,23 +27,24 @@ from adapters.trained.settings import GRID
 from pe.errors import PluginError
 
 Randomness = tuple[Tensor, ...]
+Parameters = Mapping[str, Tensor]
+
 _LARGEST = 2.0**127
 """The largest power of two in float32."""
-Parameters = Mapping[str, Tensor]
 
 
 class Loss(Protocol):
     """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Randomness for images of c×h×w: tensors on the generator's device, each records×draws×…, or none at all.
+        """Draw randomness for images of c×h×w: tensors on the generator's device, each records×draws×…; () for none.
 
-        The same for whatever images and labels there will be, and from `generator` alone.
+        It is independent of images and labels, and comes from `generator` alone.
         """
         ...
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """The losses of ONE record, (draws,), or of any shape if it draws nothing; their mean is taken.
+        """Return the losses of ONE record, (draws,), or of any shape if it draws nothing; their mean is taken.
 
         Args:
             model: called as the module is, with a batch dimension; for several draws, on a batch of them.
@@ -57,19 +58,16 @@ class Loss(Protocol):
 def record_gradients(
     model: nn.Module, loss: Loss, parameters: Parameters, images: Tensor, labels: Tensor, randomness: Randomness
 ) -> list[Tensor]:
-    """The gradient of each record's mean loss over its draws, by the trained parameters.
+    """Return the gradient of each record's mean loss over its draws: for each parameter, float32 n×its shape.
 
     Args:
-        model: where all that is not in `parameters` comes from. Its buffers are copied for each call: what a layer
-            writes to them reaches no other micro-batch.
+        model: gives all that is not in `parameters`. Its buffers are copied for each call: what a layer writes to them
+            reaches no other micro-batch.
         loss: of one record.
         parameters: the trained ones, by name.
         images: float32 n×c×h×w.
         labels: int64 (n,).
         randomness: each n×draws×…
-
-    Returns:
-        For each parameter, in order, float32 n×its shape.
     """
     fixed = {name: value.detach() for name, value in model.named_parameters() if name not in parameters}
     fixed |= {name: value.detach().clone() for name, value in model.named_buffers()}
@@ -82,12 +80,12 @@ def record_gradients(
 
     # Of the ways to compute attention, only the one in plain operations has a batching rule for vmap.
     with sdpa_kernel(SDPBackend.MATH):
-        found = vmap(grad(mean_loss), in_dims=(None, 0, 0, 0))(dict(parameters), images, labels, randomness)
-    return [found[name] for name in parameters]
+        gradients = vmap(grad(mean_loss), in_dims=(None, 0, 0, 0))(dict(parameters), images, labels, randomness)
+    return [gradients[name] for name in parameters]
 
 
 def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float, singly: bool | None = None) -> Tensor:
-    """The sum of the records' gradients, each cut to an L2 norm of `clip` over all parameters together, in whole steps.
+    """Sum the records' gradients, each cut to an L2 norm of `clip` over all parameters together, in whole steps.
 
     Guarantee: a record adds integers of its own, whose L2 norm is at most GRID, and the sum is exact: adding or
     removing a record moves it by at most GRID steps, replacing one by at most 2·GRID. A gradient that holds anything
@@ -97,8 +95,8 @@ def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float, singl
         gradients: for each parameter, float32 n×its shape.
         counted: bool (n,), which rows are records.
         clip: C, finite and above 0.
-        singly: one record after the other, which stays in a processor's cache, or all in a few kernels; None: as the
-            device wants it.
+        singly: one record after the other, which stays in a processor's cache, or all in a few kernels; None: by the
+            device.
 
     Returns:
         int64 (p,), all parameters one after the other, in steps of C/GRID.
@@ -128,42 +126,37 @@ def _norms_singly(rows: Tensor) -> Tensor:
     return norms
 
 
-# Which models DP-SGD can train, and which of their parameters.
-
-
 def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters with `requires_grad`, by name, in the model's order; the others stay as they are.
+    """Return the parameters with `requires_grad`, by name, in the model's order.
 
     Raises:
         PluginError: a model that DP-SGD cannot train.
     """
     for name, module in model.named_modules():
         _check(name, module)
-    found = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
-    if not found:
+    parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    if not parameters:
         raise PluginError(
             f"{type(model).__name__} has no parameter to train: set requires_grad on those that shall move."
         )
-    for name, value in found.items():
+    for name, value in parameters.items():
         if str(value.dtype) != "torch.float32":
             raise PluginError(
                 f"Parameter '{name}' is {value.dtype}: DP-SGD trains float32; call .float() on the model."
             )
-    return found
+    return parameters
 
 
 def check_stateless(model: nn.Module, images: Tensor) -> None:
     """Check, by a trial, that a model's answer follows from its parameters and its images alone.
 
-    What a model keeps from one call to the next would carry private records past every clip and all noise. In training
-    and in evaluation mode it is shown all images but the first, and before and after them the first.
+    State kept from one call to the next would carry private records past every clip and all noise. In training and in
+    evaluation mode the model sees the first image, all others, and the first again.
+    Raises PluginError if a call moved a buffer or a parameter, or the first image got another answer the second time.
 
     Args:
         model: of a class that others wrote; its mode is left as it was.
         images: float32 n×c×h×w, n ≥ 2, public.
-
-    Raises:
-        PluginError: a call moved a buffer or a parameter, or the first image got another answer the second time.
     """
     kind, mode = type(model).__name__, model.training
     before = {name: value.clone() for name, value in _state(model).items()}

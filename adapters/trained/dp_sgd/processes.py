@@ -1,10 +1,16 @@
-"""How a process that shares a training is started, and what it is told."""
+"""The other processes that share the steps of a training: started, given their micro-batches, and ended.
+
+Model, loss, parameters, the records of their micro-batches and the sums that they answer go through pipes that they
+inherit: no other process can read them, and nothing reaches a disk or a network. A sum is of integers, so it is the
+same to the last bit in whatever order it is made.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,44 +18,51 @@ from io import BytesIO
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from signal import Signals
-from typing import Any, NamedTuple
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pe.errors import RunError
+from pe.data.quiet import quiet
+from pe.errors import PEError, RunError
+from pe.plugins.devices import find_device
+
+if TYPE_CHECKING:
+    from adapters.trained.dp_sgd.training import Training
 
 _PROGRAM = """
 import sys
 from multiprocessing.connection import Connection
 
-from adapters.trained.dp_sgd.worker import work
+from adapters.trained.dp_sgd.processes import work
 
 work(Connection(int(sys.argv[1])))
 """
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a process is told first: where it computes, and with how many threads."""
+class _Start:
+    """The first message to a process."""
 
     device: str
     threads: int
 
 
 @dataclass(frozen=True)
-class Task:
-    """Model, loss and settings until others come, as torch saves them; tensors on a key of `places` go to its value."""
+class _Task:
+    """Model, loss and settings until others come, as torch saves them; `places` maps the devices of their tensors."""
 
     content: bytes
     places: dict[str, str]
 
 
 class Part(NamedTuple):
-    """CONFIDENTIAL: the records of one micro-batch, and the seeds of what the loss draws.
+    """CONFIDENTIAL: the records of one micro-batch, and the seeds of the loss's randomness.
 
     Attributes:
         images: uint8 n×h×w×c.
@@ -62,44 +75,33 @@ class Part(NamedTuple):
     seeds: npt.NDArray[np.uint64]
 
 
-def start() -> tuple[subprocess.Popen[bytes], Connection]:
-    """A new process that does `work`, and the pipe to it.
-
-    It is in a session of its own, so that a Ctrl-C that asks the fit to stop after its block does not end it.
-    """
-    ours, theirs = Pipe()
-    paths = [path or str(Path.cwd()) for path in sys.path]
-    popen = subprocess.Popen(  # noqa: S603 - this program's own module
-        [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,  # what a library says there may be about a private record
-        pass_fds=[theirs.fileno()],
-        start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-    )
-    theirs.close()
-    return popen, ours
-
-
-# The other processes that share a training's steps: started, handed their micro-batches, and ended.
-#
-# What they are handed (model, loss, parameters, and each step the records of their micro-batches) and the sums that
-# they answer go through pipes that they inherit: no other process can read them, and nothing reaches a disk or a
-# network. A sum is of integers, so it is the same to the last bit in whatever order it is made.
-
-
 @dataclass(frozen=True)
 class _Process:
     popen: subprocess.Popen[bytes]
     connection: Connection
     device: torch.device
 
+    @classmethod
+    def start(cls, device: torch.device) -> _Process:
+        ours, theirs = Pipe()
+        paths = [path or str(Path.cwd()) for path in sys.path]
+        popen = subprocess.Popen(  # noqa: S603 - this program's own module
+            [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # a library's words there may be about a private record
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # a Ctrl-C that stops the fit after its block must not end it
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )
+        theirs.close()
+        return cls(popen, ours, device)
+
 
 class Processes:
     """One process for each of `devices`; they end with this one, or by `close`.
 
-    The threads of the processor are divided among them and this process.
+    The processor's threads are divided among them and this process.
 
     Args:
         devices: where they compute.
@@ -114,24 +116,24 @@ class Processes:
         threads = max(1, self._threads // (1 + len(devices)))
         torch.set_num_threads(threads)
         try:
-            self._all.extend(_Process(*start(), device) for device in devices)
+            self._all.extend(map(_Process.start, devices))
             for process in self._all:
-                self._send(process, Start(str(process.device), threads))
+                self._send(process, _Start(str(process.device), threads))
             self._answers()
         except BaseException:
             self.close()
             raise
 
     def assign(self, content: object, place: torch.device) -> None:
-        """Tell all what they train: model, loss and settings, as they are now, with their tensors on `place`."""
+        """Send model, loss and settings, as they are now, with their tensors on `place`, to all."""
         stream = BytesIO()
         torch.save(content, stream)
         source = f"cuda:{place.index or 0}" if place.type == "cuda" else str(place)
         for process in self._all:
-            self._send(process, Task(stream.getvalue(), {source: str(process.device)}))
+            self._send(process, _Task(stream.getvalue(), {source: str(process.device)}))
 
     def total(self, parameters: Tensor, shares: Sequence[Iterable[Part]], own: Callable[[], Tensor]) -> Tensor:
-        """The sum over all parts, int64 (p,), on the device of `own`'s.
+        """Return the sum over all parts, int64 (p,), on the device of `own`'s.
 
         Args:
             parameters: float32 (p,).
@@ -141,14 +143,14 @@ class Processes:
         Raises:
             RunError: a process ended.
             PEError: what ended the work of one of them.
-            RuntimeError: a library's error did, whose words may be about a private record.
+            RuntimeError: a library's error did; its words may be about a private record.
         """
         flat = parameters.cpu().numpy()
         for process, share in zip(self._all, shares, strict=True):
             self._send(process, (flat, list(share)))
-        found = own()
-        total = sum(map(torch.from_numpy, self._answers()), start=found.cpu())
-        return total.to(found.device)
+        own_sum = own()
+        total = sum(map(torch.from_numpy, self._answers()), start=own_sum.cpu())
+        return total.to(own_sum.device)
 
     def close(self) -> None:
         """End them all, whatever they are doing; this process has its threads again."""
@@ -163,23 +165,22 @@ class Processes:
         try:
             process.connection.send(message)
         except OSError as error:
-            raise self._ended(process) from error
+            raise self._error(process) from error
 
     def _answers(self) -> list[Any]:
-        """What each answers to what it was sent; raise the first error."""
+        """Wait for the answer of each; raise the first error."""
         answers = []
         for process in self._all:
             try:
                 answer = process.connection.recv()
             except (EOFError, OSError) as error:
-                raise self._ended(process) from error
+                raise self._error(process) from error
             if isinstance(answer, Exception):
                 raise answer
             answers.append(answer)
         return answers
 
-    def _ended(self, process: _Process) -> RunError:
-        """The error for a process that is gone, or of which nothing is heard any more."""
+    def _error(self, process: _Process) -> RunError:
         first = next((one for one in self._all if one.popen.poll() is not None), process)
         with suppress(subprocess.TimeoutExpired):
             first.popen.wait(10)
@@ -191,3 +192,53 @@ class Processes:
             f"Process {self._all.index(first) + 2} of {len(self._all) + 1} of the training, on {first.device}, {how}: "
             "see that memory suffices, or take fewer training.processes; `pe resume` goes on after the last block."
         )
+
+
+# In the other process. It ends with the process that started it: a thread waits for the pipe to close.
+
+
+def work(connection: Connection) -> None:
+    """Answer the start with None, and every step's part with its sum, or with the error that ended it.
+
+    Guarantee: it tells nothing to anyone but the process that started it, and keeps nothing.
+    """
+    messages: SimpleQueue[Any] = SimpleQueue()
+    Thread(target=_receive, args=(connection, messages), daemon=True).start()
+    with quiet():
+        try:
+            _answer(messages, connection.send)
+        except PEError as error:
+            connection.send(error)
+        except Exception:  # its words may be about a private record: they are for the ledger, which logs them
+            connection.send(RuntimeError(traceback.format_exc()))
+
+
+def _answer(messages: SimpleQueue[Any], send: Callable[[Any], None]) -> None:
+    from adapters.trained.dp_sgd.training import Training
+
+    start: _Start = messages.get()
+    torch.set_num_threads(start.threads)
+    device = find_device(start.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    send(None)
+    training: Training | None = None
+    while True:
+        message = messages.get()
+        if isinstance(message, _Task):
+            # The process that started this one is all that can write to the pipe.
+            content = torch.load(BytesIO(message.content), map_location=message.places, weights_only=False)
+            training = Training(*content, device)
+            continue
+        assert training is not None
+        parameters, parts = message
+        send(training.share(torch.from_numpy(parameters).to(device), parts).cpu().numpy())
+
+
+def _receive(connection: Connection, messages: SimpleQueue[Any]) -> None:
+    """Pass on what arrives; end this process when the pipe is closed."""
+    try:
+        while True:
+            messages.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(0)

@@ -1,13 +1,18 @@
-"""What a training is between two blocks, one flat array, so that it can be a release; and its next step.
+"""DP-SGD (Abadi et al. 2016, Algorithm 1): Poisson sampling, clipping, noise.
 
-The step is post-processing of a noised gradient, by public rules.
+A state goes in, a noised state comes out. Losses, norms, clip rates and the real sizes of batches are seen by nobody
+and steer nothing: neither the rate nor the clip nor the end nor the choice of a state depends on them. Nothing is
+written to disk, so a block that is cut off leaves no trace except what the operating system swaps out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, sqrt
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,24 +25,27 @@ from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, rec
 from adapters.trained.dp_sgd.processes import Part, Processes
 from adapters.trained.settings import DPSGD, GRID, Optimiser
 from pe.errors import PrivateDataError, RecipeError, RunError
+from pe.fit.trainer import DryRun
 from pe.plugins.devices import memory_refused
+from pe.privacy.noise import SystemNoise
 
 if TYPE_CHECKING:
     from pe.privacy.noise import Noise
 
-
 FloatArray = npt.NDArray[np.float32]
+Images = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)
 class State:
-    """All that the next step builds upon.
+    """All that the next step builds upon; one flat array, so that it can be a release.
 
     Attributes:
         step: how many steps were done.
         parameters: the trained ones, float32 (p,).
         average: their exponential moving average, float32 (p,).
-        moments: what the optimiser keeps of earlier gradients, each float32 (p,).
+        moments: the optimiser's averages of earlier gradients, each float32 (p,).
     """
 
     step: int
@@ -45,13 +53,8 @@ class State:
     average: Tensor
     moments: tuple[Tensor, ...]
 
-    @classmethod
-    def fresh(cls, parameters: Tensor, moments: int) -> State:
-        """Before the first step."""
-        return cls(0, parameters, parameters, tuple(torch.zeros_like(parameters) for _ in range(moments)))
-
     def to_array(self) -> FloatArray:
-        """float32 (1 + (2 + moments)·p,): the step, the parameters, the average, the moments; nothing is rounded."""
+        """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments; nothing is rounded."""
         step = torch.tensor([float(self.step)])
         parts = [step, *(part.cpu() for part in (self.parameters, self.average, *self.moments))]
         array: FloatArray = torch.cat(parts).numpy()
@@ -59,20 +62,22 @@ class State:
 
     @classmethod
     def from_array(cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device) -> State:
-        """The state that `to_array` wrote, of `count` parameters.
+        """Reverse `to_array`, for `count` parameters.
 
         Raises:
             RunError: an array of another training.
         """
-        wanted = 1 + (2 + moments) * count
-        if array.dtype != np.float32 or array.shape != (wanted,):
+        length = 1 + (2 + moments) * count
+        if array.dtype != np.float32 or array.shape != (length,):
             raise RunError(
                 f"The kept state is {array.dtype} {array.shape}, and this model and optimiser need float32 "
-                f"({wanted},): it belongs to another training; start a new one."
+                f"({length},): it belongs to another training; start a new one."
             )
         parts = torch.from_numpy(np.array(array[1:])).to(device).view(2 + moments, count)
         return cls(int(array[0]), parts[0], parts[1], tuple(parts[2:].unbind()))
 
+
+# A step is post-processing of a noised gradient, by public rules.
 
 MOMENTS: dict[Optimiser, int] = {"adam": 2, "sgd": 0}
 """How many vectors an optimiser keeps beside the parameters."""
@@ -82,20 +87,13 @@ _TINY = 1e-8
 
 
 def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
-    """One step of the optimiser, then one of the moving average.
-
-    Args:
-        state: before the step; left as it is.
-        gradient: float32 (p,), noised.
-        settings: optimiser, rate and decay.
-    """
+    """Take one step of the optimiser and of the moving average, by a noised gradient, float32 (p,)."""
     rate = settings.rate_at(state.step)
     if settings.optimiser == "adam":
         parameters, moments = _adam(state, gradient, rate)
     else:
         parameters, moments = state.parameters - rate * gradient, ()
-    decay = settings.decay_at(state.step)
-    average = torch.lerp(state.average, parameters, 1 - decay)
+    average = torch.lerp(state.average, parameters, 1 - settings.decay_at(state.step))
     return State(state.step + 1, parameters, average, moments)
 
 
@@ -107,16 +105,6 @@ def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Te
     spread = (second / (1 - _BETAS[1] ** step)).sqrt() + _TINY
     return state.parameters.addcdiv(first, spread, value=-rate / (1 - _BETAS[0] ** step)), (first, second)
 
-
-# DP-SGD (Abadi et al. 2016, Algorithm 1): Poisson sampling, clipping, noise.
-#
-# A state goes in, a noised state comes out. Losses, norms, clip rates and the real sizes of batches are seen by nobody
-# and steer nothing: neither the rate nor the clip nor the end nor the choice of a state depends on them. Nothing is
-# written to disk, so a block that is cut off leaves no trace but what the operating system swaps out.
-
-
-Images = npt.NDArray[np.uint8]
-Labels = npt.NDArray[np.integer]
 
 _ON_CPU, _ON_GPU = 32, 512  # most records of a micro-batch that nobody has set
 
@@ -162,7 +150,7 @@ class Training:
         return self._count
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
-        """How many records' gradients are held at once, of images h×w×c: as set, or tried out on blank ones.
+        """Return how many records' gradients are held at once, of images h×w×c: as set, or tried on blank ones.
 
         Raises:
             RecipeError: there is no memory for one.
@@ -177,21 +165,22 @@ class Training:
         return self._size
 
     def start(self) -> FloatArray:
-        """The state before the first step, from the model's present parameters; see `State.to_array`."""
+        """Return the state before the first step, from the model's present parameters; see `State.to_array`."""
         flat = torch.cat([value.flatten() for value in trained_parameters(self._model).values()])
-        return State.fresh(flat, MOMENTS[self.settings.optimiser]).to_array()
+        moments = tuple(torch.zeros_like(flat) for _ in range(MOMENTS[self.settings.optimiser]))
+        return State(0, flat, flat, moments).to_array()
 
     def step_of(self, state: FloatArray) -> int:
-        """How many steps led to `state`."""
+        """Return how many steps led to `state`."""
         return self._state(state).step
 
     def block(self, state: FloatArray, images: Images, labels: Labels, noise: Noise) -> FloatArray:
-        """The state after the next block of steps: the one value that leaves.
+        """Return the state after the next block of steps: the one value that leaves.
 
         Guarantee: `settings.steps_from(step)` Poisson-sampled Gaussian releases of the records, at rate q, with
         sensitivity C under add/remove and zero-out, 2C under replace-one, and noise of standard deviation σ·C, as
-        `releases` declares them: integers, with discrete noise. All else is post-processing, however many steps a block
-        has. There may be any number of records, none included.
+        `block_releases` declares them: integers, with discrete noise. All else is post-processing, however many steps a
+        block has. There may be any number of records, none included.
 
         The loss's own randomness comes from seeds that `noise` gives, one for every record and step. So the draws of
         two records are independent and of one law, whatever PyTorch's generators are worth (on a CPU they heed 32 bits
@@ -203,10 +192,10 @@ class Training:
             state: of `start`, or the last block's; left as it is.
             images: private, uint8 n×h×w×c.
             labels: private, integers (n,).
-            noise: where noise, coins and seeds come from.
+            noise: the source of noise, coins and seeds.
 
         Raises:
-            RecipeError: the training is over, its noise is not settled, or memory does not suffice.
+            RecipeError: the training is over, its noise is not calibrated, or memory does not suffice.
             RunError: a state of another training.
             PrivateDataError: images and labels of another form.
         """
@@ -236,7 +225,7 @@ class Training:
             self._processes = None
 
     def load(self, state: FloatArray, average: bool = True) -> nn.Module:
-        """The model with the moving average of `state`, or with its last parameters."""
+        """Return the model with the moving average of `state`, or with its last parameters."""
         now = self._state(state)
         trained = self._named(now.average if average else now.parameters)
         with torch.no_grad():
@@ -245,42 +234,8 @@ class Training:
                     value.copy_(trained[name])
         return self._model
 
-    def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
-        """Algorithm 1, lines 3 to 11; the gradient's noise is added once, to an empty batch, too."""
-        chosen = self._chosen(len(images), noise)
-        total = self._sum_over(chosen, state, images, labels, noise)
-        gradient = self._mean(self._noised(total, noise))
-        return advance(state, gradient.float(), self.settings)
-
-    def _chosen(self, records: int, noise: Noise) -> npt.NDArray[np.intp]:
-        """Poisson sampling: a coin for every record, of whatever label."""
-        return np.flatnonzero(noise.coins(records, self.settings.rate))
-
-    def _sum_over(
-        self, chosen: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
-    ) -> Tensor:
-        """The sum of the chosen records' clipped gradients, int64 (p,), in steps of C/GRID."""
-        size, every = self.micro_batch(images.shape[1:], noise), 1 + len(self._others)
-        work = [(chosen[start : start + size], self._seeds(noise)) for start in range(0, len(chosen), size)]
-
-        own, *others = [
-            (Part(images[places], labels[places], seeds) for places, seeds in work[rank::every])
-            for rank in range(every)
-        ]
-        if self._processes is None:
-            return self.share(state.parameters, own)
-        return self._processes.total(state.parameters, others, lambda: self.share(state.parameters, own))
-
-    def _assign(self, shape: tuple[int, ...], noise: Noise) -> None:
-        """Hand the other processes, if there are any, model and loss as they are now."""
-        self.gather()
-        if self._processes is None:
-            return
-        settings = self.settings.model_copy(update={"micro_batch": self.micro_batch(shape, noise)})
-        self._processes.assign((self._model, self._loss, settings), self._device)
-
     def share(self, parameters: Tensor, parts: Iterable[Part]) -> Tensor:
-        """CONFIDENTIAL: the sum of the clipped gradients of `parts`, int64 (p,), in steps of C/GRID.
+        """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,), in steps of C/GRID.
 
         It is exact: the sums of several shares add up to that of all their parts, in any order.
 
@@ -298,16 +253,49 @@ class Training:
                 raise
         return total
 
+    def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
+        """Algorithm 1, lines 3 to 11; the gradient's noise is added once, to an empty batch, too."""
+        chosen = self._chosen(len(images), noise)
+        total = self._sum_over(chosen, state, images, labels, noise)
+        gradient = self._mean(self._noised(total, noise))
+        return advance(state, gradient.float(), self.settings)
+
+    def _chosen(self, records: int, noise: Noise) -> npt.NDArray[np.intp]:
+        """Poisson sampling: a coin for every record, of whatever label."""
+        return np.flatnonzero(noise.coins(records, self.settings.rate))
+
+    def _sum_over(
+        self, chosen: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
+    ) -> Tensor:
+        size, every = self.micro_batch(images.shape[1:], noise), 1 + len(self._others)
+        work = [(chosen[start : start + size], self._seeds(noise)) for start in range(0, len(chosen), size)]
+
+        own, *others = [
+            (Part(images[places], labels[places], seeds) for places, seeds in work[rank::every])
+            for rank in range(every)
+        ]
+        if self._processes is None:
+            return self.share(state.parameters, own)
+        return self._processes.total(state.parameters, others, lambda: self.share(state.parameters, own))
+
+    def _assign(self, shape: tuple[int, ...], noise: Noise) -> None:
+        """Send the other processes, if there are any, model and loss as they are now."""
+        self.gather()
+        if self._processes is None:
+            return
+        settings = self.settings.model_copy(update={"micro_batch": self.micro_batch(shape, noise)})
+        self._processes.assign((self._model, self._loss, settings), self._device)
+
     @property
     def _records(self) -> int:
         assert self._size is not None
         return self._size
 
     def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
-        """Whether memory suffices for a micro-batch; it holds blank records alone."""
-        none = Part(np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise))
+        """Return whether memory suffices for a micro-batch of blank records."""
+        blank = Part(np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise))
         try:
-            self._micro_batch(trained_parameters(self._model), none)
+            self._micro_batch(trained_parameters(self._model), blank)
         except (RuntimeError, MemoryError) as error:
             if not memory_refused(error):
                 raise
@@ -317,46 +305,41 @@ class Training:
         return True
 
     def _micro_batch(self, parameters: dict[str, Tensor], part: Part) -> Tensor:
-        """The sum over up to `micro_batch` records.
-
-        They are filled up to that many with blank ones, which do not count: the shape of the arithmetic and its memory
-        are always the same. A record's gradient may still be rounded otherwise in another place of a batch (by a card's
-        libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
-        """
-        size, seen = self._records, len(part.images)
+        """Sum over up to `micro_batch` records."""
+        # They are filled up with blank ones, which do not count: the shape of the arithmetic and its memory are always
+        # the same. A record's gradient may still be rounded otherwise in another place of a batch (by a GPU's
+        # libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
+        size, records = self._records, len(part.images)
         pixels = np.zeros((size, *part.images.shape[1:]), dtype=np.uint8)
         classes = np.zeros(size, dtype=np.int64)
-        pixels[:seen], classes[:seen] = part.images, part.labels
+        pixels[:records], classes[:records] = part.images, part.labels
         x = torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
         y = torch.from_numpy(classes).to(self._device)
         channels, height, width = x.shape[1:]
         randomness = self._drawn((channels, height, width), part.seeds)
         gradients = record_gradients(self._model, self._loss, parameters, x, y, randomness)
-        return self._clipped(gradients, torch.arange(size, device=self._device) < seen)
+        return self._clipped(gradients, torch.arange(size, device=self._device) < records)
 
     def _clipped(self, gradients: list[Tensor], counted: Tensor) -> Tensor:
         return clipped_sum(gradients, counted, self.settings.clip)
 
     def _noised(self, total: Tensor, noise: Noise) -> Tensor:
-        """With discrete Gaussian noise of scale σ·GRID in each coordinate; none where σ is 0, which protects nobody."""
-        if not self.settings.settled:
+        """Add discrete Gaussian noise of scale σ·GRID in each coordinate; none if σ is 0, which protects nobody."""
+        if not self.settings.sigma:
             return total
         return total + torch.from_numpy(noise.discrete_gaussian(self._count, self.settings.scale)).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
-        """By the EXPECTED size of a batch, float64 (p,): the real one is private."""
+        """Divide by the EXPECTED size of a batch, float64 (p,): the real one is private."""
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
     def _seeds(self, noise: Noise) -> npt.NDArray[np.uint64]:
-        """One for every place of a micro-batch, each of 64 fair coins."""
+        """Draw one for every place of a micro-batch, each of 64 fair coins."""
         return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
 
     def _drawn(self, shape: tuple[int, int, int], seeds: npt.NDArray[np.uint64]) -> Randomness:
-        """The loss's randomness for every place of a micro-batch: each from a seed of its own.
-
-        It is drawn on the processor: on a GPU each record's would be kernels of its own.
-        """
-        generator = torch.Generator()
+        """Draw the loss's randomness for every place of a micro-batch, each from a seed of its own."""
+        generator = torch.Generator()  # on the processor: on a GPU each record's would be kernels of its own
         drawn = [
             self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))  # one record's
             for seed in seeds
@@ -367,7 +350,7 @@ class Training:
         return State.from_array(array, self._count, MOMENTS[self.settings.optimiser], self._device)
 
     def _named(self, flat: Tensor) -> dict[str, Tensor]:
-        """The parts of a flat vector, each in its parameter's shape."""
+        """Cut a flat vector into parts, each in its parameter's shape."""
         parts = torch.split_with_sizes(flat, [shape.numel() for shape in self._shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
@@ -386,3 +369,99 @@ def _check_records(images: Images, labels: Labels) -> None:
         raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
         raise PrivateDataError("Private labels to train on must be integers, one for each image.")
+
+
+# Time and memory of a training, measured on random public images before it begins.
+
+
+def dry_run(
+    model: nn.Module,
+    loss: Loss,
+    image_shape: tuple[int, int, int],
+    settings: DPSGD,
+    device: str | torch.device = "cpu",
+    part: str = "training",
+) -> DryRun:
+    """Measure two full micro-batches and an empty step; the model stays as it is.
+
+    Args:
+        model: to be trained.
+        loss: of one record.
+        image_shape: h, w, c.
+        settings: of the training; the noise may be open.
+        device: where the training will run.
+        part: prefix of its releases' names.
+
+    Raises:
+        PluginError: a model that DP-SGD cannot train.
+        RecipeError: memory does not suffice; it says which micro_batch to take.
+    """
+    noise = SystemNoise()
+    others = [torch.device(device)] * (settings.processes - 1)  # they are not started
+    size = Training(model, loss, settings, device, *others).micro_batch(image_shape, noise)
+    few = {
+        "steps": 1,
+        "micro_batch": size,
+        "processes": 1,
+        "block": 1,
+        "expected_batch": size,
+        "declared_size": size,
+        "noise_multiplier": 0.0,
+    }
+    training = Training(model, loss, settings.model_copy(update=few), device)
+    state = training.start()
+    images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
+
+    def step(images: Images) -> float:
+        start = time.perf_counter()
+        training.block(state, images, np.zeros(len(images), dtype=np.int64), noise)
+        return time.perf_counter() - start
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // settings.processes))  # as many as each process will have
+    try:
+        memory = peak_memory(torch.device(device), lambda: step(images))  # the first time, when libraries load, too
+        full, empty = step(images), step(images[:0])
+    finally:
+        torch.set_num_threads(threads)
+    return DryRun(
+        part=part,
+        steps=settings.steps,
+        seconds_per_step=empty + settings.rounds(size) * max(0.0, full - empty),
+        parameters=training.count,
+        memory=memory,
+        blocks=settings.blocks,
+        state_bytes=state.nbytes,
+        noise_multiplier=settings.noise_multiplier,
+    )
+
+
+_SELF = Path("/proc/self")
+
+
+def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
+    """Do `work`; return the bytes that it held at most, beyond those before it; None if the system does not tell.
+
+    On a CUDA device, of its memory, as PyTorch counts it; on a CPU, of the process, as Linux does.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    free_memory(device)  # else the work would reuse it, uncounted
+    try:
+        (_SELF / "clear_refs").write_text("5")  # the high-water mark starts anew
+        before = _kilobytes("VmRSS")
+    except OSError:
+        work()
+        return None
+    work()
+    return max(0, _kilobytes("VmHWM") - before) * 1024
+
+
+def _kilobytes(name: str) -> int:
+    match = re.search(rf"{name}:\s+(\d+) kB", (_SELF / "status").read_text())
+    if match is None:
+        raise OSError(f"/proc/self/status does not tell {name}")
+    return int(match[1])

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.trained.dp_sad import DPSAD
-from adapters.trained.plain import Clusters
+from adapters.trained.dp_sad import DPSAD, Clusters
 from adapters.trained.public import PublicSet
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained import perceptual
-from adapters.trained.noisy_mean import DPMEPF, DPMERF, NoisyMean
-from adapters.trained.perceptual import Perceptual
-from adapters.trained.releases import noisy_sum
+from adapters.trained import noisy_mean
+from adapters.trained.noisy_mean import DPMEPF, DPMERF, NoisyMean, Perceptual, noisy_sum
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
@@ -31,7 +29,7 @@ FAST = {"side": 16, "stages": [1, 2], "steps": 60, "batch": 32}
 
 @pytest.fixture(scope="module")
 def features() -> Perceptual:
-    return Perceptual.of(16, [1, 2], 0.5, SHAPE, seed=3, centred=10)
+    return Perceptual.of(16, [1, 2], 0.5, SHAPE, seed=3, images=10)
 
 
 def images(count: int, seed: int = 0) -> np.ndarray:
@@ -68,7 +66,7 @@ def test_no_unit_moves_the_sum_by_more_than_its_sensitivity(features: Perceptual
 def test_a_version_whose_blocks_keep_their_norms_is_caught(
     features: Perceptual, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perceptual, "_unit", lambda block: block)
+    monkeypatch.setattr(noisy_mean, "_unit", lambda block: block)
     assert furthest(records(9, 1), features) > RELEASE.sensitivity
 
 
@@ -108,7 +106,7 @@ def test_a_gradient_reaches_every_pixel_through_the_network(features: Perceptual
 
 
 def test_without_squares_there_are_half_as_many_features_of_colour_images_too(features: Perceptual) -> None:
-    plain = Perceptual.of(16, [1, 2], 0, (8, 8, 3), seed=3, centred=4)
+    plain = Perceptual.of(16, [1, 2], 0, (8, 8, 3), seed=3, images=4)
     assert 2 * plain.size == features.size
     assert np.linalg.norm(plain.of_record(np.full((8, 8, 3), 9, np.uint8))) == pytest.approx(1)
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 import pe
 from adapters.trained import gan_networks as generator
-from adapters.trained import releases as features
-from adapters.trained.noisy_mean import DPMERF, RandomFourier, frequencies
-from adapters.trained.releases import noisy_sum
+from adapters.trained import noisy_mean as features
+from adapters.trained.noisy_mean import DPMERF, RandomFourier, frequencies, noisy_sum
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import APIError, RecipeError

@@ -12,7 +12,7 @@ import torch
 from adapters.trained import gan as adapter
 from adapters.trained import gan_networks as learning
 from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
-from adapters.trained.gan_networks import Discriminator, Generator, Told
+from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Generator
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import RecipeError
 from pe.privacy.noise import UnsafeSeededNoise
@@ -99,25 +99,25 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
     assert {charges for _, charges in releases(run)} == {1}
 
 
-def gradients(images: torch.Tensor, told: Told, discriminator: Discriminator) -> torch.Tensor:
-    drawn = told.draw(len(images), 2, (1, 8, 8), torch.Generator().manual_seed(0))
+def gradients(images: torch.Tensor, loss: DiscriminatorLoss, discriminator: Discriminator) -> torch.Tensor:
+    drawn = loss.draw(len(images), 2, (1, 8, 8), torch.Generator().manual_seed(0))
     labels = torch.arange(len(images)) % 2
-    found = record_gradients(discriminator, told, trained_parameters(discriminator), images, labels, drawn)
+    found = record_gradients(discriminator, loss, trained_parameters(discriminator), images, labels, drawn)
     return torch.cat([each.flatten(1) for each in found], dim=1)
 
 
 def test_a_record_s_gradient_is_its_own_and_that_of_a_loop() -> None:
     torch.manual_seed(0)
-    discriminator, told = Discriminator(2, SHAPE), Told(Generator(2, SHAPE), 2)
+    discriminator, loss = Discriminator(2, SHAPE), DiscriminatorLoss(Generator(2, SHAPE), 2)
     images = torch.randn(3, 1, 8, 8)
-    found = gradients(images, told, discriminator)
+    found = gradients(images, loss, discriminator)
     images[2] += 1
-    assert torch.equal(gradients(images, told, discriminator)[:2], found[:2])
-    drawn = told.draw(3, 2, (1, 8, 8), torch.Generator().manual_seed(0))
+    assert torch.equal(gradients(images, loss, discriminator)[:2], found[:2])
+    drawn = loss.draw(3, 2, (1, 8, 8), torch.Generator().manual_seed(0))
     discriminator.zero_grad()
-    told(discriminator, images[2], torch.tensor(0), tuple(part[2] for part in drawn)).mean().backward()
+    loss(discriminator, images[2], torch.tensor(0), tuple(part[2] for part in drawn)).mean().backward()
     alone = torch.cat([value.grad.flatten() for value in discriminator.parameters()])
-    torch.testing.assert_close(gradients(images, told, discriminator)[2], alone, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(gradients(images, loss, discriminator)[2], alone, rtol=1e-4, atol=1e-6)
 
 
 def test_lessons_teach_the_generator_what_the_discriminator_takes_for_real() -> None:

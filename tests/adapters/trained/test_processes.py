@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 
+from adapters.trained.diffusion import DPDM
 from adapters.trained.dp_sgd.processes import Part, Processes
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.releases import training_devices
 from adapters.trained.settings import DPSGD, FineTuning
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import RecipeError, RunError
@@ -121,11 +121,13 @@ def test_two_processes_release_what_one_does_bit_by_bit_and_when_one_is_killed_t
 STARTS = """
 import time
 
-from adapters.trained.dp_sgd.processes import Start, start
+import torch
 
-other, pipe = start()
-pipe.send(Start("cpu", 1))
-print(other.pid, flush=True)
+from adapters.trained.dp_sgd.processes import _Process, _Start
+
+other = _Process.start(torch.device("cpu"))
+other.connection.send(_Start("cpu", 1))
+print(other.popen.pid, flush=True)
 time.sleep(600)
 """
 
@@ -181,14 +183,17 @@ def test_what_a_library_says_over_a_record_reaches_nobody_but_the_process_that_s
     assert "a record" not in said.out + said.err
 
 
+def places(device: str | list[str], processes: int) -> list[str]:
+    return [str(one) for one in DPDM(device=device, training=FineTuning(processes=processes))._places()]
+
+
 def test_each_process_has_a_gpu_of_its_own() -> None:
     with fake_cards(3):
-        assert [str(one) for one in training_devices("auto", FineTuning(processes=2))] == ["cuda:0", "cuda:1"]
-        named = training_devices(["cuda:2", "cuda:1"], FineTuning(processes=2))
-        assert [str(one) for one in named] == ["cuda:2", "cuda:1"]
+        assert places("auto", 2) == ["cuda:0", "cuda:1"]
+        assert places(["cuda:2", "cuda:1"], 2) == ["cuda:2", "cuda:1"]
         with pytest.raises(RecipeError, match=r"training\.processes is 4, and device names 3 GPUs"):
-            training_devices("auto", FineTuning(processes=4))
-    assert [str(one) for one in training_devices("cpu", FineTuning(processes=3))] == ["cpu"] * 3
+            places("auto", 4)
+    assert places("cpu", 3) == ["cpu"] * 3
 
 
 def test_an_open_micro_batch_leaves_work_for_every_process() -> None:

@@ -10,8 +10,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from adapters.trained import diffusion as base
-from adapters.trained import diffusion_training as pretraining
+from adapters.trained import diffusion_networks as pretraining
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.noisy_mean import DPMERF
 from pe.engine.execution import Surroundings, resume_run, run_recipe
@@ -105,7 +104,7 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
 ) -> None:
     path = private_file(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(base, "write_model", lambda *_: (_ for _ in ()).throw(Broken()))
+        broken.setattr(pretraining, "write_model", lambda *_: (_ for _ in ()).throw(Broken()))
         with pytest.raises(Broken):
             run_recipe(recipe(path, "privimage"), tmp_path / "run", Surroundings())
     path.unlink()

@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion_training import Velocity, scheduler, unet
-from adapters.trained.dp_sad import DPSAD
+from adapters.trained.diffusion import Network, Sampling
+from adapters.trained.diffusion_networks import Velocity, scheduler, unet
+from adapters.trained.dp_sad import DPSAD, Discrimination, Learning, Teaching
 from adapters.trained.dp_sad_networks import Chain, Distillation, Judge
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.files import Sampling
-from adapters.trained.plain import tensors
-from adapters.trained.settings import GRID, Discrimination, Learning, Network, PlainTraining, Teaching
+from adapters.trained.public import tensors
+from adapters.trained.settings import GRID, PlainTraining
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PrivacyError, RecipeError
@@ -149,7 +149,7 @@ def test_records_are_read_only_while_a_block_is_drawn_and_never_by_the_discrimin
         asked.append([one.release.name for one in store.charged() if one.array is None])
         return records()
 
-    with counted(Judge, "learn") as rounds, counted(Judge, "_walked") as walks:
+    with counted(Judge, "learn") as rounds, counted(Judge, "_walk") as walks:
         sad.fit(fitting(sad, tmp_path / "model", store, private))
     assert asked == [["fit/teacher/1"]]  # and then kept in memory, for the blocks
     assert len(rounds) == 2  # before each block of the student, and not after the last

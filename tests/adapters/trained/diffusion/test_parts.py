@@ -10,12 +10,18 @@ import torch
 from PIL import Image
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion_training import Velocity, only_attention_and_classes, scheduler, unet, with_new_classes
+from adapters.trained.diffusion import Network, labels_of
+from adapters.trained.diffusion_networks import (
+    Velocity,
+    only_attention_and_classes,
+    scheduler,
+    unet,
+    with_new_classes,
+    write_model,
+)
 from adapters.trained.dp_sgd.gradients import record_gradients
-from adapters.trained.files import Sampling, open_model, write_model
-from adapters.trained.plain import train
-from adapters.trained.public import Characters, Folder, PublicSet
-from adapters.trained.settings import Network, PlainTraining, levels
+from adapters.trained.public import Characters, Folder, PublicSet, train
+from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import NETWORK, SHAPE
 from tests.adapters.trained.sources import source
@@ -82,7 +88,7 @@ def test_new_classes_and_what_is_trained_survive_the_way_through_the_disk(tmp_pa
     read_back = PixelFiles.find(str(tmp_path), None, True).network()
     for name, value in model.state_dict().items():
         assert torch.equal(value, read_back.state_dict()[name]), name
-    assert open_model(tmp_path, Sampling(), "cpu", 1)[1] == ("a", "b")
+    assert labels_of(tmp_path) == ["a", "b"]
 
 
 def test_dp_ldm_trains_attention_and_class_embedding_alone() -> None:
@@ -156,9 +162,9 @@ def test_selected_images_carry_the_private_labels() -> None:
 
 
 def test_a_network_of_no_stated_size_fits_the_images() -> None:
-    assert levels(Network(), 8, 8) == (16,)
-    assert levels(Network(), 14, 14) == (16, 32)
-    assert levels(Network(), 28, 28) == (16, 32, 32)
+    assert Network().levels(8, 8) == (16,)
+    assert Network().levels(14, 14) == (16, 32)
+    assert Network().levels(28, 28) == (16, 32, 32)
     count = sum(p.numel() for p in unet(Network(), (14, 14, 1), 10, 0, "test").parameters())
     assert 0.15e6 < count < 0.2e6
 
@@ -172,7 +178,7 @@ def test_a_network_of_no_stated_size_fits_the_images() -> None:
 )
 def test_images_that_a_network_cannot_halve_are_refused(size: tuple[int, int], sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
-        levels(Network(channels=(8, 8, 8)), *size)
+        Network(channels=(8, 8, 8)).levels(*size)
 
 
 def test_a_public_set_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:

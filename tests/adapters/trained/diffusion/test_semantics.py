@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.trained.semantic_query import train_query
-from adapters.trained.semantics import Tops, chosen_semantics, noisy_semantics, semantics_release
-from adapters.trained.settings import QueryTraining
+from adapters.trained.diffusion import PrivImage
+from adapters.trained.semantics import (
+    QueryTraining,
+    Tops,
+    chosen_semantics,
+    noisy_semantics,
+    train_query,
+)
 from pe.errors import PrivacyError
-from pe.fit.trainer import PrivateRecords
+from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import SystemNoise
@@ -25,8 +31,15 @@ from tests.adapters.trained.sources import source
 
 BUDGET = Budget(1.0, 1e-5)
 LABELS, SEMANTICS = 3, 7
-RELEASES = {k: semantics_release(BUDGET, k, Relation.ADD_REMOVE, "record") for k in (1, 2, 3, 4)}
-REPLACED = {k: semantics_release(BUDGET, k, Relation.REPLACE_ONE, "record") for k in (1, 2, 3, 4)}
+
+
+def declared(budget: Budget, k: int, relation: Relation) -> Release:
+    alone = replace(PrivImage(public=source(PUBLIC), semantics=k)._semantics_sum(), share=1.0)
+    return alone.release(FitTerms(("a",), SHAPE, 100, relation, "record", budget))
+
+
+RELEASES = {k: declared(BUDGET, k, Relation.ADD_REMOVE) for k in (1, 2, 3, 4)}
+REPLACED = {k: declared(BUDGET, k, Relation.REPLACE_ONE) for k in (1, 2, 3, 4)}
 
 
 def by_brightness(k: int) -> Tops:
@@ -135,11 +148,11 @@ def test_the_query_finds_the_public_labels_of_private_images_and_no_record_sways
     again = [int(query.tops(image, 1)[0]) for image in private.samples[::-1]]
     assert again[::-1] == found
     assert len(set(query.tops(private.samples[0], 4))) == 4
-    release = semantics_release(Budget(8.0, 1e-3), 1, Relation.ADD_REMOVE, "record")
+    release = declared(Budget(8.0, 1e-3), 1, Relation.ADD_REMOVE)
     noisy = noisy_semantics(private, lambda image: query.tops(image, 1), 2, 4, release, SystemNoise())
     np.testing.assert_array_equal(chosen_semantics(noisy, 1), [[ells], [ohs]])
 
 
 def test_a_share_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(PrivacyError):
-        semantics_release(Budget(1e-12, 1e-15), 1, Relation.ADD_REMOVE, "record")
+        declared(Budget(1e-12, 1e-15), 1, Relation.ADD_REMOVE)

@@ -12,7 +12,7 @@ import pytest
 
 import pe
 from adapters.trained.dp_imgsyn import DPImgSyn
-from adapters.trained.dp_imgsyn_moments import moments_release
+from adapters.trained.fit import Sum
 from pe.data.samples import SOFT_LABEL
 from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run
@@ -44,7 +44,8 @@ def test_it_is_fitted_and_sampled_on_one_ledger_which_a_hand_computation_confirm
     ]
     assert run.guarantee["epsilon"] == pytest.approx(epsilon(by_hand, 1e-3), rel=1e-6)
     assert run.guarantee["epsilon"] <= 8
-    alone = moments_release(Budget(0.1 * 8, 1e-3), Relation.ADD_REMOVE, "record")
+    terms = FitTerms(("a", "b"), SHAPE, COUNT, Relation.ADD_REMOVE, "record", Budget(0.1 * 8, 1e-3))
+    alone = Sum("moments").release(terms)
     assert moments_["noise_multiplier"] == alone.noise_multiplier
     soft = run.population(0).conditions[SOFT_LABEL]
     np.testing.assert_allclose(soft.sum(axis=1), 1, rtol=1e-5)
@@ -65,7 +66,7 @@ def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypat
         raise Broken
 
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn_networks.noisy_sum", broken)
+        patched.setattr("adapters.trained.dp_imgsyn.noisy_sum", broken)
         with pytest.raises(Broken):
             run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
     kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "releases").iterdir()}
@@ -109,7 +110,7 @@ def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monk
         np.savez(tmp_path / f"{name}.npz", images=images)
     wanted = recipe(private_file(tmp_path), public={"kind": "npz", "path": str(tmp_path / "first.npz")})
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn_networks.noisy_sum", broken)
+        patched.setattr("adapters.trained.dp_imgsyn.noisy_sum", broken)
         with pytest.raises(Broken):
             run_recipe(wanted, tmp_path / "run", Surroundings())
     others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.dp_imgsyn import DPImgSyn
+from adapters.trained.dp_imgsyn import Alignment, DPImgSyn
 from adapters.trained.dp_imgsyn_networks import Aim, Reader, Way, align, align_companions, total_variation
-from adapters.trained.plain import tensors
-from adapters.trained.settings import Alignment
+from adapters.trained.public import tensors
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import PEError
 from pe.plugins.protocols import VariationRequest
@@ -59,7 +58,7 @@ def test_an_answer_does_not_depend_on_what_else_was_asked(fitted: DPImgSyn) -> N
     model = fitted._model
     assert model is not None
     # in float64: Adam makes much of a gradient's rounding, which differs between processors and batches
-    reader, way = Reader(deepcopy(model.aim.reader.teacher).double()), model.way
+    reader, way = Reader(deepcopy(model.aim.reader.teacher).double(), CPU), model.way
     aim = Aim(reader, model.aim.means.double(), model.aim.deviations.double())
     way = Way(way.means.double(), way.squares.double())
     images = torch.from_numpy(np.stack([model.anew(seed)[0] for seed in range(6)])).permute(0, 3, 1, 2).double()

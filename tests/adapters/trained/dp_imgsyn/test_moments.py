@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from adapters.trained import dp_imgsyn_moments as moments
-from adapters.trained.dp_imgsyn_moments import Moments, Scale, clipped, moments_release, noisy_sum
+from adapters.trained import dp_imgsyn as moments
+from adapters.trained.dp_imgsyn import Moments, Scale, clipped, noisy_sum
 from adapters.trained.dp_imgsyn_networks import Reader
-from adapters.trained.releases import on_grid
-from pe.fit.trainer import PrivateRecords
+from adapters.trained.fit import Sum, on_grid
+from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 from tests.adapters.trained.clean import NoNoise
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 @cache
 def release(relation: Relation = Relation.ADD_REMOVE) -> Release:
-    return moments_release(Budget(1.0, 1e-5), relation, "record")
+    return Sum("moments").release(FitTerms(("a", "b"), SHAPE, 100, relation, "record", Budget(1.0, 1e-5)))
 
 
 def mixed_layers(seed: int, widths: list[int]) -> nn.Module:
@@ -42,9 +42,9 @@ def mixed_layers(seed: int, widths: list[int]) -> nn.Module:
 
 def vectors_of(model: nn.Module, images: np.ndarray, public: np.ndarray) -> np.ndarray:
     """Each image's vector, as the fit makes it."""
-    reader = Reader(model)
-    scale = Scale.of(*reader.moments(public, CPU), reader.widths)
-    return np.stack([np.hstack(reader.moments(image[None], CPU))[0] * scale.factors for image in images])
+    reader = Reader(model, CPU)
+    scale = Scale.of(*reader.moments(public), reader.widths)
+    return np.stack([np.hstack(reader.moments(image[None]))[0] * scale.factors for image in images])
 
 
 def summed(vectors: np.ndarray) -> np.ndarray:
@@ -90,11 +90,11 @@ def test_what_is_not_finite_counts_as_zero_and_nothing_grows_by_rounding() -> No
 
 def test_an_image_s_moments_depend_on_no_other_image_and_are_those_of_its_channels() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, *SHAPE)).astype(np.uint8)
-    reader = Reader(mixed_layers(0, [4]))
-    alone = [np.hstack(reader.moments(image[None], CPU)) for image in images]
-    again = [np.hstack(reader.moments(image[None], CPU)) for image in images[::-1]][::-1]
+    reader = Reader(mixed_layers(0, [4]), CPU)
+    alone = [np.hstack(reader.moments(image[None])) for image in images]
+    again = [np.hstack(reader.moments(image[None])) for image in images[::-1]][::-1]
     np.testing.assert_array_equal(alone, again)
-    means, squares = reader.moments(images, CPU)
+    means, squares = reader.moments(images)
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
     entering = reader.teacher[0](x).detach().numpy()
     np.testing.assert_allclose(means, entering.mean(axis=(2, 3)), atol=1e-5)

@@ -12,7 +12,7 @@ from torch import nn
 
 from adapters.trained.dp_imgsyn_networks import CrossEntropy, Reader, make_teacher
 from adapters.trained.dp_sgd.gradients import record_gradients
-from adapters.trained.plain import tensors
+from adapters.trained.public import tensors
 from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PEError, RecipeError
@@ -176,7 +176,7 @@ def test_what_a_layer_writes_when_it_is_called_reaches_no_other_image() -> None:
     """Beside the refusal: buffers are copied for every call, in training and in reading."""
     torch.manual_seed(0)
     public = np.random.default_rng(0).integers(0, 256, (6, *SHAPE), dtype=np.uint8)
-    reader = Reader(RunningMean(1, 2))
+    reader = Reader(RunningMean(1, 2), CPU)
     alone = reader.moments(public[:1], CPU)
     reader.moments(public[1:], CPU)
     np.testing.assert_array_equal(np.hstack(reader.moments(public[:1], CPU)), np.hstack(alone))

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.dp_sgd.forecast import dry_run, peak_memory
-from adapters.trained.dp_sgd.training import Training
+from adapters.trained.dp_sgd.training import Training, dry_run, peak_memory
 from pe.errors import PluginError
 from pe.plugins.devices import keep_memory
 from tests.adapters.trained.dp_sgd.models import SIDE, Classifying, Denoising, Weights, plain, resnet, unet

@@ -13,7 +13,7 @@ from scipy import stats
 
 from adapters.trained.dp_sgd.gradients import clipped_sum
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.releases import releases
+from adapters.trained.fit import block_releases
 from adapters.trained.settings import GRID
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation
@@ -75,7 +75,7 @@ def samples_by_coins(kind):
 def adds_the_declared_noise(kind):
     """To batches of many micro-batches and to empty ones alike; new in each step and coordinate."""
     training = showing(kind, steps=60, noise_multiplier=2.0, clip=0.5, expected_batch=8, declared_size=64)
-    release = releases(training.settings, "fit", Relation.ADD_REMOVE)[0]
+    release = block_releases(training.settings, "fit", Relation.ADD_REMOVE)[0]
     scale = release.scale / GRID * training.settings.clip
     assert scale == 1.0
     black, labels = np.zeros((160, SIDE, SIDE, 1), np.uint8), np.zeros(160, np.int64)
@@ -270,7 +270,7 @@ def test_what_a_block_draws_is_what_its_release_declares(relation):
     settings = plain(steps=7, block=3, expected_batch=2, declared_size=40, clip=0.25, noise_multiplier=3.0)
     training = Training(Weights(), Showing(), settings)
     state, images = training.start(), images_of(50)
-    for release in releases(settings, "fit", relation):
+    for release in block_releases(settings, "fit", relation):
         noise = Recording(1)
         state = training.block(state, images, np.zeros(50, np.int64), noise)
         assert noise.gaussians == [(COUNT, release.scale)] * release.count

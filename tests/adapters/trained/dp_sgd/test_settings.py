@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from adapters.trained.releases import calibrated, releases
+from adapters.trained.fit import block_releases, calibrated
 from adapters.trained.settings import DPSGD, GRID
 from pe.errors import PEError, PrivacyError, RecipeError
 from pe.privacy.accounting import epsilon
@@ -52,7 +52,7 @@ def test_a_value_out_of_range_is_refused_and_named(field, value):
 def test_no_noise_means_no_release():
     for unprotected in (plain(), plain(noise_multiplier=None)):
         with pytest.raises(PEError):
-            releases(unprotected, "fit", Relation.ADD_REMOVE)
+            block_releases(unprotected, "fit", Relation.ADD_REMOVE)
 
 
 def test_rate_decay_and_sampling_are_a_public_schedule():
@@ -66,7 +66,7 @@ def test_rate_decay_and_sampling_are_a_public_schedule():
 @pytest.mark.parametrize("relation", list(Relation))
 def test_all_blocks_together_cost_what_all_steps_cost(steps, block, relation):
     settings = plain(steps=steps, block=block, expected_batch=8, declared_size=80, noise_multiplier=1.5, clip=0.1)
-    parts = releases(settings, "fit", relation)
+    parts = block_releases(settings, "fit", relation)
     assert [part.name for part in parts] == [f"fit/{i + 1}" for i in range(settings.blocks)]
     factor = 2 if relation is Relation.REPLACE_ONE else 1
     whole = Release(
@@ -77,13 +77,13 @@ def test_all_blocks_together_cost_what_all_steps_cost(steps, block, relation):
 
 
 def test_every_record_in_every_step_is_a_release_without_sampling():
-    (release,) = releases(plain(noise_multiplier=1.0), "fit", Relation.ADD_REMOVE)
+    (release,) = block_releases(plain(noise_multiplier=1.0), "fit", Relation.ADD_REMOVE)
     assert release.sampling is None
 
 
 def test_a_unit_larger_than_a_record_is_refused():
     with pytest.raises(PrivacyError, match="protects no 'patient'"):
-        releases(plain(noise_multiplier=1.0), "fit", Relation.ADD_REMOVE, "patient")
+        block_releases(plain(noise_multiplier=1.0), "fit", Relation.ADD_REMOVE, "patient")
 
 
 BUDGET = Budget(2.0, 1e-5)
@@ -94,8 +94,8 @@ OTHER = Release("query", "discrete_gaussian", 1.0, 20.0, grid=2**20)
 def test_the_noise_is_the_least_for_which_all_of_it_fits(relation, declared):
     open_noise = plain(steps=20, block=5, expected_batch=64, declared_size=declared, noise_multiplier=None)
     other = replace(OTHER, relation=relation)
-    settings = calibrated(open_noise, BUDGET, relation, [other])
-    parts = releases(settings, "fit", relation)
+    settings = calibrated(open_noise, BUDGET, relation, (other,))
+    parts = block_releases(settings, "fit", relation)
     assert 0.999 * BUDGET.epsilon < epsilon([other, *parts], BUDGET.delta) <= BUDGET.epsilon
 
 
@@ -112,7 +112,7 @@ def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number(
 
 def test_a_budget_that_others_have_spent_is_refused():
     with pytest.raises(PrivacyError, match="takes all of it"):
-        calibrated(plain(), Budget(0.01, 1e-5), Relation.ADD_REMOVE, [OTHER])
+        calibrated(plain(), Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
 
 
 def test_settings_and_costs_load_no_heavy_library():

@@ -15,9 +15,9 @@ import torch
 from diffusers import DDPMScheduler, UNet2DModel
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion_training import Velocity
+from adapters.trained.diffusion_networks import Velocity
 from adapters.trained.finetune import FineTune
-from adapters.trained.plain import torch_seed
+from adapters.trained.public import torch_seed
 from adapters.trained.settings import FineTuning
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import MissingDependency, PEError, PrivacyError, RecipeError

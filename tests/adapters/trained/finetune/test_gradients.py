@@ -12,8 +12,7 @@ from torch import nn
 from adapters.diffusion.pixel import PixelFiles
 from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
 from adapters.trained.finetune import COVERED, LoRA, prepare
-from adapters.trained.finetune_lora import LowRank, check_gradients, merge_matrices
-from adapters.trained.finetune_models import PixelCheckpoint
+from adapters.trained.finetune_models import LowRank, PixelCheckpoint, check_gradients, merge_matrices
 from pe.errors import PluginError
 from tests.adapters.trained.dp_sgd.models import Classifying, Denoising, resnet
 from tests.adapters.trained.finetune.brought import LORA, checkpoint, write_checkpoint

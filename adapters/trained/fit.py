@@ -1,0 +1,460 @@
+"""The skeleton of a fitted method: it declares its releases once, and planning and fitting both follow from that.
+
+A method has a section of settings, `_draws` (the noisy sums and DP-SGD trainings that it releases), `_fit` (the one
+function that fits it, by a `Fit`), and its answers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.diffusion.device import check_arithmetic, choose_devices
+from adapters.trained.settings import DPSGD, GRID, FineTuning
+from pe.errors import APIError, Interrupted, PrivacyError, RecipeError
+from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
+from pe.plugins.devices import require_torch, words_for
+from pe.privacy.calibration import calibrate
+from pe.privacy.ledger import Budget
+from pe.privacy.noise import Noise, grid_for
+from pe.privacy.release import Poisson, Relation, Release
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from adapters.trained.dp_sgd.gradients import Loss
+    from adapters.trained.dp_sgd.training import FloatArray, Training
+    from adapters.trained.public import PublicSet
+    from pe.fit.trainer import DryRun
+
+Array = TypeVar("Array", bound=npt.NDArray[np.generic])
+
+TRAINING = f"{FIT}training"
+
+BELOW_ONE = 1 - 1e-9
+"""Keeps a vector's norm at most 1 whatever rounding does."""
+
+
+def on_grid(vector: npt.NDArray[np.float64], grid: int) -> npt.NDArray[np.int64]:
+    """Round a record's part, float64 of an L2 norm of at most 1, toward zero to grid steps, so that no norm grows."""
+    return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
+
+
+def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record") -> tuple[Release, ...]:
+    """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
+
+    Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times, in units of the clip.
+    Under replace-one a record's gradient goes and another comes, so the sensitivity is 2, and the multiplier, which
+    counts in sensitivities, σ/2. Raises PrivacyError for a larger unit, or noise that protects nothing.
+    """
+    if unit != "record":
+        raise PrivacyError(
+            f"DP-SGD clips the gradient of a record, so it protects no '{unit}': take private.privacy_unit: record."
+        )
+    sensitivity = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
+    sampling = Poisson(settings.rate) if settings.rate < 1 else None
+    return tuple(
+        Release(
+            name=f"{name}/{block + 1}",
+            mechanism="discrete_gaussian",
+            sensitivity=sensitivity,
+            noise_multiplier=settings.sigma / sensitivity,
+            relation=relation,
+            unit=unit,
+            sampling=sampling,
+            count=settings.steps_from(block * settings.block),
+            grid=GRID,
+        )
+        for block in range(settings.blocks)
+    )
+
+
+@lru_cache(maxsize=64)
+def calibrated(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()) -> DPSGD:
+    """Return `settings` with the least noise for which the training and `others` meet `budget`.
+
+    Raises PrivacyError if the others take all of it, or leave too little for one useful step. Cached: where records are
+    sampled, it takes many seconds.
+    """
+
+    def least(settings: DPSGD) -> float:
+        return calibrate(lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)], budget)
+
+    sigma = least(settings)
+    if sigma > settings.expected_batch:
+        # Refuse if, in one step alone, the noise in any direction exceeds what all its records could add there.
+        single = least(settings.model_copy(update={"steps": 1}))
+        if single > settings.expected_batch:
+            raise PrivacyError(
+                f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for "
+                f"one single step, which expects {settings.expected_batch} records: the noise drowns even what all of "
+                "them agree on; raise privacy.epsilon, or the training's share of it."
+            )
+    return settings.with_noise(sigma)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A noisy sum, or several over drawn subsets, to which a privacy unit adds a vector of bounded L2 norm.
+
+    Attributes:
+        name: of the release, after FIT.
+        share: of the fit's ε, which it alone takes.
+        sensitivities: L2, under add/remove and zero-out, and under replace-one.
+        fractional: whether a record adds fractions, and not whole numbers alone.
+        sampling: of the subsets; None: all records are in it.
+        count: how many sums.
+        grid: steps per unit of the sum; None: as few as suffice.
+    """
+
+    name: str
+    share: float = 1.0
+    sensitivities: tuple[float, float] = (1.0, 2.0)
+    fractional: bool = True
+    sampling: Poisson | None = None
+    count: int = 1
+    grid: int | None = None
+
+    @lru_cache(maxsize=64)  # noqa: B019 - where records are sampled, it takes seconds
+    def release(self, terms: FitTerms) -> Release:
+        """Return the release with the least discrete noise that meets its share; raise PrivacyError if none does."""
+        sensitivity = self.sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
+
+        def release(z: float) -> Release:
+            return Release(
+                name=f"{FIT}{self.name}",
+                mechanism="discrete_gaussian",
+                sensitivity=sensitivity,
+                noise_multiplier=z,
+                relation=terms.relation,
+                unit=terms.unit,
+                sampling=self.sampling,
+                count=self.count,
+                grid=self.grid or grid_for(z, sensitivity, fractional=self.fractional),
+            )
+
+        return release(calibrate(lambda z: [release(z)], part_of(terms, self.share).budget))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A training by DP-SGD.
+
+    Attributes:
+        training: its section of the recipe.
+        name: of its releases.
+        share: of the fit's ε, which it alone takes; None: all that the draws before it leave.
+    """
+
+    training: FineTuning
+    name: str = TRAINING
+    share: float | None = None
+
+    def settings(self, terms: FitTerms, others: tuple[Release, ...] = ()) -> DPSGD:
+        """Return the settings with the least noise that meets its budget; raise RecipeError or PrivacyError."""
+        settings, relation = self.training.dp_sgd(terms.declared_size), Relation(terms.relation)
+        block_releases(settings.with_noise(1.0), self.name, relation, terms.unit)  # check the unit before the search
+        if self.share is None:
+            return calibrated(settings, terms.budget, relation, others)
+        return calibrated(settings, part_of(terms, self.share).budget, relation)
+
+
+Draws = Sequence[Sum | Steps | Release]
+"""In the order in which the budget is given away; a `Release` is of another method's fit within this one."""
+
+
+def part_of(terms: FitTerms, share: float) -> FitTerms:
+    """Return the same terms with a share of the budget's ε."""
+    return replace(terms, budget=Budget(share * terms.budget.epsilon, terms.budget.delta))
+
+
+class Plan:
+    """The releases of a fit, and the calibrated settings of its trainings by name."""
+
+    def __init__(self, draws: Draws, terms: FitTerms) -> None:
+        self.releases: tuple[Release, ...] = ()
+        self.settings: dict[str, DPSGD] = {}
+        self.blocks: dict[str, tuple[Release, ...]] = {}
+        for draw in draws:
+            if isinstance(draw, Steps):
+                self.settings[draw.name] = draw.settings(terms, self.releases)
+                self.blocks[draw.name] = block_releases(self.settings[draw.name], draw.name, terms.relation, terms.unit)
+                self.releases += self.blocks[draw.name]
+            else:
+                self.releases += (draw.release(terms) if isinstance(draw, Sum) else draw,)
+
+
+class Fit:
+    """The tools of a method's `_fit`: it can draw planned releases and nothing else.
+
+    Attributes:
+        fitting: ledger, progress, folder and stop signal; its `private` reads the records once.
+        terms: of the fit.
+    """
+
+    def __init__(self, fitting: Fitting, plan: Plan) -> None:
+        self.fitting = replace(fitting, private=cache(fitting.private))
+        self.terms, self.plan = fitting.terms, plan
+
+    def planned(self, name: str) -> Release:
+        """Return the planned release of a sum by its name after FIT."""
+        return next(release for release in self.plan.releases if release.name == f"{FIT}{name}")
+
+    def is_drawn(self, name: str) -> bool:
+        """Return whether the sum, or the first block of the training, of that name is stored."""
+        return self.fitting.ledger.drawn(self.plan.blocks[name][0] if name in self.plan.blocks else self.planned(name))
+
+    def release(self, name: str, draw: Callable[[PrivateRecords, Release, Noise], Array]) -> Array:
+        """Return the stored value of a sum, or draw it.
+
+        Guarantee: the release's, if `draw` keeps it. The records are read only while it is drawn.
+        """
+        release = self.planned(name)
+        array = self.fitting.ledger.release(release, lambda noise: draw(self.fitting.private(), release, noise))
+        return cast(Array, array)
+
+    def dp_sgd(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        devices: Sequence[torch.device],
+        *,
+        name: str = TRAINING,
+        task: str = "training on the private records",
+        private: Callable[[], PrivateRecords] | None = None,
+        between: Callable[[Training, FloatArray], None] | None = None,
+    ) -> nn.Module:
+        """Return the model after all blocks of a planned training: stored ones are taken, the others are drawn.
+
+        Guarantee: the releases'. The private records are read only while a block is drawn.
+
+        Args:
+            model: see `Training`.
+            loss: of one record.
+            devices: one for each process.
+            name: of the planned training.
+            task: its name in messages.
+            private: gives the records, if they are not taken as they are.
+            between: called with the training's state before the first block and after each; a state is released.
+        """
+        from adapters.trained.dp_sgd.training import Training
+
+        training = Training(model, loss, self.plan.settings[name], *devices)
+        ledger, blocks = self.fitting.ledger, self.plan.blocks[name]
+        records = private or self.fitting.private
+        state = training.start()
+        if between is not None:
+            between(training, state)
+
+        def draw(noise: Noise) -> FloatArray:
+            return training.block(state, records().samples, records().labels, noise)
+
+        with closing(training), self.fitting.progress.task(task, training.settings.steps) as progress:
+            if not all(ledger.drawn(release) for release in blocks):
+                training.gather()
+            for release in blocks:
+                self.check_stop()
+                state = ledger.release(release, draw)
+                if between is not None:
+                    between(training, state)
+                progress.advance(release.count)
+        return training.load(state)
+
+    def pretrain(
+        self,
+        model: nn.Module,
+        public: Callable[[], PublicSet],
+        train: Callable[[PublicSet, Callable[[], None]], object],
+        *,
+        steps: int,
+        file: str,
+        images: str = "public images",
+    ) -> None:
+        """Train `model` on public images, or load what an interrupted fit kept of that.
+
+        Args:
+            model: changed in place.
+            public: gives the images; not called if `file` was kept.
+            train: trains `model` on them; gets a function to call after each step, whose exceptions end the training.
+            steps: how many.
+            file: of the trained model.
+            images: which they are, for messages.
+        """
+        from safetensors.torch import load, save
+
+        if (content := self.fitting.kept.find(file)) is not None:
+            model.load_state_dict(load(content))
+            return
+        public_set = public()
+        with self.steps(f"training on {images}", steps) as step_done:
+            train(public_set, step_done)
+        weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+        self.fitting.kept.keep(file, save(weights))
+
+    @contextmanager
+    def steps(self, task: str, steps: int) -> Iterator[Callable[[], None]]:
+        """Yield a function to call after each of so many steps: it raises Interrupted if a stop was requested."""
+        with self.fitting.progress.task(task, steps) as progress:
+
+            def step_done() -> None:
+                progress.advance(1)
+                self.check_stop()
+
+            yield step_done
+
+    def check_stop(self) -> None:
+        """Raise Interrupted if a stop was requested."""
+        if self.fitting.stop.is_set():
+            raise Interrupted(
+                "Stopped as asked, with every block of the fit that was released kept; "
+                f"`pe resume {self.fitting.folder.parent}` goes on."
+            )
+
+
+class FittedMethod(ABC):
+    """A generator that is fitted before it answers: a `Trainer`."""
+
+    needs_torch: ClassVar[bool] = True
+
+    def _check(self, terms: FitTerms) -> None:  # noqa: B027 - nothing to check by default
+        """Raise RecipeError or PrivacyError if it cannot be fitted on these terms."""
+
+    @abstractmethod
+    def _draws(self, terms: FitTerms) -> Draws:
+        """Declare all that is released."""
+
+    @abstractmethod
+    def _fit(self, fit: Fit) -> None:
+        """Fit the model by planned draws alone, and write it to the folder; all else is post-processing, or public."""
+
+    def planned(self, terms: FitTerms) -> Sequence[Release]:
+        """See `Trainer`; raise PrivacyError if the budget is too small, or the unit larger than the method protects."""
+        self._check(terms)
+        return list(Plan(self._draws(terms), terms).releases)
+
+    def fit(self, fitting: Fitting) -> None:
+        """See `Trainer`; raise RecipeError if memory does not suffice.
+
+        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
+        only while a release is drawn. A fit that was interrupted takes what is stored, and repeats the rest.
+        """
+        self._require_torch()
+        self._fit(Fit(fitting, Plan(self._draws(fitting.terms), fitting.terms)))
+
+    def _require_torch(self) -> None:
+        if self.needs_torch:
+            require_torch("trained", "Fitting a generator")
+
+
+class TrainedMethod(FittedMethod):
+    """A method whose last draws are the steps of DP-SGD: it also forecasts them.
+
+    Attributes:
+        training: of the last training.
+        device: auto, cpu, cuda, cuda:1, or a list of GPUs for `training.processes`.
+    """
+
+    training: FineTuning
+    device: str | list[str]
+
+    def __post_init__(self) -> None:
+        check_arithmetic(self.device, "fp32")
+
+    def check_machine(self) -> None:
+        """Raise RecipeError if the device is not there."""
+        choose_devices(self.device)
+
+    @abstractmethod
+    def _start(self, terms: FitTerms) -> tuple[nn.Module, Loss]:
+        """Return a model as DP-SGD trains it, but without any public training, and its loss."""
+
+    def _other_dry_runs(self, terms: FitTerms, plan: Plan) -> list[DryRun]:
+        """Measure the trainings before the last one."""
+        return []
+
+    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+        """See `Rehearsing`; networks that learn between two blocks are not measured."""
+        self._require_torch()
+        from adapters.trained.dp_sgd.training import dry_run
+
+        plan = Plan(self._draws(terms), terms)
+        others, (model, loss) = self._other_dry_runs(terms, plan), self._start(terms)
+        last = dry_run(model, loss, terms.image_shape, plan.settings[TRAINING], self._places()[0], TRAINING)
+        return [*others, last]
+
+    def _place(self) -> torch.device:
+        """Return the first device; MPS lacks float64, in which gradients are summed."""
+        import torch
+
+        device = choose_devices(self.device)[0]
+        return device if device.type != "mps" else torch.device("cpu")
+
+    def _places(self, training: FineTuning | None = None) -> list[torch.device]:
+        """Return the device of each process: a GPU of its own, or the processor for all."""
+        training, first = training or self.training, self._place()
+        if first.type == "cpu":
+            return [first] * training.processes
+        devices = choose_devices(self.device)
+        if len(devices) < training.processes:
+            raise RecipeError(
+                f"{training.section}.processes is {training.processes}, and device names {words_for(len(devices))}: "
+                f"name as many GPUs, or take {training.section}.processes: {len(devices)}."
+            )
+        return devices[: training.processes]
+
+
+# Fitted models on disk, and the labels they know.
+
+
+def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the number of each label, int64 (n,); raise RecipeError if the model was not fitted for one."""
+    if unknown := sorted(set(labels) - set(classes)):
+        names = ", ".join(f"'{name}'" for name in sorted(set(classes)))
+        raise RecipeError(
+            f"The model was fitted for the labels {names}, and '{unknown[0]}' is none of them: sample it with the "
+            "private.classes that it was fitted with."
+        )
+    return np.array([list(classes).index(label) for label in labels], dtype=np.int64)
+
+
+def not_fitted(kind: str) -> APIError:
+    """Return the error of a generator that is asked before it is fitted."""
+    return APIError(f"{kind} answers once it is fitted: `pe run` does that first.")
+
+
+@contextmanager
+def reading(folder: Path, model: str) -> Iterator[None]:
+    """Raise RecipeError if a fitted model's files are missing or damaged."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError, EOFError, BadZipFile) as error:
+        raise RecipeError(f"{folder} holds no {model}: fit it in a new run.") from error
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Read a .safetensors file; raise OSError or ValueError if it is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} is damaged") from error
+
+
+def write_weights(weights: Mapping[str, Tensor], file: Path) -> None:
+    """Write a .safetensors file."""
+    from safetensors.torch import save_file
+
+    # Tensors may share memory, and the file holds each by itself.
+    save_file({name: value.cpu().contiguous().clone() for name, value in weights.items()}, file)
