@@ -37,8 +37,7 @@ def draw_codes(seeds: npt.NDArray[np.uint64], length: int) -> Codes:
 def move_codes(codes: Codes, seeds: npt.NDArray[np.uint64], degree: float) -> Codes:
     """Return √(1−d²)·z + d·ξ with new codes ξ, which have the same distribution."""
     d = np.float32(degree)
-    moved: Codes = (np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1])).astype(np.float32)
-    return moved
+    return np.asarray(np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32)
 
 
 class CodedModel(Protocol):

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, on_grid, reading
+from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, reading
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
-from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.fit.trainer import FitTerms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
-from pe.privacy.noise import Noise
 from pe.privacy.release import Poisson, Release
 
 Pixels = npt.NDArray[np.uint8]
@@ -81,26 +80,6 @@ class Reading:
         return float(np.sqrt(np.prod(self.small((shape[0], shape[1], shape[2])))))
 
 
-def noisy_sums(records: PrivateRecords, classes: int, reading: Reading, release: Release, noise: Noise) -> Sums:
-    """Return the noisy sums of the drawn subsets, int64 (subsets, classes, D + 1), in the release's grid steps.
-
-    Guarantee: the release's, `count` times. Each subset has a coin for every unit. A unit's records share a weight of
-    1, each vector is rounded toward zero on the grid and depends on its record alone: one unit more changes a subset's
-    clean sums by at most 1 in L2 norm, another in its place by at most 2.
-    """
-    names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    length = int(np.prod(reading.small(records.samples.shape[1:]))) + 1
-    sums = np.zeros((release.count, classes, length), dtype=np.int64)
-    rate = 1.0 if release.sampling is None else release.sampling.rate
-    subsets = [noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums]
-    for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
-        vector = on_grid(reading(image) / of_unit[owner], release.grid)
-        for subset_sum, subset in zip(sums, subsets, strict=True):
-            if subset[owner]:
-                subset_sum[label] += vector
-    return sums + noise.discrete_gaussian(sums.shape, release.scale)
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class CentralImages(FittedMethod):
     """RANDOM_API and VARIATION_API by central images, the first stage of DP-FETA (Li et al., S&P 2025).
@@ -159,13 +138,11 @@ class CentralImages(FittedMethod):
 
     def _fit(self, fit: Fit) -> None:
         terms, folder = fit.terms, fit.fitting.folder
-        reading = Reading(self.shrink, self.centre, self.clip)
-        sums = fit.release(
-            "central_images",
-            lambda records, release, noise: noisy_sums(records, len(terms.classes), reading, release, noise),
-        )
+        rule = Reading(self.shrink, self.centre, self.clip)
+        length = int(np.prod(rule.small(terms.image_shape))) + 1
+        sums = fit.sums("central_images", rule, (self.subsets, len(terms.classes), length))
         expected = terms.declared_size * self.rate / len(terms.classes)
-        np.save(folder / _CENTRES, reading.images(sums, fit.planned("central_images"), expected, terms.image_shape))
+        np.save(folder / _CENTRES, rule.images(sums, fit.planned("central_images"), expected, terms.image_shape))
         (folder / _SETTINGS).write_text(json.dumps({"classes": terms.classes}) + "\n", encoding="utf-8")
 
     def load(self, folder: Path) -> None:

@@ -102,7 +102,7 @@ class Network(Settings):
 
 
 class Sampling(Settings):
-    """How the fitted model is sampled; see `PixelSpace`.
+    """Sampling of the fitted model; see `PixelSpace`.
 
     Attributes:
         steps: from pure noise to an image, at most the 1,000 of the noise's schedule.
@@ -429,20 +429,22 @@ class BeginsEasy(FineTuned):
                     generator.fit(part)
                     generator.load(Path(folder))
                 assert isinstance(generator, GenerationAPI)
-                return PublicSet.drawn(generator, terms.classes, one.images, terms.seed, f"easy/{one.kind}")
+                return PublicSet.of_generator(generator, terms.classes, one.images, terms.seed, f"easy/{one.kind}")
 
             model = pretrained(fit, model, images, one.training, name=f"images of {one.kind}")
         return model
+
+
+# DP-FETA, from easy to hard: Li et al. 2025; FETA-Pro: 2601.06368. PrivImage: Li et al., USENIX 2024.
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPFETA(BeginsEasy):
     """Trained on what cheaper fits make, then by DP-SGD, all on one ledger, without public images.
 
-    From easy to hard: each entry of `easy` is a generator that is fitted with a share of the budget. The diffusion
-    model learns from its images, in the order of the list, and goes on from there by DP-SGD. DP-FETA (Li et al. 2025)
-    takes `central_images`, FETA-Pro (2601.06368) `dp_merf` after it. All else, the other arguments too, is as in
-    `FittedDiffusion`.
+    Each entry of `easy` is a generator that is fitted with a share of the budget. The diffusion model learns from its
+    images, in the order of the list, and goes on from there by DP-SGD. DP-FETA takes `central_images`, FETA-Pro
+    `dp_merf` after it. All else, the other arguments too, is as in `FittedDiffusion`.
 
     Raises:
         RecipeError: none is given, one comes twice or is not fitted, or the shares leave nothing.
@@ -460,7 +462,7 @@ class DPFETA(BeginsEasy):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivImage(SelectsPublic, BeginsEasy):
-    """Trained on selected public images under the private labels, then by DP-SGD (Li et al., USENIX 2024).
+    """Trained on selected public images under the private labels, then by DP-SGD.
 
     A classifier of the public labels, the semantic query function, is asked for the k most probable semantics of each
     private image; how often each label has each is released once, with noise. Each label takes the images of its k

@@ -122,10 +122,10 @@ class Velocity:
         parts = (torch.arange(draws, device=device) + within) / draws
         steps = (parts * len(self._levels)).long().clamp(max=len(self._levels) - 1)
         noise = torch.randn((records, draws, *shape), generator=generator, device=device)
-        drawn = steps, self._levels.to(device)[steps], noise
+        levels = self._levels.to(device)[steps]
         if self._none is None:
-            return drawn
-        return *drawn, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
+            return steps, levels, noise
+        return steps, levels, noise, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """Return the losses, (draws,): of one image and label, or of as many of both as there are draws."""

@@ -230,8 +230,8 @@ class Gaussians:
     @classmethod
     def read(cls, file: Path) -> Gaussians:
         """Read what `write` wrote; raise ValueError or another error if it is missing or damaged."""
-        with np.load(file, allow_pickle=False) as stored:
-            classes, shape, means, factors = (stored[name] for name in _NAMES)
+        with np.load(file, allow_pickle=False) as archive:
+            classes, shape, means, factors = (archive[name] for name in _NAMES)
         height, width, channels = map(int, shape)
         model = cls(tuple(map(str, classes)), (height, width, channels), means, factors)
         fits = means.shape == (len(classes), height * width * channels) and factors.shape[1] == means.shape[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, on_grid, reading
+from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, reading
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Decay, FineTuning, Rate, Weight
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
 from pe.errors import APIError, PrivacyError, RecipeError
-from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.fit.trainer import FitTerms
 from pe.plugins.devices import memory_refused
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count, Settings
-from pe.privacy.noise import Noise
-from pe.privacy.release import Release
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,7 +59,7 @@ class TeacherTraining(FineTuning):
 
 
 class Alignment(Settings):
-    """How public images are aligned (Equation 5): Adam on their pixels.
+    """Alignment of public images (Equation 5): Adam on their pixels.
 
     Attributes:
         steps: k, at the most; 0 leaves the public images as they are.
@@ -190,12 +188,10 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             scale = Scale.of(means, squares, reader.widths)
 
         def vector(image: npt.NDArray[np.uint8]) -> Vector:
-            moments: Vector = np.hstack(reader.moments(image[None]))[0] * scale.factors
-            return moments
+            # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm of 1.
+            return clipped(np.hstack(reader.moments(image[None]))[0] * scale.factors)
 
-        noisy = fit.release(
-            "moments", lambda records, release, noise: noisy_sum(records, vector, len(scale.factors), release, noise)
-        )
+        noisy = fit.sums("moments", vector, (len(scale.factors),))
         moments = Moments.of_sum(noisy, scale, fit.planned("moments").grid, terms.declared_size)
         with _enough_memory(f"alignment.companions is {self.alignment.companions}"):
             model = Model.fitted(reader, moments, public, terms.classes, self.alignment)
@@ -248,7 +244,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         labels = model.numbers(request.labels)
         places = request.conditions.get(_PUBLIC, np.full(len(labels), -1, dtype=np.int64))
         starts = [
-            model.moved(image, int(place), request.degree, int(seed))
+            model.start_of_variation(image, int(place), request.degree, int(seed))
             for image, place, seed in zip(request.samples.array, places, request.seeds, strict=True)
         ]
         images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
@@ -339,26 +335,6 @@ class Scale:
         factors = np.tile(np.repeat(per_layer, widths), 2)
         norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
         return cls(factors / max(float(np.quantile(norms, _COMMON)), 1e-12))
-
-
-def noisy_sum(
-    records: PrivateRecords,
-    vector: Callable[[npt.NDArray[np.uint8]], Vector],
-    length: int,
-    release: Release,
-    noise: Noise,
-) -> npt.NDArray[np.int64]:
-    """Return the noisy sum of the records' clipped vectors, int64 (length,), in the release's grid steps.
-
-    Guarantee: the release's. A record's vector is a function of that record alone (it is seen by itself, to the last
-    bit), over ALL layers together it is cut to an L2 norm of 1, and rounded toward zero on the grid: one record more
-    moves the clean sum by at most 1, another in its place by at most 2. A vector that holds anything but finite numbers
-    counts as zero. The records of larger units are not scaled: the unit must be the record.
-    """
-    total = np.zeros(length, dtype=np.int64)
-    for image in records.samples:
-        total += on_grid(clipped(vector(image)), release.grid)
-    return total + noise.discrete_gaussian(total.shape, release.scale)
 
 
 def clipped(vector: Vector) -> Vector:

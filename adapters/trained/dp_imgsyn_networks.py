@@ -256,7 +256,7 @@ class Model:
         place = int(_rng(seed).integers(len(self.public.images)))
         return _levels(self.public.images[place]), place
 
-    def moved(
+    def start_of_variation(
         self, parent: npt.NDArray[np.uint8], place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
         """Return a variation's first image, the step from which it is aligned, and the public image's place."""
@@ -275,8 +275,8 @@ class Model:
         device = self.aim.reader.device
         pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
         targets, first = (torch.from_numpy(each).to(device) for each in (labels, begin))
-        moved = align(pixels, targets, self.aim, self.way, first, self.alignment)
-        levels = ((moved.permute(0, 2, 3, 1) + 1) * 127.5).round().clamp(0, 255).byte().cpu().numpy()
+        result = align(pixels, targets, self.aim, self.way, first, self.alignment)
+        levels = ((result.permute(0, 2, 3, 1) + 1) * 127.5).round().clamp(0, 255).byte().cpu().numpy()
         with torch.no_grad():
             logits, *_ = self.aim.reader(tensors(levels, device))
         return levels, logits.softmax(dim=1).cpu().numpy()
@@ -330,11 +330,11 @@ def check_own(kind: str, shape: tuple[int, int, int], classes: int, loss: CrossE
     parameters = trained_parameters(model)
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((3, channels, height, width), generator=generator) * 2 - 1
-    drawn = loss.draw(3, 1, (channels, height, width), generator)
+    randomness = loss.draw(3, 1, (channels, height, width), generator)
     try:
         check_stateless(model, images)
         logits = tuple(model(images).shape)
-        record_gradients(model, loss, parameters, images, torch.zeros(3, dtype=torch.int64), drawn)
+        record_gradients(model, loss, parameters, images, torch.zeros(3, dtype=torch.int64), randomness)
     except RuntimeError as error:
         why = str(error).strip().splitlines()[0]
         raise PluginError(

@@ -83,8 +83,8 @@ class PixelCheckpoint:
         rows = self._first_rows(network)
         network.class_embedding = nn.Embedding(len(rows), rows.shape[1], _weight=rows)
         network.register_to_config(num_class_embeds=len(rows))
-        found: nn.Module = network
-        return found
+        module: nn.Module = network
+        return module
 
     def loss(self, device: torch.device) -> Velocity:
         """Return the loss by which it was trained, on its own schedule, with its other parts on the device."""
@@ -99,8 +99,8 @@ class PixelCheckpoint:
     def digest(self) -> str:
         """Return JSON: SHA-256 of the weights, and of the settings of network, schedule and classes."""
         settings = json.dumps([self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True)
-        with self.files.weights.open("rb") as opened:
-            weights = hashlib.file_digest(opened, "sha256").hexdigest()
+        with self.files.weights.open("rb") as file:
+            weights = hashlib.file_digest(file, "sha256").hexdigest()
         return json.dumps({"weights": weights, "settings": hashlib.sha256(settings.encode()).hexdigest()})
 
     def _first_rows(self, network: UNet2DModel) -> Tensor:
@@ -117,21 +117,21 @@ class PixelCheckpoint:
         rows = network.class_embedding.weight.detach().float()
         count = self.files.class_count() or 0
         numbers: dict[str, str | int] = {name: number for number, name in enumerate(self.files.classes)}
-        given = {str(label): numbers.get(str(name), name) for label, name in (classes or {}).items()}
-        if unknown := sorted(given.keys() - set(labels)):
+        of_labels = {str(label): numbers.get(str(name), name) for label, name in (classes or {}).items()}
+        if unknown := sorted(of_labels.keys() - set(labels)):
             raise RecipeError(f"classes names the label '{unknown[0]}', which the private records do not have.")
-        for number in given.values():
+        for number in of_labels.values():
             if isinstance(number, str) or not 0 <= number < count:
                 raise RecipeError(f"classes names '{number}', and the checkpoint has no such class: it has {count}.")
-        starts = numbers | given
+        starts = numbers | of_labels
         mean = rows[:count].mean(dim=0)
         return torch.stack([rows[starts[label]] if label in starts else mean for label in labels])
 
 
-def check_same(digest: str, kept: Kept) -> None:
+def check_same(digest: str, intermediate: Kept) -> None:
     """Keep the checkpoint's digest when a fit begins; raise RecipeError for another one when it is resumed."""
-    if (before := kept.find(CHECKPOINT)) is None:
-        kept.keep(CHECKPOINT, digest.encode())
+    if (before := intermediate.find(CHECKPOINT)) is None:
+        intermediate.keep(CHECKPOINT, digest.encode())
     elif before != digest.encode():
         raise RecipeError(
             "api.model holds another checkpoint than when this fit began: put that one back, or begin a new run."
@@ -141,8 +141,8 @@ def check_same(digest: str, kept: Kept) -> None:
 def check_prediction(prediction: str) -> None:
     """Raise RecipeError for diffusers' word of a prediction that is unknown here."""
     if prediction not in PREDICTIONS:
-        known = ", ".join(PREDICTIONS)
-        raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {known}.")
+        words = ", ".join(PREDICTIONS)
+        raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {words}.")
 
 
 def denoising(prediction: str, levels: Tensor) -> Velocity:
@@ -259,8 +259,8 @@ class LatentCheckpoint:
         digests = {}
         for path in sorted(self._folder.rglob("*")):
             if path.is_file() and path.suffix in (".safetensors", ".json"):
-                with path.open("rb") as opened:
-                    digest = hashlib.file_digest(opened, "sha256").hexdigest()
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
                 digests[path.relative_to(self._folder).as_posix()] = digest
         return json.dumps(digests)
 
@@ -377,17 +377,17 @@ def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) ->
                 "Conv2d without groups: leave it out, or train it whole under layers."
             )
         assert isinstance(layer, nn.Linear | nn.Conv2d)
-        _put(model, name, LowRank(layer, rank, scale))
+        _replace(model, name, LowRank(layer, rank, scale))
 
 
 def merge_matrices(model: nn.Module) -> None:
     """Add all matrices to the layers that they are beside."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LowRank):
-            _put(model, name, module.merged())
+            _replace(model, name, module.merged())
 
 
-def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
 

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
+Vector = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float64]]
+"""Computes a vector of an image, uint8 (h, w, c): float64 (length,)."""
+
 TRAINING = f"{FIT}training"
 
 BELOW_ONE = 1 - 1e-9
@@ -48,6 +51,33 @@ BELOW_ONE = 1 - 1e-9
 def on_grid(vector: npt.NDArray[np.float64], grid: int) -> npt.NDArray[np.int64]:
     """Round a record's part, float64 of an L2 norm of at most 1, toward zero to grid steps, so that no norm grows."""
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
+
+
+def noisy_sums(
+    records: PrivateRecords,
+    classes: int,
+    vector: Vector,
+    length: int,
+    release: Release,
+    noise: Noise,
+) -> npt.NDArray[np.int64]:
+    """Return the noisy sums of each label's records over each drawn subset, int64 (subsets, classes, length), in steps.
+
+    Guarantee: the release's, `count` times, if the vector of an image, float64 (length,), has an L2 norm of at most 1
+    and depends on that image and on public values alone, to the last bit. Each subset has a coin for every unit. A
+    unit's records share a weight of 1, and each vector is rounded toward zero on the grid: one unit more changes a
+    subset's clean sums by at most 1 in L2 norm, another in its place by at most 2. There may be no records.
+    """
+    names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
+    sums = np.zeros((release.count, classes, length), dtype=np.int64)
+    rate = 1.0 if release.sampling is None else release.sampling.rate
+    subsets = [noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums]
+    for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
+        part = on_grid(vector(image) / of_unit[owner], release.grid)
+        for subset_sums, subset in zip(sums, subsets, strict=True):
+            if subset[owner]:
+                subset_sums[label] += part
+    return sums + noise.discrete_gaussian(sums.shape, release.scale)
 
 
 def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record") -> tuple[Release, ...]:
@@ -222,6 +252,22 @@ class Fit:
         release = self.planned(name)
         array = self.fitting.ledger.release(release, lambda noise: draw(self.fitting.private(), release, noise))
         return cast(Array, array)
+
+    def sums(self, name: str, vector: Vector, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+        """Return the noisy sums of the records' vectors in the release's grid steps: see `noisy_sums`.
+
+        Args:
+            name: of the planned sum.
+            vector: of one image.
+            shape: (length,) for one sum, (labels, length), or (subsets, labels, length).
+        """
+
+        def draw(records: PrivateRecords, release: Release, noise: Noise) -> npt.NDArray[np.int64]:
+            if len(shape) == 1:
+                records = replace(records, labels=np.zeros_like(records.labels))
+            return noisy_sums(records, (1, *shape)[-2], vector, shape[-1], release, noise).reshape(shape)
+
+        return self.release(name, draw)
 
     def dp_sgd(
         self,

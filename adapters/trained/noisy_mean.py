@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.trained.answers import AnswersByCodes, write_generator
-from adapters.trained.fit import Fit, Sum, on_grid
-from adapters.trained.public import Noise as NoiseImages
+from adapters.trained.fit import Fit, Sum
+from adapters.trained.public import Noise
 from pe.data.samples import generator
 from pe.errors import RecipeError
-from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.fit.trainer import FitTerms
 from pe.plugins.weights import load_network, stage_values
-from pe.privacy.noise import Noise
-from pe.privacy.release import Release
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,22 +43,6 @@ class Features(Protocol):
     def of_batch(self, images: Tensor) -> Tensor:
         """Return c·φ(x) of images, float32 (n, h, w, c) in [0, 1] → (n, D), with one c > 0 for all; differentiable."""
         ...
-
-
-def noisy_sum(
-    records: PrivateRecords, classes: int, features: Features, release: Release, noise: Noise
-) -> npt.NDArray[np.int64]:
-    """Return the noisy sum of the features of each label's records, int64 (classes, D), in the release's grid steps.
-
-    Guarantee: the release's. A unit's records share a weight of 1, each vector is rounded toward zero on the grid,
-    and a record's features depend on that record alone to the last bit: one unit more changes the clean sum by at
-    most 1 in L2 norm, another in its place by at most 2.
-    """
-    _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    total = np.zeros((classes, features.size), dtype=np.int64)
-    for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
-        total[label] += on_grid(features.of_record(image) / of_unit[owner], release.grid)
-    return total + noise.discrete_gaussian(total.shape, release.scale)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -103,10 +85,7 @@ class NoisyMean(AnswersByCodes):
         from adapters.trained.gan_networks import fit_generator
 
         terms, features = fit.terms, self._features(fit.terms)
-        total = fit.release(
-            "mean_features",
-            lambda records, release, noise: noisy_sum(records, len(terms.classes), features, release, noise),
-        )
+        total = fit.sums("mean_features", features.of_record, (len(terms.classes), features.size))
         with fit.steps("fitting the generator", self.steps) as step_done:
             model = fit_generator(
                 total / (fit.planned("mean_features").grid * terms.declared_size),
@@ -299,7 +278,7 @@ class Perceptual:
         shares = [1 - squares, squares] if squares else [1.0]
         each = [share / len(stages) for share in shares for _ in stages]
         plain = cls(module, side, tuple(stages), tuple(each), ())
-        noise = NoiseImages(count=images).read(shape, seed).images
+        noise = Noise(count=images).read(shape, seed).images
         with torch.inference_mode():
             centres = [block.mean(dim=0, keepdim=True).clone() for block in plain._blocks(_pixels(noise))]
         return cls(module, side, tuple(stages), tuple(each), tuple(torch.tensor(one.numpy()) for one in centres))

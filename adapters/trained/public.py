@@ -68,7 +68,7 @@ class PublicSet:
         return cls(images, labels.astype(np.int64), tuple(map(str, unique)))
 
     @classmethod
-    def drawn(cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str) -> PublicSet:
+    def of_generator(cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str) -> PublicSet:
         """Ask a generator for `count` images, of each label as many as of any other."""
         places = np.arange(count, dtype=np.int64)
         seeds, labels = item_seeds(seed, purpose, places, np.zeros_like(places)), places % len(names)
@@ -174,7 +174,7 @@ class Characters(Made):
 
     def read(self, shape: Shape, seed: int) -> PublicSet:
         """See `Source`."""
-        return PublicSet.drawn(self._glyphs(shape), self.label_names(), self.count, seed, "public/glyphs")
+        return PublicSet.of_generator(self._glyphs(shape), self.label_names(), self.count, seed, "public/glyphs")
 
     def _glyphs(self, shape: Shape) -> Glyphs:
         height, width, channels = shape

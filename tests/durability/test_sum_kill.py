@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from adapters.trained import central
 from adapters.trained import dp_gaussian as gaussian
+from adapters.trained import fit
 from adapters.trained.central import Reading
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from tests.adapters.trained.dp_gaussian.test_adapter import private_file, recipe
@@ -26,7 +26,7 @@ RELEASE = {"dp_gaussian": "sums", "central_images": "central_images"}
 STRUCK: dict[tuple[str, str], tuple[Any, str]] = {
     ("dp_gaussian", "during"): (gaussian, "noisy_sum"),
     ("dp_gaussian", "after"): (gaussian, "gaussians_of"),
-    ("central_images", "during"): (central, "noisy_sums"),
+    ("central_images", "during"): (fit, "noisy_sums"),
     ("central_images", "after"): (Reading, "images"),
 }
 """What a fit would do at an instant, in its release or after it."""

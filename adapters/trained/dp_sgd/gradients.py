@@ -72,11 +72,11 @@ def record_gradients(
     fixed = {name: value.detach() for name, value in model.named_parameters() if name not in parameters}
     fixed |= {name: value.detach().clone() for name, value in model.named_buffers()}
 
-    def mean_loss(trained: dict[str, Tensor], image: Tensor, label: Tensor, drawn: Randomness) -> Tensor:
+    def mean_loss(trained: dict[str, Tensor], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         def applied(*args: Any, **kwargs: Any) -> Any:
             return functional_call(model, {**fixed, **trained}, args, kwargs)
 
-        return loss(applied, image, label, drawn).mean()
+        return loss(applied, image, label, randomness).mean()
 
     # Of the ways to compute attention, only the one in plain operations has a batching rule for vmap.
     with sdpa_kernel(SDPBackend.MATH):
@@ -84,16 +84,16 @@ def record_gradients(
     return [gradients[name] for name in parameters]
 
 
-def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float, singly: bool | None = None) -> Tensor:
+def clipped_sum(gradients: Sequence[Tensor], is_record: Tensor, clip: float, singly: bool | None = None) -> Tensor:
     """Sum the records' gradients, each cut to an L2 norm of `clip` over all parameters together, in whole steps.
 
     Guarantee: a record adds integers of its own, whose L2 norm is at most GRID, and the sum is exact: adding or
     removing a record moves it by at most GRID steps, replacing one by at most 2·GRID. A gradient that holds anything
-    but finite numbers counts as zero, and so does one not `counted`.
+    but finite numbers counts as zero, and so does a row that is no record.
 
     Args:
         gradients: for each parameter, float32 n×its shape.
-        counted: bool (n,), which rows are records.
+        is_record: bool (n,), of the rows.
         clip: C, finite and above 0.
         singly: one record after the other, which stays in a processor's cache, or all in a few kernels; None: by the
             device.
@@ -105,11 +105,11 @@ def clipped_sum(gradients: Sequence[Tensor], counted: Tensor, clip: float, singl
     # The squares of float32 numbers cannot overflow in float64: a norm is finite exactly where all its numbers are.
     singly = rows.device.type == "cpu" if singly is None else singly
     norms = _norms_singly(rows) if singly else torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    counted = counted & norms.isfinite()
+    counts = is_record & norms.isfinite()
     # Steps per unit, less what rounding may add: 2^−24 in the factor and in each product, p·2^−53 in the norm.
     below_one = 1 - 2.0**-22 - (rows.shape[1] + 16) * 2.0**-52
     factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).nan_to_num().float()
-    blank = ~counted
+    blank = ~counts
     if not singly:
         rows.masked_fill_(blank[:, None], 0.0)
         return rows.mul_(factors[:, None]).int().sum(dim=0)  # rounds toward zero, to at most GRID

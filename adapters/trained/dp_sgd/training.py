@@ -146,7 +146,7 @@ class Training:
 
     @property
     def count(self) -> int:
-        """How many numbers are trained: p."""
+        """Number of trained parameters: p."""
         return self._count
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
@@ -227,7 +227,7 @@ class Training:
     def load(self, state: FloatArray, average: bool = True) -> nn.Module:
         """Return the model with the moving average of `state`, or with its last parameters."""
         now = self._state(state)
-        trained = self._named(now.average if average else now.parameters)
+        trained = self._by_name(now.average if average else now.parameters)
         with torch.no_grad():
             for name, value in self._model.named_parameters():
                 if name in trained:
@@ -242,11 +242,11 @@ class Training:
         Raises:
             RecipeError: memory does not suffice.
         """
-        named = self._named(parameters)
+        parameters_by_name = self._by_name(parameters)
         total = torch.zeros(self._count, dtype=torch.int64, device=self._device)
         for part in parts:
             try:
-                total += self._micro_batch(named, part)
+                total += self._micro_batch(parameters_by_name, part)
             except (RuntimeError, MemoryError) as error:
                 if memory_refused(error):
                     raise self._too_large() from error
@@ -255,20 +255,20 @@ class Training:
 
     def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
         """Algorithm 1, lines 3 to 11; the gradient's noise is added once, to an empty batch, too."""
-        chosen = self._chosen(len(images), noise)
-        total = self._sum_over(chosen, state, images, labels, noise)
+        sample = self._sample(len(images), noise)
+        total = self._sum_over(sample, state, images, labels, noise)
         gradient = self._mean(self._noised(total, noise))
         return advance(state, gradient.float(), self.settings)
 
-    def _chosen(self, records: int, noise: Noise) -> npt.NDArray[np.intp]:
+    def _sample(self, records: int, noise: Noise) -> npt.NDArray[np.intp]:
         """Poisson sampling: a coin for every record, of whatever label."""
         return np.flatnonzero(noise.coins(records, self.settings.rate))
 
     def _sum_over(
-        self, chosen: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
+        self, sample: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
     ) -> Tensor:
         size, every = self.micro_batch(images.shape[1:], noise), 1 + len(self._others)
-        work = [(chosen[start : start + size], self._seeds(noise)) for start in range(0, len(chosen), size)]
+        work = [(sample[start : start + size], self._seeds(noise)) for start in range(0, len(sample), size)]
 
         own, *others = [
             (Part(images[places], labels[places], seeds) for places, seeds in work[rank::every])
@@ -316,12 +316,12 @@ class Training:
         x = torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
         y = torch.from_numpy(classes).to(self._device)
         channels, height, width = x.shape[1:]
-        randomness = self._drawn((channels, height, width), part.seeds)
+        randomness = self._randomness((channels, height, width), part.seeds)
         gradients = record_gradients(self._model, self._loss, parameters, x, y, randomness)
         return self._clipped(gradients, torch.arange(size, device=self._device) < records)
 
-    def _clipped(self, gradients: list[Tensor], counted: Tensor) -> Tensor:
-        return clipped_sum(gradients, counted, self.settings.clip)
+    def _clipped(self, gradients: list[Tensor], is_record: Tensor) -> Tensor:
+        return clipped_sum(gradients, is_record, self.settings.clip)
 
     def _noised(self, total: Tensor, noise: Noise) -> Tensor:
         """Add discrete Gaussian noise of scale σ·GRID in each coordinate; none if σ is 0, which protects nobody."""
@@ -337,19 +337,19 @@ class Training:
         """Draw one for every place of a micro-batch, each of 64 fair coins."""
         return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
 
-    def _drawn(self, shape: tuple[int, int, int], seeds: npt.NDArray[np.uint64]) -> Randomness:
+    def _randomness(self, shape: tuple[int, int, int], seeds: npt.NDArray[np.uint64]) -> Randomness:
         """Draw the loss's randomness for every place of a micro-batch, each from a seed of its own."""
         generator = torch.Generator()  # on the processor: on a GPU each record's would be kernels of its own
-        drawn = [
+        per_record = [
             self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))  # one record's
             for seed in seeds
         ]
-        return tuple(torch.cat(part).to(self._device) for part in zip(*drawn, strict=True))
+        return tuple(torch.cat(part).to(self._device) for part in zip(*per_record, strict=True))
 
     def _state(self, array: FloatArray) -> State:
         return State.from_array(array, self._count, MOMENTS[self.settings.optimiser], self._device)
 
-    def _named(self, flat: Tensor) -> dict[str, Tensor]:
+    def _by_name(self, flat: Tensor) -> dict[str, Tensor]:
         """Cut a flat vector into parts, each in its parameter's shape."""
         parts = torch.split_with_sizes(flat, [shape.numel() for shape in self._shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}

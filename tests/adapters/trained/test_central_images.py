@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.trained import central as means
-from adapters.trained.central import CentralImages, Reading, noisy_sums
+from adapters.trained.central import CentralImages, Reading
+from adapters.trained.fit import noisy_sums
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError, RecipeError
@@ -49,7 +50,8 @@ def only(private: PrivateRecords, kept: np.ndarray) -> PrivateRecords:
 
 
 def clean(private: PrivateRecords, release: Release = RELEASE) -> np.ndarray:
-    return noisy_sums(private, 2, READING, release, Coins())
+    length = int(np.prod(READING.small(SHAPE))) + 1
+    return noisy_sums(private, 2, READING, length, release, Coins())
 
 
 def furthest(private: PrivateRecords, release: Release = RELEASE) -> float:

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from adapters.trained import noisy_mean
-from adapters.trained.noisy_mean import DPMEPF, DPMERF, NoisyMean, Perceptual, noisy_sum
+from adapters.trained.fit import noisy_sums
+from adapters.trained.noisy_mean import DPMEPF, DPMERF, NoisyMean, Perceptual
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
@@ -45,7 +46,7 @@ def records(count: int, per_unit: int) -> PrivateRecords:
 
 
 def clean(private: PrivateRecords, features: Perceptual) -> np.ndarray:
-    return noisy_sum(private, 2, features, RELEASE, NoNoise())
+    return noisy_sums(private, 2, features.of_record, features.size, RELEASE, NoNoise())
 
 
 def furthest(private: PrivateRecords, features: Perceptual) -> float:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import pe
 from adapters.trained import gan_networks as generator
 from adapters.trained import noisy_mean as features
-from adapters.trained.noisy_mean import DPMERF, RandomFourier, frequencies, noisy_sum
+from adapters.trained.fit import noisy_sums
+from adapters.trained.noisy_mean import DPMERF, RandomFourier, frequencies
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import APIError, RecipeError
@@ -52,7 +53,8 @@ def records(count: int, seed: int, units: list[int] | None = None) -> PrivateRec
 
 
 def clean(private: PrivateRecords) -> np.ndarray:
-    return noisy_sum(private, 2, RandomFourier(W), RELEASE, NoNoise())
+    features = RandomFourier(W)
+    return noisy_sums(private, 2, features.of_record, features.size, RELEASE, NoNoise())
 
 
 def without(private: PrivateRecords, unit: int) -> PrivateRecords:

@@ -66,7 +66,7 @@ def test_a_fit_that_is_gone_on_with_draws_nothing_anew(tmp_path: Path, monkeypat
         raise Broken
 
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn.noisy_sum", broken)
+        patched.setattr("adapters.trained.fit.noisy_sums", broken)
         with pytest.raises(Broken):
             run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
     kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "releases").iterdir()}
@@ -110,7 +110,7 @@ def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monk
         np.savez(tmp_path / f"{name}.npz", images=images)
     wanted = recipe(private_file(tmp_path), public={"kind": "npz", "path": str(tmp_path / "first.npz")})
     with monkeypatch.context() as patched:
-        patched.setattr("adapters.trained.dp_imgsyn.noisy_sum", broken)
+        patched.setattr("adapters.trained.fit.noisy_sums", broken)
         with pytest.raises(Broken):
             run_recipe(wanted, tmp_path / "run", Surroundings())
     others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adapters.trained import dp_imgsyn as moments
-from adapters.trained.dp_imgsyn import Moments, Scale, clipped, noisy_sum
+from adapters.trained.dp_imgsyn import Moments, Scale, clipped
 from adapters.trained.dp_imgsyn_networks import Reader
-from adapters.trained.fit import Sum, on_grid
+from adapters.trained.fit import Sum, noisy_sums, on_grid
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
@@ -51,7 +51,11 @@ def summed(vectors: np.ndarray) -> np.ndarray:
     """The clean sum of images that have these vectors, in grid steps."""
     images = np.arange(len(vectors), dtype=np.uint8)[:, None, None, None]
     private = PrivateRecords(images, np.zeros(len(vectors), dtype=np.int32), np.arange(len(vectors)))
-    return noisy_sum(private, lambda image: vectors[int(image.item())], vectors.shape[1], release(), NoNoise())
+
+    def vector(image: np.ndarray) -> np.ndarray:
+        return moments.clipped(vectors[int(image.item())])
+
+    return noisy_sums(private, 1, vector, vectors.shape[1], release(), NoNoise())[0, 0]
 
 
 @settings(max_examples=30)

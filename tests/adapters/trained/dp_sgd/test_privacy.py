@@ -139,28 +139,28 @@ def test_a_step(promise):
 
 
 class Shuffles(Training):
-    def _chosen(self, records, noise):
+    def _sample(self, records, noise):
         return np.random.default_rng().permutation(records)[: self.settings.expected_batch]
 
 
 class NeverEmpty(Training):
-    def _chosen(self, records, noise):
-        chosen = super()._chosen(records, noise)
-        return chosen if len(chosen) or not records else self._chosen(records, noise)
+    def _sample(self, records, noise):
+        chosen = super()._sample(records, noise)
+        return chosen if len(chosen) or not records else self._sample(records, noise)
 
 
 class CutsLargeBatches(Training):
-    def _chosen(self, records, noise):
-        return super()._chosen(records, noise)[: 2 * self.settings.expected_batch]
+    def _sample(self, records, noise):
+        return super()._sample(records, noise)[: 2 * self.settings.expected_batch]
 
 
 class OneCoinForTwo(Training):
-    def _chosen(self, records, noise):
+    def _sample(self, records, noise):
         return np.flatnonzero(np.repeat(noise.coins((records + 1) // 2, self.settings.rate), 2)[:records])
 
 
 class RateOfTheRealSize(Training):
-    def _chosen(self, records, noise):
+    def _sample(self, records, noise):
         return np.flatnonzero(noise.coins(records, self.settings.expected_batch / max(1, records)))
 
 
@@ -202,8 +202,8 @@ class SameNoise(Training):
 
 
 class DividesByTheRealSize(Training):
-    def _chosen(self, records, noise):
-        self.seen = super()._chosen(records, noise)
+    def _sample(self, records, noise):
+        self.seen = super()._sample(records, noise)
         return self.seen
 
     def _mean(self, noisy):
@@ -233,8 +233,8 @@ class CountsBlanks(Training):
 
 
 class DropsTheLastMicroBatch(Training):
-    def _chosen(self, records, noise):
-        chosen = super()._chosen(records, noise)
+    def _sample(self, records, noise):
+        chosen = super()._sample(records, noise)
         return chosen[: len(chosen) // self.settings.micro_batch * self.settings.micro_batch]
 
 
