@@ -32,8 +32,9 @@ from pe.plugins.protocols import (
     Usage,
     VariationRequest,
 )
-from pe.plugins.registry import PartSpec, load, require, settings_of
+from pe.plugins.registry import load, require
 from pe.plugins.settings import Settings, read_settings
+from pe.plugins.specs import PartSpec, settings_of
 
 PLACE = "{caption}"
 """Place of the caption in a prompt of `draw`."""

@@ -35,7 +35,8 @@ from pe.plugins.protocols import (
     VariationRequest,
     info_of,
 )
-from pe.plugins.registry import PartSpec, construct, load, members_of, require
+from pe.plugins.registry import load, require
+from pe.plugins.specs import PartSpec, construct, members_of
 
 Items = npt.NDArray[np.int64]
 Request = RandomRequest | VariationRequest

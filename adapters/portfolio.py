@@ -29,8 +29,8 @@ from pe.plugins.protocols import (
     TellsOfAnswers,
     VariationRequest,
 )
-from pe.plugins.registry import MemberSpec
 from pe.plugins.settings import Settings, read_settings
+from pe.plugins.specs import MemberSpec
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -3,7 +3,7 @@
     python benchmarks/pictures.py [--pools unlabelled by_class] [--embeddings …] [--epsilon E …] [--runs N]
     python benchmarks/pictures.py --private twitter --public facebook [--set A.B=VALUE …]    # to choose rules
 
-The picture set and the recipe are those of `pe demo --data pictures`; a pool with classes draws by them. Accuracy is
+The picture set and the recipe are those of `examples/emoji.py`; a pool with classes draws by them. Accuracy is
 that of a linear probe on features of EfficientNet-Lite0, on held-out private pictures. A cell that was measured, of the
 same recipe, is not run again. Writes results/pictures.md and docs/images/pictures.png; with another private maker it
 prints each cell, and keeps them beside the pictures.
@@ -236,7 +236,7 @@ def write_table(found: list[dict[str, Any]]) -> None:
             "",
             "Accuracy on held-out pictures of the private maker (Google), of a linear probe on features of "
             "EfficientNet-Lite0 that was trained on one set of pictures alone; mean ± standard deviation over runs "
-            "with other seeds and fresh noise. δ = 1e-5. The recipe is that of `pe demo --data pictures`. For "
+            "with other seeds and fresh noise. δ = 1e-5. The recipe is that of `examples/emoji.py`. For "
             f"comparison: trained on the private pictures themselves (not DP) {scale['real']:.3f}, on the public ones "
             f"with their true classes {scale['pool']:.3f}; guessing {scale['chance']:.3f}. Seconds are those of the "
             f"run alone, with the vectors of pool and private pictures kept. {found[-1]['where']}. "

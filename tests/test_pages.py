@@ -14,8 +14,9 @@ import pytest
 
 import pe
 from pe.cli.main import pe as command_line
-from pe.plugins.registry import load, members_of, settings_of
+from pe.plugins.registry import load
 from pe.plugins.settings import read_settings
+from pe.plugins.specs import members_of, settings_of
 from pe.recipe.reading import read_yaml
 from pe.recipe.schema import Recipe
 from tests.test_links import CODE, PAGES, ROOT
@@ -102,4 +103,4 @@ def test_every_extra_that_a_page_installs_exists() -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     text = "".join(page.read_text(encoding="utf-8") for page in SHOWN)
     found = {extra for named in re.findall(r"(?:'\.|-toolkit)\[([\w,]+)\]", text) for extra in named.split(",")}
-    assert {"cpu", "http", "sign"} <= found <= known.keys()
+    assert {"cpu", "http", "ray"} <= found <= known.keys()

@@ -128,7 +128,7 @@ def test_the_modality_is_run_reported_exported_and_evaluated(tmp_path: Path, mon
     (info / "entry_points.txt").write_text("\n".join(lines))
     (info.parent / "rows.py").write_text(block("Rows"))
     monkeypatch.syspath_prepend(str(info.parent))
-    monkeypatch.setattr(samples, "_known", {})
+    monkeypatch.setattr(samples, "_modalities", {})
     rows = np.random.default_rng(0).normal(2, 0.2, (2000, 2))
     np.save(tmp_path / "rows.npy", rows[:1900])
     np.save(tmp_path / "test.npy", rows[1900:])

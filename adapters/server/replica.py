@@ -22,8 +22,8 @@ from adapters.server.batching import Batcher, EngineMetrics
 from adapters.server.checks import Description, Settings
 from adapters.server.formats import BatchRequest
 from pe.errors import RecipeError, nearest_name
-from pe.plugins.registry import settings_of
 from pe.plugins.settings import read_settings
+from pe.plugins.specs import settings_of
 
 if TYPE_CHECKING:
     import torch

@@ -45,8 +45,9 @@ from pe.plugins.protocols import (
     ReadsPublicSamples,
     VariationRequest,
 )
-from pe.plugins.registry import PartSpec, construct, require
+from pe.plugins.registry import require
 from pe.plugins.settings import Count, Settings
+from pe.plugins.specs import PartSpec, construct
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel

@@ -25,7 +25,8 @@ from pe.plugins.protocols import (
     VariationRequest,
     info_of,
 )
-from pe.plugins.registry import construct, load
+from pe.plugins.registry import load
+from pe.plugins.specs import construct
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.privacy.words import round_up

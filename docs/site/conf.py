@@ -50,12 +50,12 @@ napoleon_use_rtype = False
 
 PAGES = {
     "Tutorial": ["tutorial/*"],
-    "What is promised": ["data-protection", "reviewers", "privacy", "handing-on"],
-    "Recipes": ["data", "text", "plan", "recipe", "../examples/README", "commands", "reference"],
-    "Generators": ["adapters", "endpoints", "diffusion", "text-generators", "server", "methods"],
-    "Running": ["install", "embeddings", "scale", "gpu", "offline", "cost"],
-    "Results": ["evaluation", "report", "watch", "../benchmarks/README"],
-    "The project": ["glossary", "architecture", "../README", "../CONTRIBUTING", "../CHANGELOG"],
+    "Data": ["data", "text"],
+    "Generators": ["generators", "endpoints", "diffusion", "methods", "write-your-own"],
+    "Runs": ["plan", "evaluation", "handing-on", "server", "commands", "recipe", "reference", "../examples/README"],
+    "Privacy": ["privacy", "proofs", "data-protection"],
+    "Results": ["../benchmarks/README"],
+    "The project": ["install", "glossary", "architecture", "../README", "../CONTRIBUTING", "../CHANGELOG"],
 }
 """The site's menu. A page in none of these lists is a warning, and so an error of the build."""
 

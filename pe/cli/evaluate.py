@@ -14,7 +14,7 @@ from pe.cli.share import tell_if_purged
 
 if TYPE_CHECKING:
     from pe.evaluation.audit import Audit, NoiseAudit
-    from pe.plugins.registry import PluginSpec
+    from pe.plugins.specs import PluginSpec
 
 
 _WHAT = {
@@ -111,7 +111,7 @@ def _spec(text: str) -> PluginSpec:
     import yaml
 
     from pe.errors import RecipeError
-    from pe.plugins.registry import PluginSpec
+    from pe.plugins.specs import PluginSpec
 
     kind, _, settings = text.partition(":")
     pairs = [part.partition("=") for part in settings.split(",") if part]

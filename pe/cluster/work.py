@@ -27,7 +27,7 @@ from pe.data.samples import Samples
 from pe.errors import ClusterError, ContractError, RecipeError
 from pe.histogram import Counts, Labels, Voting
 from pe.plugins.protocols import Embedding, Vectors
-from pe.plugins.registry import PluginSpec, construct
+from pe.plugins.specs import PluginSpec, construct
 from pe.plugins.start_ray import start_ray
 from pe.private.embeddings import SHARD_BYTES, SPARE, PrivateEmbeddings, shards
 from pe.recipe.schema import OBJECT, Recipe

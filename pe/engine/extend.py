@@ -22,7 +22,8 @@ from pe.fit.trainer import Trainer, load_model
 from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.forecast import differences
 from pe.plugins.protocols import GenerationAPI, info_of
-from pe.plugins.registry import load, members_of
+from pe.plugins.registry import load
+from pe.plugins.specs import members_of
 from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.sections import REPORT
 from pe.store.certified import digests, extension_numbers, read_certificate, reissue

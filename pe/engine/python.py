@@ -21,8 +21,9 @@ from pe.planning.build import object_kind, set_up_generator
 from pe.planning.checks import look_ahead
 from pe.planning.forecast import Forecast, forecast
 from pe.plugins.protocols import Embedding, GenerationAPI
-from pe.plugins.registry import PluginSpec, check_name
+from pe.plugins.registry import check_name
 from pe.plugins.settings import Settings
+from pe.plugins.specs import PluginSpec
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, Evolution, LimitSection, Privacy, Recipe
@@ -39,6 +40,9 @@ def api(kind: str, **settings: Any) -> ApiSpec:
     Args:
         kind: the name, such as "public_images".
         **settings: its keys, as in a recipe.
+
+    Returns:
+        The name with its settings, for `evolve`.
 
     Raises:
         PluginError: there is none of this name.

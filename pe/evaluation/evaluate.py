@@ -33,7 +33,7 @@ from pe.evaluation.verdict import (
 )
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import info_of
-from pe.plugins.registry import PluginSpec, construct
+from pe.plugins.specs import PluginSpec, construct
 from pe.privacy.words import NO_NOISE
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, Recipe

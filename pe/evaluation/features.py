@@ -12,7 +12,7 @@ from pe.errors import ContractError
 from pe.lookahead import embed_batches
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, PluginInfo, Vectors, info_of
-from pe.plugins.registry import PluginSpec
+from pe.plugins.specs import PluginSpec
 from pe.private.dataset import sample_digest
 
 Reals = npt.NDArray[np.float64]

@@ -34,7 +34,7 @@ from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, set_up_generator
 from pe.planning.layout import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI
-from pe.plugins.registry import PluginSpec
+from pe.plugins.specs import PluginSpec
 from pe.private.dataset import PrivateDataset, sample_digest
 from pe.private.source import PrivateSource
 from pe.progress import Progress

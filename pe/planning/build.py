@@ -16,7 +16,8 @@ from pe.dispatch.limits import Limits, Meter
 from pe.errors import PluginError, RecipeError
 from pe.plugins.price import Price
 from pe.plugins.protocols import KINDS, NOTHING, AsksOthers, Embedding, GenerationAPI, PluginInfo, Usage, info_of
-from pe.plugins.registry import Group, MemberSpec, PluginSpec, construct, members_of, plugins, require
+from pe.plugins.registry import Group, plugins, require
+from pe.plugins.specs import MemberSpec, PluginSpec, construct, members_of
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.writer import RunWriter

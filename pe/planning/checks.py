@@ -28,7 +28,8 @@ from pe.plugins.protocols import (
     Usage,
     info_of,
 )
-from pe.plugins.registry import Group, PluginSpec, members_of, require
+from pe.plugins.registry import Group, require
+from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Release
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, finite, warnings

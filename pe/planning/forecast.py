@@ -20,7 +20,8 @@ from pe.planning.layout import fit_dry_runs, is_fitted, lay_out
 from pe.planning.other_runs import other_run_obstacles
 from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI, Usage, info_of
-from pe.plugins.registry import Group, PluginSpec, load, members_of, plugins
+from pe.plugins.registry import Group, load, plugins
+from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import finite, guarantee, round_up

@@ -15,7 +15,8 @@ from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
 from pe.fit.trainer import FIT, DryRun, FitTerms, Rehearsing, Trainer
 from pe.histogram import CLASS_COUNTS, Voting, class_counts_release, histogram_release, histogram_releases
 from pe.plugins.protocols import info_of
-from pe.plugins.registry import construct, load, plugins
+from pe.plugins.registry import load, plugins
+from pe.plugins.specs import construct
 from pe.privacy.accounting import epsilon
 from pe.privacy.calibration import calibrate
 from pe.privacy.certificate import certified_releases

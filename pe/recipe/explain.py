@@ -18,8 +18,9 @@ from pydantic.fields import FieldInfo
 
 from pe.errors import PluginError
 from pe.plugins.protocols import info_of
-from pe.plugins.registry import Group, load, plugins, settings_of
+from pe.plugins.registry import Group, load, plugins
 from pe.plugins.settings import fields_of, models_in
+from pe.plugins.specs import settings_of
 from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
 

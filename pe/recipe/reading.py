@@ -14,8 +14,9 @@ from pydantic import BeforeValidator
 
 from pe.data.remote import is_remote
 from pe.errors import PluginError, RecipeError
-from pe.plugins.registry import Group, load, part_among, plugins, settings_of
+from pe.plugins.registry import Group, load, plugins
 from pe.plugins.settings import fields_of, models_in
+from pe.plugins.specs import part_among, settings_of
 from pe.private.source import PrivateSource
 
 INCLUDE = "!include"

@@ -19,8 +19,8 @@ from pydantic import (
 
 from pe.errors import RecipeError
 from pe.plugins.price import Amount, PriceSection
-from pe.plugins.registry import PluginSpec, members_of
 from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.release import Relation
 from pe.private.source import PrivateSource, read_source
 from pe.recipe.reading import WITHHELD, read_yaml, with_change, with_full_paths

@@ -12,7 +12,7 @@ import numpy as np
 from adapters.glyphs import Glyphs
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 from pe.plugins.protocols import GenerationAPI, RandomRequest
-from pe.plugins.registry import construct
+from pe.plugins.specs import construct
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.release import Relation
 

@@ -11,7 +11,8 @@ import pytest
 import pe
 from pe.errors import ContractError
 from pe.plugins.protocols import Declares, info_of
-from pe.plugins.registry import Group, load, plugins, settings_of
+from pe.plugins.registry import Group, load, plugins
+from pe.plugins.specs import settings_of
 from tests.generators import Mean, Shades
 
 INSTALLED = [(group, kind) for group in ("pe.adapters", "pe.embeddings") for kind in plugins(group)]

@@ -18,7 +18,8 @@ from embeddings.networks import WEIGHTS, DINOv2, Inception, OpenCLIP
 from embeddings.sentence_transformers import SentenceTransformers
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.plugins.registry import load, plugins, settings_of
+from pe.plugins.registry import load, plugins
+from pe.plugins.specs import settings_of
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 from tests.embeddings.networks import dinov2_folder, images
 

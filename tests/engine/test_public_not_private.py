@@ -21,7 +21,7 @@ from pe.engine.probe import probe
 from pe.engine.report import write_report
 from pe.errors import BadImage, LimitReached, RecipeError, RunError
 from pe.plugins.protocols import Answer, ReadsPublicSamples, VariationRequest
-from pe.plugins.registry import construct
+from pe.plugins.specs import construct
 from pe.privacy.certificate import verify
 from pe.private.source import PrivateSource
 from pe.progress import Progress

@@ -6,7 +6,7 @@ import yaml
 
 import pe
 from pe.errors import PluginError, RecipeError
-from pe.plugins.registry import construct
+from pe.plugins.specs import construct
 from pe.recipe.reading import read_yaml, with_change
 from pe.recipe.schema import Recipe
 

@@ -142,5 +142,5 @@ def test_the_plan_states_the_disk(tmp_path: Path) -> None:
     found = forecast(one, build_generator(one))
     each = SMALL * SMALL + 3 * LARGE * LARGE
     assert found.disk == max(2 * 3 * 6 * each + 6 * SMALL * SMALL, each * (3 * 6 + 6 + 12))
-    assert "Disk        up to 0.561 MB for samples" in found.page
+    assert "Disk        up to 0.561 MB for samples" in str(found)
     assert forecast(one, None).disk is None

@@ -18,7 +18,7 @@ from adapters.trained.settings import FineTuning, PlainTraining
 from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
 from pe.plugins.protocols import RandomRequest
-from pe.plugins.registry import construct
+from pe.plugins.specs import construct
 from pe.privacy.ledger import MemoryStore
 from pe.privacy.release import Poisson, Relation
 from pe.store.run import purge
