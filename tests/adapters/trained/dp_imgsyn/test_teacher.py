@@ -177,9 +177,9 @@ def test_what_a_layer_writes_when_it_is_called_reaches_no_other_image() -> None:
     torch.manual_seed(0)
     public = np.random.default_rng(0).integers(0, 256, (6, *SHAPE), dtype=np.uint8)
     reader = Reader(RunningMean(1, 2), CPU)
-    alone = reader.moments(public[:1], CPU)
-    reader.moments(public[1:], CPU)
-    np.testing.assert_array_equal(np.hstack(reader.moments(public[:1], CPU)), np.hstack(alone))
+    alone = reader.moments(public[:1])
+    reader.moments(public[1:])
+    np.testing.assert_array_equal(np.hstack(reader.moments(public[:1])), np.hstack(alone))
     assert reader.teacher.mean == 0
 
     model, loss = with_spectral_norm(1, 2).train(), CrossEntropy(1)
