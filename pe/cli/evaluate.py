@@ -1,4 +1,4 @@
-"""`pe evaluate`: how good a run's synthetic data is, measured against real samples."""
+"""`pe evaluate`: how good a run's synthetic data is, against real samples; `pe audit`: attacks on the mechanism."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ if TYPE_CHECKING:
     from pe.evaluation.audit import Audit, NoiseAudit
     from pe.plugins.specs import PluginSpec
 
-
-_WHAT = {
+_SETS = {
     "synthetic": "the run's data",
     "unevolved": "un-evolved samples",
     "random_selection": "parents chosen at random",
     "one_vote": "chosen by one vote, not varied",
     "real": "the private records: the ceiling",
 }
-
-
 _CLASSIFIERS = "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression."
 _WIDTH = 110  # of a paragraph
+_SUSPECT = 1e-3
 
 
 @click.command()
@@ -82,32 +80,32 @@ def evaluate(
 
     request = Request(
         test=test,
-        metrics=None if metrics is None else _names(metrics),
+        metrics=_names(metrics),
         seeds=seeds,
         embeddings=tuple(_spec(text) for text in embeddings),
-        classifiers=None if classifiers is None else _names(classifiers),
+        classifiers=_names(classifiers),
         networks=NetworkSettings(epochs, flip, device),
         reference=reference,
         canaries=canaries,
         random_selection=random_selection,
         one_vote=one_vote,
     )
-    opened = Run.open_own(run_folder, "pe evaluate")
-    opened.confidential.mkdir(mode=0o700, exist_ok=True)
-    with stop_on_interrupt() as stop, logging_to(opened.confidential / "log.txt"):
-        values = evaluate_run(opened, request, Bars(quiet), stop)
+    run = Run.open_own(run_folder, "pe evaluate")
+    run.confidential.mkdir(mode=0o700, exist_ok=True)
+    with stop_on_interrupt() as stop, logging_to(run.confidential / "log.txt"):
+        values = evaluate_run(run, request, Bars(quiet), stop)
     click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
     for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
         click.echo(f"warning: {sentence}", err=True)
     tell_if_purged(run_folder)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _spec(text: str) -> PluginSpec:
-    """`pixels:size=32,blur=0` as an embedding and its settings; values are YAML."""
+    """Read `pixels:size=32,blur=0` as an embedding and its settings; values are YAML."""
     import yaml
 
     from pe.errors import RecipeError
@@ -124,17 +122,15 @@ def _spec(text: str) -> PluginSpec:
 
 
 def _page(values: dict[str, Any], path: Path) -> str:
-    """The result as a person reads it."""
+    """Format an evaluation for people."""
     run, test = values["run"], values["test"]
     state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
-    lines = [
-        f"INTERNAL. {run['name']}{state}: {run['images']:,} {run['noun']}, against {test['images']:,} "
-        f"of {test['path']}",
-    ]
+    against = f"against {test['images']:,} of {test['path']}"
+    lines = [f"INTERNAL. {run['name']}{state}: {run['images']:,} {run['noun']}, {against}"]
     if "verdict" in values:
         lines += ["", *_verdict(values["verdict"])]
-    for name, found in values.get("fidelity", {}).items():
-        lines += ["", *_fidelity(name, found)]
+    for name, fidelity in values.get("fidelity", {}).items():
+        lines += ["", *_fidelity(name, fidelity)]
     if "fidelity" in values:
         lines.append("  Lower is nearer to the real samples in the first two columns, higher in the others.")
         lines += farther_than_unevolved(values["fidelity"])
@@ -145,31 +141,31 @@ def _page(values: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
 
 
-def _verdict(found: dict[str, Any]) -> list[str]:
-    lines = [line for each in (found["sentence"], *found["collapsed"]) for line in textwrap.wrap(each, _WIDTH)]
-    if found["remedies"]:
+def _verdict(verdict: dict[str, Any]) -> list[str]:
+    lines = [line for each in (verdict["sentence"], *verdict["collapsed"]) for line in textwrap.wrap(each, _WIDTH)]
+    if verdict["remedies"]:
         lines.append("What to change, the most probable cause first:")
-    for remedy in found["remedies"]:
+    for remedy in verdict["remedies"]:
         lines += textwrap.wrap(remedy, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return lines
 
 
-def _fidelity(name: str, found: dict[str, Any]) -> list[str]:
-    heads = ("FID", "KID") if found["standard_inception"] else ("Fréchet", "kernel")
+def _fidelity(name: str, fidelity: dict[str, Any]) -> list[str]:
+    heads = ("FID", "KID") if fidelity["standard_inception"] else ("Fréchet", "kernel")
     columns = ["precision", "recall", "density", "coverage"]
-    lines = [f"Fidelity under {name}: {heads[0]:>9}{heads[1] + ' ± s.e.':>22}" + "".join(f"{c:>11}" for c in columns)]
-    width = len(f"Fidelity under {name}:")
-    for key, row in {"synthetic": found, **found["controls"]}.items():
+    title = f"Fidelity under {name}:"
+    lines = [f"{title} {heads[0]:>9}{heads[1] + ' ± s.e.':>22}" + "".join(f"{c:>11}" for c in columns)]
+    for key, row in {"synthetic": fidelity, **fidelity["controls"]}.items():
         error = row["kernel"]["standard_error"]
         kernel = f"{row['kernel']['mean']:.4g}" + ("" if error is None else f" ± {error:.2g}")
         shares = "".join(f"{row[c]:>11.3f}" if c in row else f"{'–':>11}" for c in columns)
-        lines.append(f"{'  ' + key:<{width}} {row['frechet']:>9.4g}{kernel:>22}{shares}")
+        lines.append(f"{'  ' + key:<{len(title)}} {row['frechet']:>9.4g}{kernel:>22}{shares}")
     return lines
 
 
 def farther_than_unevolved(fidelity: dict[str, Any]) -> list[str]:
-    """Under which embeddings the run's data are farther from the real samples than un-evolved ones."""
-    unevolved = {name: found["controls"].get("unevolved") for name, found in fidelity.items()}
+    """Name the embeddings under which the run's data are farther from the real samples than un-evolved ones."""
+    unevolved = {name: values["controls"].get("unevolved") for name, values in fidelity.items()}
     names = [name for name, other in unevolved.items() if other and fidelity[name]["frechet"] > other["frechet"]]
     farther = "the run's data are farther (Fréchet) than un-evolved ones: the verdict is on labels alone."
     return [f"  Under {', '.join(names)} {farther}"] if names else []
@@ -177,71 +173,51 @@ def farther_than_unevolved(fidelity: dict[str, Any]) -> list[str]:
 
 def _utility(values: dict[str, Any]) -> list[str]:
     results, best = values["utility"], values["chosen_classifier"]
-    sets = list(best)
     widths = [max(24, len(name) + 2) for name in results]
-    heads = "".join(f"{name:>{width}}" for name, width in zip(results, widths, strict=True))
-    lines = [f"{'Accuracy, macro-F1':<26}{heads}"]
-    for name in sets:
+    lines = [f"{'Accuracy, macro-F1':<26}" + "".join(map(str.rjust, results, widths))]
+    for name in best:
         cells = []
-        for classifier in results:
-            accuracy = results[classifier][name]["accuracy"]
+        for classifier, by_set in results.items():
+            accuracy, macro_f1 = by_set[name]["accuracy"], by_set[name]["macro_f1"]["mean"]
             spread = "" if accuracy["std"] is None else f" ± {100 * accuracy['std']:.1f}"
             mark = "*" if best[name] == classifier else " "
-            macro_f1 = results[classifier][name]["macro_f1"]["mean"]
             cells.append(f"{100 * accuracy['mean']:.1f}{spread} %{mark} {macro_f1:.3f}")
-        lines.append(f"{'  ' + name:<26}" + "".join(map(str.rjust, cells, widths)) + f"  {_WHAT[name]}")
+        lines.append(f"{'  ' + name:<26}" + "".join(map(str.rjust, cells, widths)) + f"  {_SETS[name]}")
     return [*lines, "  * the classifier chosen on held-out parts of the training set, never on the test set"]
 
 
-def _memorisation(found: dict[str, Any], noun: str) -> list[str]:
-    middle = {key: found[key]["quantiles"][50] for key in ("generated_to_private", "heldout_to_private")}
-    attack, copies = found["membership"], found["copies"]
-    return [
-        f"Memorisation under {found['embedding']}",
-        f"  nearest private record, median distance: generated {middle['generated_to_private']:.4g}, "
-        f"held-out {middle['heldout_to_private']:.4g}",
+def _memorisation(values: dict[str, Any], noun: str) -> list[str]:
+    distance = {key: values[key]["quantiles"][50] for key in ("generated_to_private", "heldout_to_private")}
+    attack, copies = values["membership"], values["copies"]
+    lines = [
+        f"Memorisation under {values['embedding']}",
+        f"  nearest private record, median distance: generated {distance['generated_to_private']:.4g}, "
+        f"held-out {distance['heldout_to_private']:.4g}",
         f"  membership by distance: AUC {attack['auc']:.3f} ({100 * attack['level']:g} % interval {attack['low']:.3f} "
         f"to {attack['high']:.3f}; 0.5 tells nothing)",
         f"  copies of private records: {copies['exact']:,} exact, {copies['near']:,} near, of {copies['generated']:,} "
         f"generated {noun} (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
-        *_by_loss(found),
-        *_of_texts(found),
-        f"  nearest pairs: {', '.join(found['nearest_pairs']['files'])}",
     ]
-
-
-def _by_loss(found: dict[str, Any]) -> list[str]:
-    """The attack on a fitted model, where there is one."""
-    if (attack := found.get("membership_by_loss")) is None:
-        return []
-    hits, allowed = attack["tpr"], attack["allowed"]
-    bound = "no guarantee bounds it" if allowed is None else f"the fit's guarantee allows {100 * allowed['tpr']:.1f} %"
-    return [
-        f"  membership by the loss of {attack['model']}: {100 * hits['share']:.1f} % of records found at "
-        f"{100 * attack['fpr']:.0f} % false alarms ({100 * hits['level']:g} % interval {100 * hits['low']:.1f} to "
-        f"{100 * hits['high']:.1f}; {bound}), AUC {attack['auc']['auc']:.3f}",
-    ]
-
-
-def _of_texts(found: dict[str, Any]) -> list[str]:
-    """What is told of texts alone."""
-    lines, shared = [], found.get("overlap")
-    if shared:
+    if by_loss := values.get("membership_by_loss"):  # of a fitted model
+        hits, allowed = by_loss["tpr"], by_loss["allowed"]
+        bound = "no guarantee bounds it"
+        if allowed is not None:
+            bound = f"the fit's guarantee allows {100 * allowed['tpr']:.1f} %"
+        lines.append(
+            f"  membership by the loss of {by_loss['model']}: {100 * hits['share']:.1f} % of records found at "
+            f"{100 * by_loss['fpr']:.0f} % false alarms ({100 * hits['level']:g} % interval {100 * hits['low']:.1f} to "
+            f"{100 * hits['high']:.1f}; {bound}), AUC {by_loss['auc']['auc']:.3f}"
+        )
+    if shared := values.get("overlap"):  # of texts
         lines.append(
             f"  {shared['run']} words in a row of a private record: {shared['with_a_run']:,} of "
             f"{shared['generated']:,} different generated texts (of {shared['heldout']:,} held-out ones: "
             f"{shared['heldout_with_a_run']:,})"
         )
-    if canaries := found.get("canaries"):
+    if canaries := values.get("canaries"):
         leaked = sum(one["generated"] > 0 for one in canaries)
         lines.append(f"  canaries in generated texts: {leaked} of {len(canaries)}")
-    return lines
-
-
-# `pe audit`: attacks on the mechanism as shipped: its ε, its noise.
-
-
-_SUSPECT = 1e-3
+    return [*lines, f"  nearest pairs: {', '.join(values['nearest_pairs']['files'])}"]
 
 
 @click.command()
@@ -275,95 +251,60 @@ def audit(
 
     Half a minute, on made-up data. Exit status 1 if what is found contradicts what is claimed.
     """
-    if noise:
-        _noise(as_json)
-    else:
-        given = epsilon, noise_multiplier, delta, iterations, relation, neighbors, unit
-        _epsilon(*given, runs=runs, confidence=confidence, as_json=as_json)
-
-
-def _noise(as_json: bool) -> None:
-    from pe.evaluation.audit import audit_noise
+    from pe.engine.loggers import Bars
+    from pe.evaluation.audit import Claim, audit_noise
+    from pe.evaluation.audit import audit as run_audit
     from pe.privacy.noise import SystemNoise
+    from pe.privacy.release import Relation
 
-    found = audit_noise(SystemNoise())
-    click.echo(json.dumps(vars(found) | {"violation": found.p_value < _SUSPECT}) if as_json else _noise_text(found))
-    if found.p_value < _SUSPECT:
+    if noise:
+        tested = audit_noise(SystemNoise())
+        suspect = tested.p_value < _SUSPECT
+        click.echo(json.dumps(vars(tested) | {"violation": suspect}) if as_json else _noise_page(tested))
+    else:
+        if epsilon is not None and noise_multiplier is not None:
+            raise click.UsageError("Give --epsilon or --noise-multiplier, not both.")
+        sigma = 1.0 if noise_multiplier is None else noise_multiplier
+        claim = Claim(sigma, delta, iterations, Relation(relation), unit, neighbors)
+        if noise_multiplier is None:
+            claim = claim.within(1.0 if epsilon is None else epsilon)
+        result = run_audit(claim, runs, confidence, progress=Bars())
+        suspect = bool(result.violations)
+        click.echo(json.dumps(result.to_dict()) if as_json else _audit_page(result))
+    if suspect:
         raise click.exceptions.Exit(1)
 
 
-def _noise_text(found: NoiseAudit) -> str:
-    rows = [f"  p = {value:<8.3g}{name}" for name, value in found.p_values.items()]
+def _noise_page(result: NoiseAudit) -> str:
+    rows = [f"  p = {value:<8.3g}{name}" for name, value in result.p_values.items()]
     verdict = "Nothing speaks against exact noise."
-    if found.p_value < _SUSPECT:
-        verdict = f"This is not exact noise: it would come out so once in {1 / max(found.p_value, 1e-300):.3g} times."
-    head = f"{found.draws:,} draws of the shipped noise, {found.tail:,} of them in the tail, against the exact law:"
+    if result.p_value < _SUSPECT:
+        verdict = f"This is not exact noise: it would come out so once in {1 / max(result.p_value, 1e-300):.3g} times."
+    head = f"{result.draws:,} draws of the shipped noise, {result.tail:,} of them in the tail, against the exact law:"
     return "\n".join([head, "", *rows, "", verdict])
 
 
-def _epsilon(
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    delta: float,
-    iterations: int,
-    relation: str,
-    neighbors: int,
-    unit: str,
-    *,
-    runs: int,
-    confidence: float,
-    as_json: bool,
-) -> None:
-    from pe.engine.loggers import Bars
-    from pe.evaluation.audit import Claim
-    from pe.evaluation.audit import audit as run_audit
-    from pe.privacy.release import Relation
-
-    if epsilon is not None and noise_multiplier is not None:
-        raise click.UsageError("Give --epsilon or --noise-multiplier, not both.")
-    settings = (delta, iterations, Relation(relation), unit, neighbors)
-    if noise_multiplier is None:
-        claim = Claim(1.0, *settings).within(1.0 if epsilon is None else epsilon)
-    else:
-        claim = Claim(noise_multiplier, *settings)
-    found = run_audit(claim, runs, confidence, progress=Bars())
-    click.echo(json.dumps(found.to_dict()) if as_json else _text(found))
-    if found.violations:
-        raise click.exceptions.Exit(1)
-
-
-def _text(found: Audit) -> str:
-    """The result as a person reads it."""
-    claim = found.claim
+def _audit_page(result: Audit) -> str:
+    """Format an audit for people."""
+    claim, runs = result.claim, result.runs_without_assumption
+    needed = f"about {float(f'{runs:.1g}'):,.0f}" if runs < 1e12 else "more than 10¹²"
     iterations = "1 iteration" if claim.iterations == 1 else f"{claim.iterations} iterations"
-    rows = [
-        (
-            f"ε = {claim.epsilon:.4g}",
-            f"claimed at δ = {claim.delta:g}, for noise multiplier {claim.noise_multiplier:.4g}",
-        ),
-        (
-            f"ε ≥ {found.epsilon_gaussian:.4g}",
-            f"measured, if the noise is Gaussian of whatever size (μ ≥ {found.mu:.4g})",
-        ),
-        (f"ε ≥ {found.epsilon_any:.4g}", "measured, whatever the noise is"),
-    ]
+    claimed = f"claimed at δ = {claim.delta:g}, for noise multiplier {claim.noise_multiplier:.4g}"
+    gaussian = f"measured, if the noise is Gaussian of whatever size (μ ≥ {result.mu:.4g})"
     return "\n".join(
         [
-            f"The shipped histogram, {found.runs:,} runs in each of two neighbouring worlds: {iterations}, "
+            f"The shipped histogram, {result.runs:,} runs in each of two neighbouring worlds: {iterations}, "
             f"{claim.relation}, one {claim.unit}, {claim.neighbors} vote(s) a record.",
             "",
-            *(f"  {number:<12}{meaning}" for number, meaning in rows),
+            f"  {f'ε = {claim.epsilon:.4g}':<12}{claimed}",
+            f"  {f'ε ≥ {result.epsilon_gaussian:.4g}':<12}{gaussian}",
+            f"  {f'ε ≥ {result.epsilon_any:.4g}':<12}measured, whatever the noise is",
             "",
-            f"The measured bounds hold together with a confidence of {100 * found.confidence:g} %: a mechanism that "
-            f"keeps its claim is called a violation at most once in {1 / (1 - found.confidence):,.0f} audits.",
-            f"Noise of two thirds of its claimed size would be found with probability {found.chance_to_flag:.4g} by "
-            f"the first bound; the second, which assumes nothing, would need {_require(found)} runs a world for that.",
+            f"The measured bounds hold together with a confidence of {100 * result.confidence:g} %: a mechanism that "
+            f"keeps its claim is called a violation at most once in {1 / (1 - result.confidence):,.0f} audits.",
+            f"Noise of two thirds of its claimed size would be found with probability {result.chance_to_flag:.4g} by "
+            f"the first bound; the second, which assumes nothing, would need {needed} runs a world for that.",
             "",
-            found.verdict,
+            result.verdict,
         ]
     )
-
-
-def _require(found: Audit) -> str:
-    needed = found.runs_without_assumption
-    return f"about {float(f'{needed:.1g}'):,.0f}" if needed < 1e12 else "more than 10¹²"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,42 +72,54 @@ def init(
             raise click.UsageError("--public belongs to a generator that draws from a pool: leave --api out.")
         public = Path()
     columns = {"image_column": image_column, "text_column": text_column, "label_column": label_column}
-    seen = look(where, **columns)
-    images = {"--size": size, "--channels": channels, "--image-column": image_column}
-    _check_options(seen, images if seen.texts else {"--longest": longest, "--text-column": text_column})
-    _check_out(out)
-    _check_text(where, *seen.labels)
-    begin, owner = TextStart if seen.texts else ImageStart, _Owner()
-    for key in [key for key in seen.settings if key.endswith("_column")]:
-        seen = _declare_column(owner, where, columns, key, seen)
-    answers = _ask(owner, seen, classes, unit, declared_size, declared_units, public, begin)
+    records = look(where, **columns)
+    of_images = {"--size": size, "--channels": channels, "--image-column": image_column}
+    of_texts = {"--longest": longest, "--text-column": text_column}
+    for option, value in (of_images if records.texts else of_texts).items():
+        if value is not None:
+            noun = "texts" if records.texts else "images"
+            raise click.UsageError(f"{option} is not of {noun}, which {records.settings['path']} holds: leave it out.")
+    if out.exists():
+        raise RecipeError(f"{out} exists already: name another --out, or remove it.")
+    if not out.parent.is_dir():
+        raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
+    for name in (str(where), *records.labels):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise RecipeError(f"The name {name} is not UTF-8, so no recipe can hold it: rename it.") from None
+    begin, owner = TextStart if records.texts else ImageStart, _Owner()
+    for key in [key for key in records.settings if key.endswith("_column")]:
+        records = _declare_column(owner, where, columns, key, records)
+    answers = _ask(owner, records, classes, unit, declared_size, declared_units, public, begin)
     pool = None if kind else begin.pool(answers.public)
     if pool is not None:
         check_apart(where, [pool.path], begin.noun)
-    declared = seen.settings | {"classes": answers.classes or [], "privacy_unit": answers.unit}
-    found = _texts(owner, declared, longest) if seen.texts else _images(owner, declared, size, channels)
+    source = records.settings | {"classes": answers.classes or [], "privacy_unit": answers.unit}
+    start = _texts(owner, source, longest) if records.texts else _images(owner, source, size, channels)
     by_label = not pool.lacks(answers.classes) if answers.classes and pool is not None else None
-    embedding = found.embedding(out.parent, pool)
-    start = Start(
-        noun=found.noun,
-        source=seen.settings
-        | dict.fromkeys(owner.silent_on & columns.keys(), UNDECLARED)
-        | {"path": path_from(out.parent, where)},
+    embedding = start.embedding(out.parent, pool)
+    if pool is None:
+        api = start.generator(kind or "", answers.classes or ())
+    else:
+        api = start.drawn(out.parent, pool, by_label)
+    silent = dict.fromkeys(owner.silent_on & columns.keys(), UNDECLARED)
+    content = Start(
+        noun=start.noun,
+        source=records.settings | silent | {"path": path_from(out.parent, where)},
         classes=UNDECLARED if answers.classes is None else answers.classes,
         unit=answers.unit,
-        units=seen.where,
+        units=records.where,
         declared_size=answers.size,
         declared_units=answers.units,
-        shape=found.shape,
-        api=found.generator(kind or "", answers.classes or ())
-        if pool is None
-        else found.drawn(out.parent, pool, by_label),
+        shape=start.shape,
+        api=api,
         embedding="" if embedding is None else embedding.lines,
     )
-    out.write_bytes(starter_recipe(start).encode())
+    out.write_bytes(starter_recipe(content).encode())
     if embedding is not None:
         click.echo(f"Embedding: {embedding.kind} ({embedding.why}).")
-    _tell(out, found.noun, pool, answers.classes or [])
+    _tell(out, start.noun, pool, answers.classes or [])
     if owner.silent_on:
         options = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
         click.echo(f"Declare in {out} before a run: {options}. Nobody has, and the records must not.")
@@ -116,29 +127,25 @@ def init(
 
 @dataclass
 class _Owner:
-    """The owner of the records, who declares what would otherwise stem from them.
+    """The owner of the records, who declares what would otherwise stem from them."""
 
-    Attributes:
-        silent_on: keys that nobody was there to declare.
-    """
-
-    silent_on: set[str] = field(default_factory=set)
-    _told: bool = False
+    silent_on: set[str] = field(default_factory=set)  # keys that nobody was there to declare
+    _warned: bool = False
 
     def declares(self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING) -> Any:
         """Return the owner's answer, or the proposal after a typed `yes`; None if nobody is there to type.
 
         Args:
             key: of the recipe.
-            question: what is asked.
-            proposal: what the records suggest; None: nothing.
+            question: to ask.
+            proposal: from the records; None: nothing.
             kind: of what may be typed.
         """
-        if not self._told:
+        if not self._warned:
             click.echo(
                 "What is proposed comes from looking at the records. Say yes only if you would have known it without."
             )
-            self._told = True
+            self._warned = True
         proposed = "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
 
         def read(text: str) -> Any:
@@ -156,50 +163,9 @@ class _Owner:
             return None
 
 
-def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], key: str, seen: Seen) -> Seen:
-    """Ask for a column that no option names, and look again."""
-    from pe.private.look import look
-
-    if columns[key] is None:
-        named = owner.declares(key, f"Column of {key.partition('_')[0]}s{_OR_NONE[key]}", seen.settings[key])
-        if named is not None:
-            columns[key] = "" if named == _NONE else named
-            return look(where, **columns)
-    return seen
-
-
-def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: str | None) -> ImageStart:
-    """Side and channels: the options, or what the owner declares."""
-    from pe.private.look import LOOKED_AT, look_at_shape
-    from pe.private.source import read_source
-    from pe.recipe.starting import UNDECLARED, ImageStart
-
-    opened = read_source(source | {"size": 1}, str(source["path"])).open()
-    if size is None or channels is None:
-        seen, of = look_at_shape(opened), f", from looking at {LOOKED_AT} images at most"
-        if size is None:
-            size = owner.declares("size", f"Height and width in pixels{of}", seen.side, SIDE)
-        if channels is None:
-            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", seen.channels, CHANNELS)
-    return ImageStart(size or UNDECLARED, int(channels) if channels else UNDECLARED)
-
-
-def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextStart:
-    """The most bytes of a text: the option, or what the owner declares."""
-    from pe.private.look import LOOKED_AT, look_at_length
-    from pe.private.source import read_source
-    from pe.recipe.starting import UNDECLARED, TextStart
-
-    opened = read_source(source | {"longest": 100_000, "cut": True}, str(source["path"])).open()
-    if longest is None:
-        question = f"Bytes of a text at most, twice the median of {LOOKED_AT} texts at most"
-        longest = owner.declares("longest", question, look_at_length(opened), LONGEST)
-    return TextStart(longest or UNDECLARED)
-
-
 @dataclass(frozen=True)
 class _Answers:
-    """What the owner states: the labels, the privacy unit, the public numbers, where public samples are."""
+    """The owner's public statements."""
 
     classes: list[str] | None
     unit: str
@@ -208,24 +174,50 @@ class _Answers:
     public: Path
 
 
-def _check_text(where: Path, *labels: str) -> None:
-    for name in (str(where), *labels):
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise RecipeError(f"The name {name} is not UTF-8, so no recipe can hold it: rename it.") from None
+def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], key: str, records: Seen) -> Seen:
+    """Ask for a column that no option names, and look again."""
+    from pe.private.look import look
+
+    if columns[key] is None:
+        name = owner.declares(key, f"Column of {key.partition('_')[0]}s{_OR_NONE[key]}", records.settings[key])
+        if name is not None:
+            columns[key] = "" if name == _NONE else name
+            return look(where, **columns)
+    return records
 
 
-def _check_out(out: Path) -> None:
-    if out.exists():
-        raise RecipeError(f"{out} exists already: name another --out, or remove it.")
-    if not out.parent.is_dir():
-        raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
+def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: str | None) -> ImageStart:
+    """Take side and channels from the options, or ask the owner."""
+    from pe.private.look import LOOKED_AT, look_at_shape
+    from pe.private.source import read_source
+    from pe.recipe.starting import UNDECLARED, ImageStart
+
+    dataset = read_source(source | {"size": 1}, str(source["path"])).open()
+    if size is None or channels is None:
+        shape, of = look_at_shape(dataset), f", from looking at {LOOKED_AT} images at most"
+        if size is None:
+            size = owner.declares("size", f"Height and width in pixels{of}", shape.side, SIDE)
+        if channels is None:
+            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", shape.channels, CHANNELS)
+    return ImageStart(size or UNDECLARED, int(channels) if channels else UNDECLARED)
+
+
+def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextStart:
+    """Take the most bytes of a text from the option, or ask the owner."""
+    from pe.private.look import LOOKED_AT, look_at_length
+    from pe.private.source import read_source
+    from pe.recipe.starting import UNDECLARED, TextStart
+
+    dataset = read_source(source | {"longest": 100_000, "cut": True}, str(source["path"])).open()
+    if longest is None:
+        question = f"Bytes of a text at most, twice the median of {LOOKED_AT} texts at most"
+        longest = owner.declares("longest", question, look_at_length(dataset), LONGEST)
+    return TextStart(longest or UNDECLARED)
 
 
 def _ask(
     owner: _Owner,
-    seen: Seen,
+    records: Seen,
     classes: str | None,
     unit: str | None,
     size: int | None,
@@ -233,14 +225,19 @@ def _ask(
     public: Path | None,
     begin: type[ImageStart | TextStart],
 ) -> _Answers:
-    """The options, and the answers to what they leave open."""
+    """Take the options, and ask for the others."""
     from pe.private.source import RECORD
 
     with asking(_OPTIONS):
         if classes is None:
-            classes = _ask_classes(owner, seen)
+            has_labels = records.settings.get("label_column", _NONE) not in ("", None)
+            if has_labels or "label_column" in owner.silent_on:
+                proposal = ",".join(records.labels) or None
+                classes = owner.declares("classes", f"Classes, with commas; {_NONE} for none", proposal)
+            else:
+                classes = _NONE
         if unit is None:
-            unit = str(click.prompt(f"Privacy unit ({', '.join((RECORD, *seen.units))})", default=RECORD))
+            unit = str(click.prompt(f"Privacy unit ({', '.join((RECORD, *records.units))})", default=RECORD))
         if size is None:
             size = click.prompt("About how many records there are (needed, and public; a round number)", type=_NUMBER)
         if unit == RECORD and units is not None:
@@ -249,30 +246,14 @@ def _ask(
             units = click.prompt(f"About how many units there are, by {unit} (needed, public)", type=_NUMBER)
         if public is None:
             public = Path(click.prompt(f"Public {begin.noun} to draw from, {begin.pools}", default="public"))
-    names = (
-        None if classes is None else [name.strip() for name in classes.split(",") if name.strip() not in ("", _NONE)]
-    )
+    names = None
+    if classes is not None:
+        names = [name.strip() for name in classes.split(",") if name.strip() not in ("", _NONE)]
     return _Answers(names, unit, size, units, public.expanduser())
 
 
-def _ask_classes(owner: _Owner, seen: Seen) -> str | None:
-    if seen.settings.get("label_column", _NONE) in ("", None) and "label_column" not in owner.silent_on:
-        return _NONE
-    proposal = ",".join(seen.labels) or None
-    declared: str | None = owner.declares("classes", f"Classes, with commas; {_NONE} for none", proposal)
-    return declared
-
-
-def _check_options(seen: Seen, others: Mapping[str, object]) -> None:
-    """Refuse options of other samples than are there."""
-    for option, value in others.items():
-        if value is not None:
-            noun = "texts" if seen.texts else "images"
-            raise click.UsageError(f"{option} is not of {noun}, which {seen.settings['path']} holds: leave it out.")
-
-
 def _tell(out: Path, noun: str, pool: Pool | None, classes: list[str]) -> None:
-    """What comes next; of a pool with labels, whether each class has samples of its own in it."""
+    """Say what comes next, and if each class has samples of its own in the pool."""
     lacking = pool.lacks(classes) if pool is not None else []
     if pool is not None and classes and not lacking:
         click.echo(f"{pool.path} has {noun} of every class, so each class draws from its own (by_label: true).")

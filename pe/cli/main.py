@@ -16,18 +16,18 @@ from pe.errors import PEError, nearest_name, printable
 from pe.plugins.registry import load, plugins
 from pe.version import MIXED, __version__
 
-_UNREAD = 141  # as a shell tells of SIGPIPE; 1 is what `pe privacy` says of a run that is not as certified
+_UNREAD = 141  # the shell's status after SIGPIPE; 1 is that of `pe privacy` for a run that is not as certified
 
 
 class PluginGroup(click.Group):
     """A group whose commands are the entry points of `pe.commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All installed commands, sorted."""
+        """Return all installed commands, sorted."""
         return list(plugins("pe.commands"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command `cmd_name`; None when there is none."""
+        """Return the command `cmd_name`, or None."""
         if cmd_name not in plugins("pe.commands"):
             return None
         command = load("pe.commands", cmd_name)
@@ -36,10 +36,10 @@ class PluginGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` begin with; of an unknown one the nearest is named."""
-        known = self.list_commands(ctx)
-        if not args[0].startswith("-") and args[0] not in known:
-            ctx.fail(f"No such command '{args[0]}'; {nearest_name(args[0], known)}")
+        """Return the command that `args` begin with; for an unknown one name the nearest."""
+        names = self.list_commands(ctx)
+        if not args[0].startswith("-") and args[0] not in names:
+            ctx.fail(f"No such command '{args[0]}'; {nearest_name(args[0], names)}")
         return super().resolve_command(ctx, args)
 
 
@@ -49,15 +49,8 @@ def pe() -> None:
     """Private Evolution: differentially private synthetic data from any generator you can call."""
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """A library's or a source's warning as one line, without the place in our code that gave it."""
+def _show_warning(message: Warning | str, *_place: object, **_more: object) -> None:
+    """Print a library's or a source's warning as one line, without the place in our code that gave it."""
     click.echo(f"warning: {printable(str(message))}", err=True)
 
 
@@ -72,7 +65,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a console in Latin-1 has no ε
     warnings.showwarning = _show_warning
     try:
-        status = _status()
+        status = _run()
         if stdout is not None:
             stdout.flush()
     except (OSError, SystemExit) as error:
@@ -82,8 +75,8 @@ def main() -> None:
     sys.exit(status)
 
 
-def _status() -> int:
-    """Carry out the command; its exit status."""
+def _run() -> int:
+    """Run the command; return its exit status."""
     try:
         status = pe(standalone_mode=False)
     except PEError as error:
@@ -100,7 +93,7 @@ def _status() -> int:
 
 
 def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
-    """The exit status after what the system refused; 1 is that of click and rich for a pipe that nobody reads."""
+    """Return the exit status after a refusal by the system; click and rich exit with 1 if nobody reads a pipe."""
     unwritten = None
     try:
         if stdout is not None:

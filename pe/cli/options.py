@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, questions at the terminal, and the two stages of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -31,12 +31,6 @@ class _NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-PATH = _NamedPath(path_type=Path)
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else.")
-quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings only.")
-
-
 def _set_level(_context: click.Context, _option: click.Parameter, value: str) -> None:
     from pe.data.quiet import LOGGERS
 
@@ -44,6 +38,16 @@ def _set_level(_context: click.Context, _option: click.Parameter, value: str) ->
         logging.getLogger(name).setLevel(value.upper())
 
 
+PATH = _NamedPath(path_type=Path)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else.")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings only.")
+recipe_option = click.option(
+    "--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe."
+)
+machine_option = click.option(
+    "--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting."
+)
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -55,16 +59,9 @@ log_level_option = click.option(
 )
 
 
-# Questions at the terminal, for which options can stand in.
-
-
 @contextmanager
 def asking(options: str) -> Iterator[None]:
-    """Questions inside that nobody is there to answer end in a sentence that names `options` instead.
-
-    Raises:
-        UsageError: the input has ended, and is no terminal.
-    """
+    """Ask questions inside; if nobody is there to answer, raise a UsageError that names `options` instead."""
     try:
         yield
     except click.Abort:
@@ -73,23 +70,20 @@ def asking(options: str) -> Iterator[None]:
         raise click.UsageError(f"There is no answer to read: give {options}.") from None
 
 
-# Ctrl-C and SIGTERM on the command line: the first stops the work resumably, the second ends the process.
-
-
 @contextmanager
 def stop_on_interrupt() -> Iterator[Stop]:
-    """An event that SIGINT and SIGTERM set; a second signal ends the process.
+    """Yield an event that SIGINT and SIGTERM set, to stop resumably; a second signal ends the process.
 
     Its exit status is the one that shells and supervisors expect, 128 and the signal's number: 130 after SIGINT, 143
     after SIGTERM.
     """
-    with stop_on_signals(SIGNALS, lambda sentence: click.echo(sentence, err=True), _end_at_once) as stop:
+
+    def end_at_once(number: int) -> NoReturn:
+        os._exit(STATUS + number)
+
+    with stop_on_signals(SIGNALS, lambda sentence: click.echo(sentence, err=True), end_at_once) as stop:
         try:
             yield stop
         except Interrupted as error:
             error.exit_status = error.exit_status if stop.number is None else STATUS + stop.number
             raise
-
-
-def _end_at_once(number: int) -> NoReturn:
-    os._exit(STATUS + number)

@@ -1,4 +1,4 @@
-"""`pe plan`: what a recipe will ask for, cost and guarantee, before anything is called."""
+"""`pe plan`, `pe probe`, `pe doctor` and `pe explain`: commands before a run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import PATH, json_option
+from pe.cli.options import PATH, json_option, recipe_option
 
 if TYPE_CHECKING:
     from pe.engine.probe import LadderProbe, Probe
     from pe.plugins.protocols import GenerationAPI
     from pe.recipe.explain import Key, Part
 
+_MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
+_OPENAI = "openai_images"
+
 
 @click.command()
 @click.argument("recipe", type=PATH)
-@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
+@recipe_option
 @click.option(
     "--samples-per-second",
     type=click.FloatRange(min=0, min_open=True),
@@ -48,12 +51,12 @@ def plan(
     from pe.planning.forecast import forecast
     from pe.recipe.schema import Recipe
 
-    wanted = Recipe.load(recipe, changes)
-    api, unknown = set_up_generator(wanted.api)
-    rate = samples_per_second if like is None else _measure_rate(like, api, wanted.limits.max_concurrency)
-    here = [*look_ahead(wanted, api), *([unknown] if unknown else [])]
-    found = forecast(wanted, api, here, rate, dry_run)
-    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
+    content = Recipe.load(recipe, changes)
+    api, unknown = set_up_generator(content.api)
+    rate = samples_per_second if like is None else _measure_rate(like, api, content.limits.max_concurrency)
+    warnings = [*look_ahead(content, api), *([unknown] if unknown else [])]
+    result = forecast(content, api, warnings, rate, dry_run)
+    click.echo(json.dumps(result.to_dict()) if as_json else str(result))
 
 
 def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> float:
@@ -70,12 +73,9 @@ def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> flo
     return rate * min(concurrency, most or concurrency)
 
 
-# `pe probe`: one call of each API, or a ladder of degrees, looked at.
-
-
 @click.command()
 @click.argument("recipe", type=PATH)
-@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
+@recipe_option
 @click.option("--label", help="The label to ask for; the recipe's first.")
 @click.option("--ladder", is_flag=True, help="Vary five samples at 0, 0.1, 0.3, 0.6 and 1, and tell how far they move.")
 @click.option("--degree", "degrees", type=float, multiple=True, help="Of the variation; of the ladder, again for each.")
@@ -96,39 +96,32 @@ def probe(
     samples, and five more for each degree.
     """
     from pe.engine.probe import DEGREES, probe_ladder
-    from pe.engine.probe import probe as ask
+    from pe.engine.probe import probe as probe_once
     from pe.recipe.schema import Recipe
 
     if len(degrees) > 1 and not ladder:
         raise click.UsageError("Several degrees make a ladder: give --ladder too, or one --degree.")
-    wanted = Recipe.load(recipe, changes)
-    found: Probe | LadderProbe
+    content = Recipe.load(recipe, changes)
+    result: Probe | LadderProbe
     if ladder:
-        found = rungs = probe_ladder(wanted, label, degrees or DEGREES)
-        page = f"{rungs}\nPicture {out}: a row for each parent, which its variations follow"
+        result = probe_ladder(content, label, degrees or DEGREES)
+        page = f"{result}\nPicture {out}: a row for each parent, which its variations follow"
     else:
-        found = once = ask(wanted, label, *degrees)
-        page = _page(once, out)
-    out.write_bytes(found.picture())
-    click.echo(json.dumps(found.to_dict() | {"picture": str(out)}) if as_json else page)
+        result = probe_once(content, label, *degrees)
+        page = _probe_page(result, out)
+    out.write_bytes(result.picture())
+    click.echo(json.dumps(result.to_dict() | {"picture": str(out)}) if as_json else page)
 
 
-def _page(found: Probe, out: Path) -> str:
-    """The probe as a person reads it."""
-    lines = [f"Label '{found.label}'"]
-    lines += [f"Condition of the first sample: {name} = {value}" for name, value in found.conditions.items()]
-    for call in found.calls:
-        lines.append(call.line(found.currency))
+def _probe_page(result: Probe, out: Path) -> str:
+    """Format a probe for people."""
+    lines = [f"Label '{result.label}'"]
+    lines += [f"Condition of the first sample: {name} = {value}" for name, value in result.conditions.items()]
+    for call in result.calls:
+        lines.append(call.line(result.currency))
         lines += [f"  missing: {reason}" for reason in call.missing]
-    degree = f"Degree {found.degree:g}" + (f": {found.meaning}" if found.meaning else "")
+    degree = f"Degree {result.degree:g}" + (f": {result.meaning}" if result.meaning else "")
     return "\n".join([*lines, degree, f"Picture {out}: new samples above, their variations below"])
-
-
-# `pe doctor`: what is installed, what works and what is missing.
-
-
-_MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
-_OPENAI = "openai_images"
 
 
 @click.command()
@@ -149,32 +142,28 @@ def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None, as_js
     if recipe is not None and (endpoint or key_env):
         raise click.UsageError("RECIPE names its endpoint and key: leave --endpoint and --key-env out.")
     if recipe is not None:
-        found = recipe_findings(Recipe.load(recipe))
+        results = recipe_findings(Recipe.load(recipe))
     elif endpoint is not None:
-        found = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
+        results = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
     else:
-        found = findings()
+        results = findings()
     rows = []
-    for finding in found:
+    for finding in results:
         rows.append(asdict(finding))
         if not as_json:
-            click.echo(
-                f"{_MARKS[finding.state]} {finding.what}" + (f"\n    {finding.remedy}" if finding.remedy else "")
-            )
+            remedy = f"\n    {finding.remedy}" if finding.remedy else ""
+            click.echo(f"{_MARKS[finding.state]} {finding.what}{remedy}")
     if as_json:
         click.echo(json.dumps(rows, indent=1))
     if any(one["state"] == "problem" for one in rows):
         raise click.exceptions.Exit(1)
 
 
-# `pe explain`: what may stand in a recipe.
-
-
 @click.command()
 @click.argument("what", required=False)
 @click.option("--markdown", is_flag=True, help="Everything, as one page of Markdown.")
 def explain(what: str | None, markdown: bool) -> None:
-    """What may stand in a recipe.
+    """Explain the keys of a recipe.
 
     WHAT is a section (evolution), a kind of source, generator or embedding (privimage), or a key (lookahead); without
     it, the sections and kinds there are.
@@ -185,61 +174,52 @@ def explain(what: str | None, markdown: bool) -> None:
     if markdown:
         click.echo(page(parts))
     elif what is None:
-        click.echo("\n".join(contents(parts)))
+        click.echo("\n".join(_contents(parts)))
     else:
-        click.echo("\n\n".join(found(what, parts)))
+        click.echo("\n\n".join(_look_up(what, parts)))
 
 
-def found(what: str, parts: list[Part]) -> Iterator[str]:
-    """What is named so: parts of the recipe, or keys in them.
-
-    Raises:
-        RecipeError: nothing is.
-    """
+def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
+    """Yield the parts of the recipe with this name, or the keys with it."""
     from pe.errors import RecipeError, nearest_name
 
     whole = [part for part in parts if what in (part.kind or part.section, part.title)]
     keys = {part: [key for key in part.keys if what in (key.name, key.name.rpartition(".")[2])] for part in parts}
     if not whole and not any(keys.values()):
-        known = {part.kind or part.section for part in parts} | {key.name for part in parts for key in part.keys}
-        raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(known))}")
+        names = {part.kind or part.section for part in parts} | {key.name for part in parts for key in part.keys}
+        raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
     for part in whole:
         others = [other for other in parts if other.kind and other.section == part.section and not part.kind]
-        yield "\n".join(
-            [click.style(part.title, bold=True), wrapped(part.text), *map(entry, part.keys), *listed("kind:", others)]
-        )
+        text = [_wrapped(part.text), *map(_entry, part.keys), *_listed("kind:", others)]
+        yield "\n".join([click.style(part.title, bold=True), *text])
     if not whole:
         for part, some in keys.items():
             if some:
-                yield "\n".join([click.style(part.title, bold=True), *map(entry, some)])
+                yield "\n".join([click.style(part.title, bold=True), *map(_entry, some)])
 
 
-def contents(parts: list[Part]) -> Iterator[str]:
-    """The names of all parts, each with its first sentence."""
-    yield from listed("Sections of a recipe:", [part for part in parts if not part.kind])
+def _contents(parts: list[Part]) -> Iterator[str]:
+    """Yield the names of all parts, each with its first sentence."""
+    yield from _listed("Sections of a recipe:", [part for part in parts if not part.kind])
     for section in dict.fromkeys(part.section for part in parts if part.kind):
-        yield from listed(f"{section}.kind:", [part for part in parts if part.kind and part.section == section])
+        yield from _listed(f"{section}.kind:", [part for part in parts if part.kind and part.section == section])
     yield "\n`pe explain NAME` says more of each, or of a key."
 
 
-def listed(title: str, parts: list[Part]) -> Iterator[str]:
-    """A line for each part, below a title; nothing, where there are none."""
+def _listed(title: str, parts: list[Part]) -> Iterator[str]:
     if parts:
         yield f"\n{title}"
-        for part in parts:
-            name = (part.kind or part.section).ljust(20)
-            yield click.wrap_text(f"{name} {part.summary}", 100, initial_indent="  ", subsequent_indent=" " * 23)
+    for part in parts:
+        name = (part.kind or part.section).ljust(20)
+        yield click.wrap_text(f"{name} {part.summary}", 100, initial_indent="  ", subsequent_indent=" " * 23)
 
 
-def entry(key: Key) -> str:
-    """A key, its values and default, and below what it means."""
-    left_out = "required" if key.default is None else f"default: {key.default}"
-    return f"\n  {click.style(key.name, bold=True)}  ({key.values or 'anything'}; {left_out})\n" + wrapped(
-        key.meaning, 6
-    )
+def _entry(key: Key) -> str:
+    default = "required" if key.default is None else f"default: {key.default}"
+    head = f"\n  {click.style(key.name, bold=True)}  ({key.values or 'anything'}; {default})"
+    return f"{head}\n{_wrapped(key.meaning, 6)}"
 
 
-def wrapped(text: str, indent: int = 0) -> str:
-    """Paragraphs, in lines of 100 characters."""
+def _wrapped(text: str, indent: int = 0) -> str:
     space = " " * indent
     return click.wrap_text(text, 100, initial_indent=space, subsequent_indent=space, preserve_paragraphs=True)

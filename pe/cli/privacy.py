@@ -1,11 +1,10 @@
-"""`pe epsilon`, `pe calibrate` and `pe privacy`: the numbers, and a run's certificate checked."""
+"""`pe epsilon`, `pe calibrate`, `pe privacy` and `pe ledger`: numbers, a certificate checked, a data set's total."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +12,6 @@ from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
     from pe.privacy.data_set import DataSetLedger
-
 
 _FILES = 20
 """Most covered files that are printed."""
@@ -75,25 +73,18 @@ def privacy(run: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(certificate | {"problems": problems}))
     else:
-        click.echo("\n".join(map(printable, _page(certificate, certificate_markdown).split("\n"))))
+        try:
+            page = certificate_markdown(certificate, _FILES)
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+            page = "# Privacy certificate: DAMAGED\n"
+        click.echo("\n".join(map(printable, page.split("\n"))))
         for problem in problems:
             click.echo(f"✗ {printable(problem)}")
         if not problems:
-            told = "ε follows from the releases" if certificate["holds"] else "It promises nothing: NO GUARANTEE"
-            click.echo(f"✓ {told}, and every file is as it was certified.")
+            promise = "ε follows from the releases" if certificate["holds"] else "It promises nothing: NO GUARANTEE"
+            click.echo(f"✓ {promise}, and every file is as it was certified.")
     if problems:
         raise click.exceptions.Exit(1)
-
-
-def _page(certificate: dict[str, Any], markdown: Callable[[dict[str, Any], int], str]) -> str:
-    """The certificate as it was checked, for people; a damaged one has no page."""
-    try:
-        return markdown(certificate, _FILES)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return "# Privacy certificate: DAMAGED\n"
-
-
-# `pe ledger`: what all runs over a data set have spent together.
 
 
 @click.command()
@@ -119,7 +110,7 @@ def ledger(
     no_cap: bool,
     as_json: bool,
 ) -> None:
-    """What all runs over DATA have spent together, and the cap.
+    """Show the total that all runs over DATA have spent, and the cap.
 
     DATA is the folder or file of private records; its ledger lies beside it, or else in --file.
     """
@@ -128,7 +119,7 @@ def ledger(
 
     if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
         raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
-    file = _file(data, place, may_be_new=cap_epsilon is not None or add is not None)
+    file = _open(data, place, may_be_new=cap_epsilon is not None or add is not None)
     if add is not None:
         file.add(DataSetLedger(add))
     if forget is not None:
@@ -140,6 +131,21 @@ def ledger(
     elif cap_epsilon is not None and cap_delta is not None:
         file.cap(Budget(cap_epsilon, cap_delta))
     _tell(file, delta, as_json)
+
+
+def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
+    """Open the ledger file beside the data, or the named one, which a cap or other runs may start."""
+    from pe.privacy.data_set import DataSetLedger
+
+    if data is not None and place is None:
+        if data.exists():
+            return DataSetLedger.beside(data)
+        raise click.UsageError(f"{data} does not exist.")
+    if place is None or data is not None:
+        raise click.UsageError("Name DATA, the private records, or --file, their ledger file.")
+    if place.exists() or may_be_new:
+        return DataSetLedger(place)
+    raise click.UsageError(f"{place} does not exist.")
 
 
 def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
@@ -154,38 +160,23 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
         raise click.UsageError(f"{file.path} does not say at which δ its runs were made: give --delta.")
     at = min(deltas, default=None) if delta is None else delta
     total = 0.0 if at is None else total_epsilon(runs, at)
-    there = file.path.exists()
+    exists = file.path.exists()
     if as_json:
-        place = str(file.path) if there else None
-        known = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
-        click.echo(json.dumps(known | {"runs": len(runs), "cap": cap, "file": place}))
-    if not there:
+        numbers = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
+        place = str(file.path) if exists else None
+        click.echo(json.dumps(numbers | {"runs": len(runs), "cap": cap, "file": place}))
+    if not exists:
         click.echo(
             f"There is no ledger file {file.path}, so no run is counted and there is no cap: see that DATA is the "
             "private records, as private.path names them, or name the file that private.ledger_file names by --file.",
             err=as_json,
         )
-    if as_json or not there:
+    if as_json or not exists:
         return
-    stated = (guarantee(total, at) if at else f"ε = {round_up(total)}") + (f", {whom(runs)}" if whom(runs) else "")
+    statement = (guarantee(total, at) if at else f"ε = {round_up(total)}") + (f", {whom(runs)}" if whom(runs) else "")
     if finite(total) is None:
-        stated = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
-    click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {stated}.")
+        statement = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
+    click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {statement}.")
     click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
     if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
         click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)
-
-
-def _file(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
-    """The ledger file beside the data, or the one that was named; the latter may be one that a cap is to begin."""
-    from pe.privacy.data_set import DataSetLedger
-
-    if data is not None and place is None:
-        if data.exists():
-            return DataSetLedger.beside(data)
-        raise click.UsageError(f"{data} does not exist.")
-    if place is None or data is not None:
-        raise click.UsageError("Name DATA, the private records, or --file, their ledger file.")
-    if place.exists() or may_be_new:
-        return DataSetLedger(place)
-    raise click.UsageError(f"{place} does not exist.")

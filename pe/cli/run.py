@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, json_option, log_level_option, quiet_option, stop_on_interrupt
+from pe.cli.options import (
+    PATH,
+    json_option,
+    log_level_option,
+    machine_option,
+    quiet_option,
+    recipe_option,
+    stop_on_interrupt,
+)
 from pe.cli.share import tell_if_purged, tell_if_unsigned
 from pe.cli.watch import watch_option, watching
 
@@ -33,14 +41,11 @@ logger_option = click.option(
     metavar="NAME=WHERE",
     help="Log each iteration: tensorboard=DIR, mlflow=URI, wandb=PROJECT.",
 )
-machine_option = click.option(
-    "--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting."
-)
 
 
 @click.command()
 @click.argument("recipe", type=PATH)
-@click.option("--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe.")
+@recipe_option
 @click.option("--out", type=PATH, help="The run's directory; must not exist.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
 @ray_option

@@ -1,4 +1,4 @@
-"""`pe export`, `pe push` and `pe purge`: the two sides of a run."""
+"""`pe export`, `pe push`, `pe purge`, `pe sign`, `pe verify` and `pe report`: the two sides of a run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pe.cli.options import PATH, asking, json_option
 
 if TYPE_CHECKING:
     from pe.store.formats import Format
+    from pe.store.run import Run
 
 
 @click.command()
@@ -32,12 +33,7 @@ def export(run: Path, to: Path, form: Format) -> None:
 
     Its certificate is among that.
     """
-    from pe.privacy.words import NO_NOISE
-    from pe.store.run import Run
-
-    if Run.open(run).noiseless:
-        click.echo(f"warning: {NO_NOISE}", err=True)
-    click.echo(f"Exported to {Run.open(run).export(to, form)}. Check it with: pe privacy {to}")
+    click.echo(f"Exported to {_open(run).export(to, form)}. Check it with: pe privacy {to}")
 
 
 @click.command()
@@ -49,13 +45,21 @@ def push(folder: Path, to: str, public: bool) -> None:
 
     By your own token (HF_TOKEN, or `hf auth login`). What the certificate covers goes there, and nothing else.
     """
-    from pe.privacy.words import NO_NOISE
-    from pe.store.run import Run
     from pe.store.signing import push as push_folder
 
-    if Run.open(folder).noiseless:
-        click.echo(f"warning: {NO_NOISE}", err=True)
+    _open(folder)
     click.echo(f"Pushed to {push_folder(folder, to, public=public)}")
+
+
+def _open(folder: Path) -> Run:
+    """Open a run, with a warning if it has no noise."""
+    from pe.privacy.words import NO_NOISE
+    from pe.store.run import Run
+
+    run = Run.open(folder)
+    if run.noiseless:
+        click.echo(f"warning: {NO_NOISE}", err=True)
+    return run
 
 
 @click.command()
@@ -69,21 +73,21 @@ def purge(run: Path, yes: bool) -> None:
     from pe.store.run import Run
     from pe.store.run import purge as purge_run
 
-    opened = Run.open(run)
+    whole = Run.open(run)
     if not yes:
         with asking("--yes"):
             yes = click.confirm(
-                f"Delete {opened.confidential} for good, audit-record.json too, of which a copy should be filed?"
+                f"Delete {whole.confidential} for good, audit-record.json too, of which a copy should be filed?"
             )
     if not yes:
         click.echo("Nothing was deleted.")
         raise click.exceptions.Exit(1)
-    purge_run(opened)
-    click.echo(f"Deleted {opened.confidential}. What disks, snapshots and backups still hold is not erased by this.")
+    purge_run(whole)
+    click.echo(f"Deleted {whole.confidential}. What disks, snapshots and backups still hold is not erased by this.")
 
 
 def tell_if_purged(folder: Path) -> None:
-    """Say, on stderr, that a command made the confidential side of a run anew that was purged before."""
+    """Say, on stderr, if a run that was purged before has a confidential side again."""
     from pe.store.places import PURGED
 
     if (folder / PURGED).is_file():
@@ -92,12 +96,9 @@ def tell_if_purged(folder: Path) -> None:
         )
 
 
-# `pe sign` and `pe verify`: who vouches for a certificate.
-
-
 @contextmanager
 def tell_if_unsigned(folder: Path) -> Iterator[None]:
-    """Say so in the end, on stderr, if the certificate of `folder` was issued anew, which ends its signature."""
+    """Say at the end, on stderr, if the certificate of `folder` was issued anew, which ends its signature."""
     from pe.privacy.covered import SIGNED
 
     signed = (folder / SIGNED).is_file()
@@ -156,9 +157,6 @@ def verify(folder: Path, key: Path, as_json: bool) -> None:
             click.echo(f"{'✓' if certificate['holds'] else '!'} {printable(certificate['statement'])}")
     if problems:
         raise click.exceptions.Exit(1)
-
-
-# `pe report`: a run as a page.
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`pe watch`: a run as a page that follows it; and the same page beside `pe run` and `pe resume`."""
+"""`pe watch`, `pe status` and `pe compare`: looks at runs; the live page also beside `pe run` and `pe resume`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pe.cli.options import PATH, json_option
 if TYPE_CHECKING:
     from pe.engine.status import Phase, Progressed, Status
     from pe.report.compare import Comparison
-
 
 _ENDS = 10.0  # seconds in which the page's process must have ended
 
@@ -45,12 +44,12 @@ def watch(run_folder: Path, confidential: bool, port: int | None, beside: bool) 
     def end(*_: object) -> None:
         ended.set()
 
-    def read_to_the_end() -> None:
+    def end_with_stdin() -> None:
         sys.stdin.read()
         end()
 
     if beside:
-        Thread(target=read_to_the_end, daemon=True).start()
+        Thread(target=end_with_stdin, daemon=True).start()
     else:
         Run.open(run_folder)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -60,18 +59,18 @@ def watch(run_folder: Path, confidential: bool, port: int | None, beside: bool) 
 
 @contextmanager
 def watching(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Serve the live page of a run while the block makes it, in a process of its own that Ctrl-C does not reach.
-
-    Args:
-        folder: the run's directory, which need not be there yet.
-        tell: told the address, from another thread.
-    """
+    """Serve the live page of a run while the block makes it, in a process of its own that Ctrl-C does not reach."""
     words = ["watch", "--beside", str(folder)]
     code = f"import sys; sys.argv[1:] = {words!r}; from pe.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", code]  # -P: a file of the current folder is no part of it
     pipe = subprocess.PIPE
+
+    def pass_on() -> None:
+        for line in process.stdout or ():
+            tell(f"Live page: {line.strip()}")
+
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:  # noqa: S603
-        Thread(target=_pass_on, args=(process, tell), daemon=True).start()
+        Thread(target=pass_on, daemon=True).start()
         try:
             yield
         finally:
@@ -81,14 +80,6 @@ def watching(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
                 process.wait(_ENDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-
-
-def _pass_on(process: subprocess.Popen[str], tell: Callable[[str], None]) -> None:
-    for line in process.stdout or ():
-        tell(f"Live page: {line.strip()}")
-
-
-# `pe status`: where a run stands, also while another process writes it.
 
 
 @click.command()
@@ -105,55 +96,57 @@ def status(run_folder: Path, as_json: bool) -> None:
 
     run = Run.open(run_folder)
     recipe = Recipe.load(run.folder / RECIPE)
-    found = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
-    finished = (run.folder / CERTIFICATE).is_file()
-    own = any(one.kind.startswith(OBJECT) for one in (recipe.api, recipe.embedding))
-    known = {"run": str(run_folder), "noun": recipe.private.modality.noun}
-    click.echo(json.dumps(known | found.to_dict()) if as_json else _page(run_folder, found, finished, own))
+    state = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
+    if as_json:
+        names = {"run": str(run_folder), "noun": recipe.private.modality.noun}
+        click.echo(json.dumps(names | state.to_dict()))
+        return
+    has_object = any(one.kind.startswith(OBJECT) for one in (recipe.api, recipe.embedding))
+    click.echo(_status_page(run_folder, state, (run.folder / CERTIFICATE).is_file(), has_object))
 
 
-def _page(folder: Path, found: Status, certified: bool, own: bool) -> str:
-    """The status as a person reads it; `own`: the run has an object of the user's, which Python alone hands over."""
-    if found.journal is None:
+def _status_page(folder: Path, status: Status, certified: bool, has_object: bool) -> str:
+    """Format the status for people; a run with an object of the user's is resumed from Python."""
+    if status.journal is None:
         state = "finished; its" if certified else "its"
         return f"{folder}: {state} journal is gone (purged, or not copied), so calls, cost and times are unknown."
-    title = f"{folder}: {found.state}"
-    if found.state == "running":
-        title += " (process unknown)" if found.pid is None else f" (process {found.pid})"
-    elif found.state == "stopped":
-        extends = found.journal.phase is not None and found.journal.phase.extends
+    title = f"{folder}: {status.state}"
+    if status.state == "running":
+        title += " (process unknown)" if status.pid is None else f" (process {status.pid})"
+    elif status.state == "stopped":
+        extends = status.journal.phase is not None and status.journal.phase.extends
         command = f"`pe extend {folder}` with the same numbers" if extends else f"`pe resume {folder}`"
-        title += f"; {command} goes on" if not own else "; from Python it goes on, with the object of your own"
-    if found.journal.since_purge:
+        title += f"; {command} goes on" if not has_object else "; from Python it goes on, with the object of your own"
+    if status.journal.since_purge:
         title += "; its first journal is gone (purged, or not copied), so what follows counts from then on"
-    return "\n".join([title, *(f"  {key:<12}{value}" for key, value in _facts(found, found.journal))])
+    return "\n".join([title, *(f"  {key:<12}{value}" for key, value in _facts(status, status.journal))])
 
 
-def _facts(found: Status, journal: Progressed) -> list[tuple[str, str]]:
+def _facts(status: Status, journal: Progressed) -> list[tuple[str, str]]:
     from pe.plugins.protocols import KINDS
     from pe.privacy.words import NO_EPSILON, round_up
 
-    spent, refused, cost = journal.totals.usage, journal.totals.refused, found.cost
-    charged, planned = (round_up(epsilon, 4) for epsilon in (journal.epsilon_charged, found.epsilon_planned))
-    total = f"ε = {charged} charged of {planned}, δ = {found.delta:g}"
+    usage, refusals = journal.totals.usage, journal.totals.refused
+    charged, planned = (round_up(epsilon, 4) for epsilon in (journal.epsilon_charged, status.epsilon_planned))
+    total = f"ε = {charged} charged of {planned}, δ = {status.delta:g}"
     facts = [
-        ("Iteration", f"{found.iteration} of {found.iterations}"),
+        ("Iteration", f"{status.iteration} of {status.iterations}"),
         ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),
-        ("Samples", f"{spent.images:,} (calls: {spent.calls:,}, refused: {refused:,})"),
-        ("Cost", f"{cost:,.2f} {found.price.currency}" if not found.price.free else "free"),
-        ("Privacy", total if found.promises else NO_EPSILON),
+        ("Samples", f"{usage.images:,} (calls: {usage.calls:,}, refused: {refusals:,})"),
+        ("Cost", f"{status.cost:,.2f} {status.price.currency}" if not status.price.free else "free"),
+        ("Privacy", total if status.promises else NO_EPSILON),
     ]
-    if found.waits:
-        facts.insert(2, ("Waits", found.waits))
-    if found.degree is not None:
-        facts.append(("Variations", f"as tried: {found.degree}"))
-    if spent.tokens:
-        told = ((getattr(spent, kind), kind) for kind in KINDS)
-        kinds = ", ".join(f"{kind}: {count:,}" for count, kind in told if count)
-        facts.insert(3, ("Tokens", f"{spent.tokens:,}{f' ({kinds})' if kinds else ''}"))
+    if status.waits:
+        facts.insert(2, ("Waits", status.waits))
+    if status.degree is not None:
+        facts.append(("Variations", f"as tried: {status.degree}"))
+    if usage.tokens:
+        counts = ((getattr(usage, kind), kind) for kind in KINDS)
+        kinds = ", ".join(f"{kind}: {count:,}" for count, kind in counts if count)
+        facts.insert(3, ("Tokens", f"{usage.tokens:,}{f' ({kinds})' if kinds else ''}"))
     if journal.events:
-        (started, _), (at, event) = journal.events[0], journal.events[-1]
-        facts += [("Begun", started), ("Last event", f"{event} {at}")]
+        (start, _), (at, event) = journal.events[0], journal.events[-1]
+        facts += [("Begun", start), ("Last event", f"{event} {at}")]
     return facts
 
 
@@ -165,36 +158,31 @@ def _phase(phase: Phase) -> str:
     return f"{phase.name}: {phase.done:,} of {phase.total:,} samples ({phase.done / phase.total:.0%})"
 
 
-# `pe compare`: several runs side by side.
-
-
 @click.command()
 @click.argument("run_folders", metavar="RUN RUN…", nargs=-1, type=PATH)
 @click.option("--out", type=PATH, help="Also write the comparison as an HTML page.")
 @json_option
 def compare(run_folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Show several runs side by side. Rows from `pe evaluate` are internal, and marked so."""
-    from pe.report.compare import compare as side_by_side
+    from pe.report.compare import compare as compare_runs
     from pe.report.compare import comparison_page
     from pe.store.durable import write_durably
     from pe.store.run import Run
 
-    found = side_by_side([Run.open(folder) for folder in run_folders])
-    click.echo(json.dumps(found.to_dict()) if as_json else _table(found))
-    for sentence in found.warnings:
+    comparison = compare_runs([Run.open(folder) for folder in run_folders])
+    click.echo(json.dumps(comparison.to_dict()) if as_json else _table(comparison))
+    for sentence in comparison.warnings:
         click.echo(f"warning: {sentence}", err=True)
     if out is not None:
-        write_durably(out, comparison_page(found).encode())
+        write_durably(out, comparison_page(comparison).encode())
         click.echo(str(out), err=as_json)
 
 
-def _table(found: Comparison) -> str:
-    """The comparison as a person reads it."""
-    rows = [("", *found.names), *((name, *values) for name, values in found.rows)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(found.names) + 1)]
+def _table(comparison: Comparison) -> str:
+    """Format a comparison for people."""
+    rows = [("", *comparison.names), *((name, *values) for name, values in comparison.rows)]
+    head, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
+        "  ".join([row[0].ljust(head), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))])
         for row in rows
     )

@@ -1,1 +1,1 @@
-"""How good synthetic data is. What touches private data un-noised says so."""
+"""The quality of synthetic data. All that reads private data without noise says so."""

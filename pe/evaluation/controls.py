@@ -152,19 +152,6 @@ def one_vote_run(
 
     Samples come straight from RANDOM_API: as many as the planner has for one vote, and no more than the run asked for.
     The private records vote once for them, and the chosen ones are taken as they are.
-
-    Args:
-        run: with its journal, which says how many images were asked for.
-        recipe: the run's.
-        plan: the run's.
-        api: its generator.
-        populations: the control gets the images and the noise of their votes.
-        dataset: the private records.
-        embedding: the run's.
-
-    Raises:
-        RecipeError: the run has voted once so far.
-        RunError: it has no journal.
     """
     t, labels = len(populations) - 1, populations[-1].labels
     if t == 1:
@@ -201,22 +188,15 @@ def one_vote_run(
 
 
 def images_asked_for(run: Run, t: int) -> int:
-    """Count the images that a run has asked for up to its S_t, refused ones and those of its lookahead included.
-
-    Raises:
-        RunError: it has no journal.
-    """
+    """Count the images that a run has asked for up to its S_t, refused ones and those of its lookahead included."""
     with read_journal(run) as journal:
-        phases = [phase for phase in journal.phases() if _is_before(phase, t)]
-        return sum(row.usage.images for phase in phases for row in journal.chunks(phase))
-
-
-def _is_before(phase: str, t: int) -> bool:
-    """True if a phase of the journal is of an iteration up to t, or before all of them."""
-    kind, _, iteration = phase.partition("/")
-    if kind == "extension":
-        return False
-    return kind not in ("population", "lookahead") or int(iteration) <= t
+        images = 0
+        for phase in journal.phases():
+            kind, _, iteration = phase.partition("/")
+            is_later = kind in ("population", "lookahead") and int(iteration) > t
+            if kind != "extension" and not is_later:
+                images += sum(row.usage.images for row in journal.chunks(phase))
+        return images
 
 
 def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, info: PluginInfo) -> Vote:
@@ -228,14 +208,6 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
     The noise: t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². The threshold
     is that of samples whose mistakes stay, whether labels are known or not, since nothing is varied (measured:
     docs/evaluation.md).
-
-    Args:
-        recipe: the run's.
-        plan: the run's.
-        t: its number of votes.
-        images: that it asked for; there are no more candidates.
-        labels: of the samples to be chosen; the candidates have them in the same shares.
-        info: the generator's declarations.
     """
     declared = recipe.private.declared_size
     first = [step.release for step in plan.steps[:t]]
@@ -312,14 +284,7 @@ def random_selection_run(
 
 
 def choose_without_votes(candidates: Labels, labels: Labels, descent: Descent, rng: np.random.Generator) -> Members:
-    """Derive S_t from S_{t-1} as if all candidates of a label had the same votes.
-
-    Args:
-        candidates: labels of S_{t-1}.
-        labels: of S_t, ascending.
-        descent: the run's; but parents are drawn with replacement, each as likely as any other.
-        rng: of the choice.
-    """
+    """Derive S_t from S_{t-1} as if all candidates of a label had the same votes."""
     parts = []
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         rows = rng.permutation(np.flatnonzero(candidates == label))

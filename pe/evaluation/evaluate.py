@@ -243,16 +243,8 @@ def _memorisation(
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
     """Write METRICS_FILE, whole or not at all, after archiving another evaluation that stands there in EARLIER.
 
-    Args:
-        folder: the run's directory, with its confidential side.
-        values: the new content of METRICS_FILE.
-        pairs: the file of the nearest pairs; None: none were looked for.
-
     Returns:
         A sentence on the place of the earlier evaluation; empty if there is none, or the same.
-
-    Raises:
-        RunError: the operating system refused a write.
     """
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
     metrics = folder / METRICS_FILE

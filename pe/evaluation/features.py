@@ -28,10 +28,6 @@ class CachedEmbedding:
     """An embedding that embeds a sample once, whichever of an evaluation's sets it is in. It is an embedding, too.
 
     Vectors are stored while they take up to MEMORY; a set of more than KEPT samples is embedded anew.
-
-    Args:
-        name: the embedding's, for the notes.
-        embedding: maps samples to vectors.
     """
 
     def __init__(self, name: str, embedding: Embedding) -> None:
@@ -50,22 +46,14 @@ class CachedEmbedding:
         return info_of(self.embedding)
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return the vectors of a block, float32 (n, d); a block with a new sample is embedded whole.
-
-        Raises:
-            PEError: see `pe.plugins.embed.embed_block`.
-        """
+        """Return the vectors of a block, float32 (n, d); a block with a new sample is embedded whole."""
         digests = _digests(samples)
         if any(digest not in self._vectors for digest in digests):
             return self._store(digests, embed_block(self.embedding, samples))
         return np.stack([self._vectors[digest] for digest in digests])
 
     def blocks(self, samples: Samples) -> Iterator[Vectors]:
-        """Yield the vectors of all samples in their order, in the embedding's batches, each float32 (≤ batch_size, d).
-
-        Raises:
-            ContractError: a vector that is not finite.
-        """
+        """Yield the vectors of all samples in their order, in batches, each float32 (≤ batch_size, d)."""
         for vectors in self._once(samples) if len(samples) <= KEPT else embed_batches(self.embedding, samples):
             if not np.isfinite(vectors).all():
                 name = type(self.embedding).__name__
@@ -73,11 +61,7 @@ class CachedEmbedding:
             yield vectors
 
     def vectors(self, samples: Samples) -> Vectors:
-        """Return the vectors of all samples, float32 (n, d).
-
-        Raises:
-            ContractError: one that is not finite.
-        """
+        """Return the vectors of all samples, float32 (n, d)."""
         return np.concatenate(list(self.blocks(samples)))
 
     def _once(self, samples: Samples) -> Iterator[Vectors]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pe.data.samples import Samples, generator
 from pe.errors import RecipeError
 from pe.evaluation.features import KEPT, CachedEmbedding, Reals
-from pe.plugins.protocols import Embedding, info_of
+from pe.plugins.protocols import info_of
 from pe.progress import Progress, Task, tell_left
 
 Vectors = npt.NDArray[np.floating]
@@ -107,9 +107,6 @@ def frechet_distance(first: Moments, second: Moments) -> float:
     largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose half of the digits. Aᵢ is the
     Cholesky factor; of no more vectors than dimensions, these vectors; of a covariance that is singular all the
     same, the eigenvectors with eigenvalues over that order.
-
-    Raises:
-        ValueError: vectors of different dimensions.
     """
     if first.mean.shape != second.mean.shape:
         raise ValueError(f"Vectors of {len(first.mean)} and {len(second.mean)} dimensions have no distance.")
@@ -143,7 +140,7 @@ class KernelDistance:
 
     mean: float  # the estimate; may be a little below 0, since it is unbiased
     standard_error: float  # of the mean, from the subsets' spread; NaN for a single subset
-    subsets: int  # their number
+    subsets: int
     subset_size: int  # vectors of each set in a subset
 
 
@@ -153,9 +150,6 @@ def kernel_distance(first: Vectors, second: Vectors) -> KernelDistance:
     The subsets are disjoint, so their estimates are independent and the standard error is an honest one: at
     least FEWEST subsets of at most LARGEST, as many as the smaller set holds. (KID's usual 100 subsets overlap
     in small sets, which makes their spread look smaller than it is; the expectation is the same.)
-
-    Raises:
-        ValueError: fewer than two rows.
     """
     smaller = min(len(first), len(second))
     if smaller < 2:
@@ -184,7 +178,7 @@ def _kernel(x: Reals, y: Reals) -> Reals:
 
 @dataclass(frozen=True)
 class Manifold:
-    """Where two sets lie in each other's balls, which reach from each vector to its k-th neighbour in its own set.
+    """Two sets in each other's balls, which reach from each vector to its k-th neighbour in its own set.
 
     Precision and recall: Kynkäänniemi et al. (2019); density and coverage: Naeem et al. (2020).
     """
@@ -199,14 +193,12 @@ def manifold(real: Vectors, generated: Vectors, k: int = NEIGHBORS) -> Manifold:
     """Compare `generated` (m, d) with `real` (n, d) in float64, block by block.
 
     A vector on the rim of a ball is outside, as in the authors' `prdc`.
-
-    Raises:
-        ValueError: k or fewer vectors in a set.
     """
     if min(len(real), len(generated)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
     centre = real.mean(axis=0, dtype=np.float64)
-    r, g = (_with_squares(vectors.astype(np.float64) - centre) for vectors in (real, generated))
+    centred = (vectors.astype(np.float64) - centre for vectors in (real, generated))
+    r, g = ((vectors, np.square(vectors).sum(axis=1)) for vectors in centred)
     real_radii, generated_radii = _radii(r, k), _radii(g, k)
     inside = np.zeros(len(generated), np.int64)
     recalls = covers = 0
@@ -216,10 +208,6 @@ def manifold(real: Vectors, generated: Vectors, k: int = NEIGHBORS) -> Manifold:
         covers += int(within.any(axis=1).sum())
         recalls += int((distances < generated_radii).any(axis=1).sum())
     return Manifold(float((inside > 0).mean()), recalls / len(real), float(inside.mean()) / k, covers / len(real))
-
-
-def _with_squares(vectors: Reals) -> tuple[Reals, Reals]:
-    return vectors, np.square(vectors).sum(axis=1)
 
 
 def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
@@ -248,43 +236,27 @@ class Features:
 
 
 def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task) -> Features:
-    """Embed all samples, block by block; memory is d² and the stored vectors, whatever their number.
-
-    Args:
-        samples: two or more.
-        embedding: maps them to vectors.
-        seed: of the choice.
-        task: advanced with every block.
-
-    Raises:
-        RecipeError: fewer than two samples.
-        ContractError: a vector that is not finite.
-    """
+    """Embed all samples, block by block; memory is d² and the chosen vectors, whatever their number."""
     if len(samples) < 2:
         raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
     order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]
     place = np.full(len(samples), -1)
     place[order] = np.arange(len(order))
     moments: StreamedMoments | None = None
-    stored: Vectors | None = None
+    subset: Vectors | None = None
     start = 0
     for vectors in embedding.blocks(samples):
-        if moments is None or stored is None:
+        if moments is None or subset is None:
             moments = StreamedMoments(vectors.shape[1])
-            stored = np.empty((len(order), vectors.shape[1]), np.float32)
+            subset = np.empty((len(order), vectors.shape[1]), np.float32)
         moments.add(vectors)
         places = place[start : start + len(vectors)]
-        stored[places[places >= 0]] = vectors[places >= 0]
+        subset[places[places >= 0]] = vectors[places >= 0]
         start += len(vectors)
         task.advance(len(vectors))
     assert moments is not None
-    assert stored is not None
-    return Features(moments.moments(), stored)
-
-
-def is_standard_inception(embedding: Embedding) -> bool:
-    """True for Inception with the standard weights: only then are the distances FID and KID."""
-    return info_of(embedding).standard_inception
+    assert subset is not None
+    return Features(moments.moments(), subset)
 
 
 def fidelity(
@@ -307,7 +279,7 @@ def fidelity(
     Raises:
         RecipeError: fewer than two samples in a set.
     """
-    name, standard = embedding.name, is_standard_inception(embedding.embedding)
+    name, standard = embedding.name, info_of(embedding.embedding).standard_inception  # then they are FID and KID
     with progress.task(f"embedding with {name}", None) as task:  # the number of real samples is not told
         real = features(reference, embedding, seed, task)  # not timed: a network is loaded
         first, *others = sets

@@ -52,11 +52,6 @@ def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labell
     """Split the samples at random into (rest, held-out part), class by class.
 
     Both parts have at least one sample of each class with two or more.
-
-    Args:
-        whole: the samples.
-        share: to hold out of each class, in (0, 1).
-        seed: of the choice.
     """
     rng = generator(seed, "evaluation/hold-out")
     rest, held_out = [], []

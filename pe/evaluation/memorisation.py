@@ -203,9 +203,6 @@ def memorisation(generated: Samples, private: Samples, heldout: Samples, embeddi
     Held-out samples must come from the same source as the private ones, and no run may have seen them.
 
     Guarantee: none. The result is confidential.
-
-    Raises:
-        ContractError: a vector that is not finite.
     """
     ours, records, unseen = map(embedding.vectors, (generated, private, heldout))
     around = min(NEIGHBOURS, len(records))
@@ -273,12 +270,7 @@ class LossAttack:
 
 
 def loss_attack(members: Reals, others: Reals) -> LossAttack:
-    """Take samples of small loss for members (Yeom et al. 2018), at most ALARMS of the held-out ones.
-
-    Args:
-        members: losses of private records, n ≥ 1.
-        others: of held-out samples, n.
-    """
+    """Take samples of small loss for members (Yeom et al. 2018), at most ALARMS of the held-out ones."""
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))
     return LossAttack(len(members), alarms, hits, membership(members, others, LEVEL))
@@ -291,18 +283,9 @@ class _LeftOut(Exception):
 def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled) -> tuple[Values | None, str]:
     """Attack the model that a run fitted on its `private` records.
 
-    Args:
-        run: with the model.
-        recipe: the run's.
-        private: its records.
-        heldout: samples of the same source that no run has seen.
-
     Returns:
         The result as docs/evaluation.md has it, or None; and a sentence on why it is left out, empty if there is a
         result, or the run fitted no model.
-
-    Raises:
-        PEError: the model is damaged.
     """
     folder = run.folder / MODEL
     if not folder.is_dir():
@@ -331,8 +314,8 @@ def _attack_model(run: Run, recipe: Recipe, fitted: Fitted, private: Labelled, h
             f"are {len(rows[0])}."
         )
     losses = []
-    for whole, chosen in zip((private, heldout), rows, strict=True):
-        part = whole.take(chosen)
+    for whole, indices in zip((private, heldout), rows, strict=True):
+        part = whole.take(indices)
         names = [fitted.classes[label] for label in part.labels]
         try:
             values = np.asarray(api.record_losses(run.folder / MODEL, part.samples.array, names), np.float64)

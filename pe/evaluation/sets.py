@@ -200,14 +200,7 @@ class Sets:
 
 
 def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[CachedEmbedding] = ()) -> Sets:
-    """Read the sets that an evaluation compares; make controls where needed.
-
-    Args:
-        run: to be evaluated.
-        request: the settings.
-        notes: told what is left out.
-        stop: set it to stop a control.
-        embeddings: a control takes the run's own, if it is one of them.
+    """Read the sets that an evaluation compares; make controls, under the run's own of `embeddings` if it is there.
 
     Raises:
         RunError: the run has no population yet.
@@ -271,12 +264,12 @@ def _controls(
     founders, evaluated = _label(run.founders() or populations[0]), _label(populations[-1])
     enough = _as_many(founders, evaluated.labels)
     api, unknown = request.api, ""
-    wanted = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
+    choices = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
     if len(populations) == 2 and request.one_vote is not False:
-        aloud = wanted.pop(ONE_VOTE) is not None
+        aloud = choices.pop(ONE_VOTE) is not None
         notes.add("The one-vote control is left out: the run has voted once, as this control would.", aloud)
-    wanted = {name: choice for name, choice in wanted.items() if choice is not False}
-    if api is None and (enough is None or wanted):
+    choices = {name: choice for name, choice in choices.items() if choice is not False}
+    if api is None and (enough is None or choices):
         api, unknown = set_up_generator(recipe.api)
         load_model(api, run.folder)
     if api is None and recipe.api.kind.startswith(OBJECT):
@@ -285,13 +278,16 @@ def _controls(
     plan = plan_of(run, recipe)
     random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
     controls = {UNEVOLVED: enough or _make_unevolved(founders, evaluated, random, notes)}
-    for name, choice in wanted.items():
+    for name, choice in choices.items():
         control, why = random, unknown
         if name == ONE_VOTE and api is not None:
             if source is None:
                 continue  # a note says so already
             try:
-                embedding = _own_embedding(recipe, request, embeddings)
+                own = build_embedding(recipe, request.embedding)
+                own_name = embedding_name(recipe.embedding) if request.embedding is None else None
+                same = (each for each in embeddings if each.embedding is own or each.name == own_name)
+                embedding = next(same, own)  # the cached one, if it is the run's
                 control = one_vote_run(run, recipe, plan, api, populations, source.open(), embedding)
             except PEError as error:
                 control, why = None, str(error)
@@ -300,13 +296,6 @@ def _controls(
         elif (samples := _make_control(name, control, choice, notes, stop)) is not None:
             controls[name] = samples
     return controls, api
-
-
-def _own_embedding(recipe: Recipe, request: Request, embeddings: Sequence[CachedEmbedding]) -> Embedding:
-    """The run's embedding: the one of `embeddings` that it is, else a new one."""
-    built = build_embedding(recipe, request.embedding)
-    name = embedding_name(recipe.embedding) if request.embedding is None else None
-    return next((each for each in embeddings if each.embedding is built or each.name == name), built)
 
 
 def _make_control(name: str, control: ControlRun, choice: bool | None, notes: Notes, stop: Event) -> Labelled | None:
@@ -382,14 +371,8 @@ def _held_out(test: RealSet, known: dict[str, Labelled], notes: Notes) -> RealSe
 def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> RealSet:
     """Read all samples of a source into memory. Confidential, if they are private.
 
-    Args:
-        source: of the samples.
-        what: the set's name in messages: 'test set'.
-        classes: the run's public class list; with one class, labels do not matter.
-
-    Raises:
-        RecipeError: the set does not fit the run: other classes, sizes, channels, no labels; or it has fewer
-            than two samples.
+    `what` is the set's name in messages: a set that does not fit the run, or has fewer than two samples, is a
+    RecipeError. With one class, labels do not matter.
     """
     place, noun = str(getattr(source, "path", source.kind)), source.modality.noun
     try:
@@ -425,15 +408,8 @@ def _content(dataset: PrivateDataset) -> Labelled:
 def leave_out(test: RealSet, known: Mapping[str, Samples]) -> tuple[RealSet, str]:
     """Take samples that equal a known one out of the test set.
 
-    Args:
-        test: the test set; samples that show nothing of a record, such as images of one colour, stay in it.
-        known: samples that are not held out, by a plural noun.
-
     Returns:
         The test set, and a sentence on the samples left out; `test` itself and "" if all of them are held out.
-
-    Raises:
-        RecipeError: fewer than two samples, or LEAST_LEFT of them, are left.
     """
     among = {what: are_among(test.content.samples, samples) for what, samples in known.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))

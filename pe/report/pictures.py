@@ -184,7 +184,7 @@ def _resized(picture: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Variety:
-    """How different samples of one label are; sums are of several labels, which are not compared with each other."""
+    """Counts of different samples of one label; sums are of several labels, not compared with each other."""
 
     samples: int
     different: int  # those that equal no other, and one of each set of equal ones
@@ -200,11 +200,6 @@ def varieties(populations: Sequence[Population], classes: Sequence[str], seed: i
     """Return the variety of each of S_0 … S_t: label → its own, labels without samples left out.
 
     Guarantee: post-processing of the populations.
-
-    Args:
-        populations: S_0 … S_t.
-        classes: the label names.
-        seed: of the random choice.
     """
     if not populations:
         return []
@@ -232,13 +227,7 @@ def usual_distance(population: Population, seed: int) -> float:
 
 
 def collapse_warnings(t: int, by_label: dict[str, Variety], step: Step | None) -> list[str]:
-    """Return a sentence on an S_t that has collapsed; none if it has not.
-
-    Args:
-        t: its number.
-        by_label: its variety.
-        step: the iteration that made it; None for S_0.
-    """
+    """Return a sentence on an S_t that has collapsed; none if it has not."""
     every = whole(by_label)
     copies = step is not None and not step.degree
     if every.apart >= min(COLLAPSED * every.compared, FEW * len(by_label) if copies else inf):

@@ -71,9 +71,9 @@ _OTHER_WORLD = {
 def shareable_report(run: Run) -> str:
     """Return the page of a run, finished or not; RunError if there is nothing to show yet."""
     values = evolution(run)
-    plan, found, populations = values["plan"], values["found"], run.populations(len(values["plan"].classes))
+    plan, released, populations = values["plan"], values["found"], run.populations(len(values["plan"].classes))
     certificate, last, t = certificate_of(run), populations[-1], len(populations) - 1
-    variety, shares = varieties(populations, plan.classes, plan.seed), generator_shares(populations, found)
+    variety, shares = varieties(populations, plan.classes, plan.seed), generator_shares(populations, released)
     if certificate:
         warnings, promised = certificate["warnings"], promise(certificate)
     else:
@@ -98,11 +98,11 @@ def shareable_report(run: Run) -> str:
         "noun": last.samples.noun,
         "unit": last.samples.unit,
         "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],
-        "votes": [sorted_votes(one) for one in found],
-        "passing": [100 * one.passing for one in found],
+        "votes": [sorted_votes(one) for one in released],
+        "passing": [100 * one.passing for one in released],
         "generators": shares,
         "generator_lines": share_lines(shares),
-        "extremes": extremes(populations[found[-1].t - 1], found[-1].votes) if found else [],
+        "extremes": extremes(populations[released[-1].t - 1], released[-1].votes) if released else [],
         "recipe": without_folders((run.folder / RECIPE).read_text(encoding="utf-8")),
         "page": REPORT,
     }
@@ -125,11 +125,7 @@ def promise(certificate: Certificate) -> str:
 
 
 def internal_report(run: Run) -> str:
-    """Return the confidential page of a run.
-
-    Raises:
-        RunError: the confidential side was purged, or nothing of the run is there yet to be shown.
-    """
+    """Return the confidential page of a run."""
     if not run.confidential.is_dir():
         raise RunError(f"{run.folder} has no confidential side: it was purged, or is a copy.")
     metrics = read_metrics(run)
@@ -213,11 +209,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
 
 
 def noisy_votes(run: Run, step: Step) -> Floats | None:
-    """Load the released votes of an iteration, float64 (m,); None while they are not there.
-
-    Raises:
-        RunError: the file is damaged.
-    """
+    """Load the released votes of an iteration, float64 (m,); None while they are not there."""
     path = run.folder / "releases" / f"{step.release.name.replace('/', '-')}.npy"
     if not path.is_file():
         return None
@@ -325,11 +317,7 @@ def _money(price: Price, usage: Usage) -> str:
 
 
 def read_metrics(run: Run) -> dict[str, Any] | None:
-    """Load the result of `pe evaluate`; None if there is none.
-
-    Raises:
-        RunError: the file is damaged, or of another version.
-    """
+    """Load the result of `pe evaluate`; None if there is none."""
     path = run.folder / METRICS
     if not path.is_file():
         return None
@@ -345,7 +333,7 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
 
 def quality(run: Run, metrics: Metrics) -> dict[str, object]:
     """Return the values of templates/quality.html: what `pe evaluate` measured (docs/evaluation.md)."""
-    utility, fidelity, memorisation, verdict, chosen, texts, about = (
+    utility, fidelity, memorisation, verdict, best, texts, about = (
         metrics.get(key) or {}
         for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "texts", "run")
     )
@@ -354,7 +342,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         for name, one in by_set.items():
             trained_on.setdefault(name, one.get("images"))
     names = {"synthetic"}.union(trained_on, *(each.get("controls") or {} for each in fidelity.values()))
-    judge, noun = verdict.get("classifier") or chosen.get("synthetic"), about.get("noun", "images")
+    judge, noun = verdict.get("classifier") or best.get("synthetic"), about.get("noun", "images")
     by_judge = utility.get(judge, {})
     text_pairs = [pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)]
     return {
