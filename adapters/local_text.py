@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from adapters.diffusion.device import Precision, dtype_on
+from adapters.diffusion.description import Precision
+from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import DeviceEngine, Group
 from adapters.prompts import prompts_of
 from adapters.text_prompts import Asking, Outcome, TextAnswers, TextPrompts, answer_of, share_of, strings_of

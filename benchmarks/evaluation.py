@@ -58,9 +58,10 @@ def read(path: Path, side: int, channels: int):
 def work(task: str, folder: Path) -> None:
     """One row's work."""
     from embeddings.pixels import Pixels
-    from pe.evaluation.classifiers import Classifier, NetworkSettings
+    from pe.evaluation.classifiers import Classifier
     from pe.evaluation.features import CachedEmbedding
     from pe.evaluation.fidelity import features, fidelity, frechet_distance
+    from pe.evaluation.labelled import NetworkSettings
     from pe.evaluation.memorisation import memorisation
     from pe.evaluation.utility import utility
     from pe.progress import Progress, Task
@@ -110,8 +111,8 @@ def bare_loop(train, epochs: int) -> float:
 def compare(name: str, folder: Path) -> None:
     """A row of the second table, to the file `row`: the start, our training, and the bare loop, in turns."""
     started = time.perf_counter()
-    from pe.evaluation.classifiers import Classifier, NetworkSettings
-    from pe.evaluation.labelled import hold_out
+    from pe.evaluation.classifiers import Classifier
+    from pe.evaluation.labelled import NetworkSettings, hold_out
 
     rest, held = hold_out(read(folder / "train.npz", 28, 1).take(slice(1000)), 0.1, 0)
     classifier = Classifier(name, NetworkSettings(epochs=1, device="cpu"))

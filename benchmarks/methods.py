@@ -31,15 +31,15 @@ from typing import Any
 
 import numpy as np
 import yaml
-from pe.evaluation.real import read_real
 from record import RESULTS, keep, where
 
 from adapters.glyphs import Glyphs
 from embeddings.pixels import Pixels
-from pe.evaluation.classifiers import Classifier, NetworkSettings
+from pe.evaluation.classifiers import Classifier
 from pe.evaluation.controls import one_vote_run, unevolved
 from pe.evaluation.features import Seen, features, frechet_distance
-from pe.evaluation.labelled import Labelled, label_samples
+from pe.evaluation.labelled import Labelled, NetworkSettings, label_samples
+from pe.evaluation.sets import read_real
 from pe.evaluation.utility import utility
 from pe.planning.build import build_embedding
 from pe.planning.layout import plan_of

@@ -12,8 +12,7 @@ from torch import nn
 
 from adapters.trained.dp_imgsyn_networks import Reader
 from pe.data.images import Images
-from pe.evaluation.classifiers import NetworkSettings
-from pe.evaluation.labelled import Labelled
+from pe.evaluation.labelled import Labelled, NetworkSettings
 from pe.evaluation.training import fit_network
 from tests.fake_cards import Cards, claim, fake_cards
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
+from adapters.diffusion.description import Precision
 from pe.errors import RecipeError
 from pe.plugins.devices import count_cards, find_device, has_driver, require_torch
 
 if TYPE_CHECKING:
     import torch
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Offload = Literal["none", "model", "sequential", "group"]
 Devices = str | list[str]
 

@@ -17,9 +17,9 @@ from weakref import finalize
 
 import numpy as np
 
+from adapters.diffusion.description import Precision
 from adapters.diffusion.device import (
     Devices,
-    Precision,
     check_arithmetic,
     choose_devices,
     describe_precision,

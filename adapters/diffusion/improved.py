@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.device import Precision, dtype_on
+from adapters.diffusion.description import Precision
+from adapters.diffusion.device import dtype_on
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
 from adapters.diffusion.weights import fill_network

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.device import Precision, dtype_on
+from adapters.diffusion.description import Precision
+from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, seeded, steps_run
 from adapters.diffusion.weights import SAFETENSORS, fill_network, model_folder, read_json, require

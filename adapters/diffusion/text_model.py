@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from adapters.diffusion.description import Description, Way, describe, describe_weight, inputs_of, over
-from adapters.diffusion.device import Memory, Offload, Precision, dtype_on, prepare_on_device
+from adapters.diffusion.description import Description, Precision, Way, describe, describe_weight, inputs_of, over
+from adapters.diffusion.device import Memory, Offload, dtype_on, prepare_on_device
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, seeded
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
 from adapters.diffusion.vary import (

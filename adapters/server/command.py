@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from adapters.diffusion.device import Precision
+from adapters.diffusion.description import Precision
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:

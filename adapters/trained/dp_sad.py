@@ -16,10 +16,10 @@ from scipy.cluster.vq import kmeans2
 from adapters.trained.diffusion import FittedDiffusion
 from adapters.trained.fit import Draws, Fit, Plan, Steps
 from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic, torch_seed
-from adapters.trained.settings import FineTuning, PlainTraining, Rate
+from adapters.trained.settings import Discrimination, FineTuning, PlainTraining
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT, PrivateRecords
-from pe.plugins.settings import Count, Settings
+from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
@@ -50,22 +50,6 @@ class Learning(FineTuning):
     """DP-SAD's student; between two blocks the discriminator learns."""
 
     block: Count = 10
-
-
-class Discrimination(Settings):
-    """DP-SAD's discriminator: Adam, before each block of the student's steps.
-
-    Attributes:
-        steps: before each block.
-        batch: images of the teacher, and as many of the student, per step.
-        learning_rate: of each step.
-        chains: of the teacher's, from public noise to an image, whose points it is shown.
-    """
-
-    steps: Count = 50
-    batch: Count = 64
-    learning_rate: Rate = 1e-3
-    chains: Count = 256
 
 
 # Classes for records that have no labels, or only coarse ones: by centroids of PUBLIC images.

@@ -13,7 +13,7 @@ from adapters.trained.diffusion_networks import Randomness, Velocity, scheduler,
 from adapters.trained.public import torch_seed
 
 if TYPE_CHECKING:
-    from adapters.trained.dp_sad import Discrimination
+    from adapters.trained.settings import Discrimination
 
 _WIDTH = 32
 _GROUPS = 4

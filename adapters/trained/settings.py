@@ -176,3 +176,19 @@ class DPSGD(FineTuning, strict=True):
         It rises to `ema`, so that a short training does not remember how its parameters began.
         """
         return min(self.ema, (step + 1) / (step + 10))
+
+
+class Discrimination(Settings):
+    """DP-SAD's discriminator: Adam, before each block of the student's steps.
+
+    Attributes:
+        steps: before each block.
+        batch: images of the teacher, and as many of the student, per step.
+        learning_rate: of each step.
+        chains: of the teacher's, from public noise to an image, whose points it is shown.
+    """
+
+    steps: Count = 50
+    batch: Count = 64
+    learning_rate: Rate = 1e-3
+    chains: Count = 256

@@ -73,8 +73,8 @@ def evaluate(
     """
     from pe.engine.loggers import Bars
     from pe.engine.process import logging_to
-    from pe.evaluation.classifiers import NetworkSettings
     from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
+    from pe.evaluation.labelled import NetworkSettings
     from pe.evaluation.sets import Request
     from pe.store.run import Run
 

@@ -58,6 +58,9 @@ def embedding(kind: str, **settings: Any) -> PluginSpec:
         kind: the name, such as "pixels".
         **settings: its keys, as in a recipe.
 
+    Returns:
+        The name with its settings, for `evolve`.
+
     Raises:
         PluginError: there is none of this name.
     """

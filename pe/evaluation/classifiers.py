@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
@@ -20,11 +20,7 @@ import numpy.typing as npt
 from pe.data.images import Images
 from pe.data.texts import Texts
 from pe.errors import MissingDependency, RecipeError, nearest_name
-from pe.evaluation.labelled import Labelled, Labels
-
-Logits = npt.NDArray[np.float64]
-Predict = Callable[[Labelled], Logits]
-"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Their labels are not read."""
+from pe.evaluation.labelled import Labelled, Labels, Logits, NetworkSettings, Predict
 
 MEMORY = 2**31
 """Bytes of features that parallel trainings hold at once."""
@@ -227,15 +223,6 @@ KNOWN = (*SHALLOW, "resnet9")
 
 
 @dataclass(frozen=True)
-class NetworkSettings:
-    """Settings of ResNet-9's training."""
-
-    epochs: int = 20  # passes over the training part, ≥ 1; the best by validation is kept
-    flip: bool = False  # mirror half of the images; wrong for digits and text
-    device: str | None = None  # of torch; None: the GPU if there is one
-
-
-@dataclass(frozen=True)
 class Classifier:
     """A classifier by its name, one of KNOWN.
 
@@ -244,7 +231,7 @@ class Classifier:
     """
 
     name: str
-    settings: NetworkSettings = NetworkSettings()
+    settings: NetworkSettings = field(default_factory=NetworkSettings)
 
     def __post_init__(self) -> None:
         if self.name not in KNOWN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,3 +62,17 @@ def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labell
         held_out.append(members[:count])
         rest.append(members[count:])
     return whole.take(rng.permutation(np.concatenate(rest))), whole.take(rng.permutation(np.concatenate(held_out)))
+
+
+Logits = npt.NDArray[np.float64]
+Predict = Callable[[Labelled], Logits]
+"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Their labels are not read."""
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Settings of ResNet-9's training."""
+
+    epochs: int = 20  # passes over the training part, ≥ 1; the best by validation is kept
+    flip: bool = False  # mirror half of the images; wrong for digits and text
+    device: str | None = None  # of torch; None: the GPU if there is one

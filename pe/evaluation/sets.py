@@ -25,10 +25,10 @@ from pe.errors import (
     check_list,
     nearest_name,
 )
-from pe.evaluation.classifiers import Classifier, NetworkSettings
+from pe.evaluation.classifiers import Classifier
 from pe.evaluation.controls import ControlRun, one_vote_run, random_selection_run, unevolved
 from pe.evaluation.features import CachedEmbedding, embedding_name
-from pe.evaluation.labelled import Labelled, Labels, label_samples
+from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_among, methods_of
 from pe.fit.trainer import load_model
 from pe.planning.build import build_embedding, set_up_generator

@@ -16,8 +16,7 @@ from torch.nn import functional
 from pe.data.decoding import UInt8Array
 from pe.data.images import Images
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import NetworkSettings, Predict
-from pe.evaluation.labelled import Labelled
+from pe.evaluation.labelled import Labelled, NetworkSettings, Predict
 from pe.plugins.devices import find_cards
 
 Scale = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]

@@ -117,8 +117,8 @@ def test_a_mistake_is_one_sentence(recipe: Path, change: str, sentence: str) -> 
 
 
 def test_an_embedding_that_cannot_be_set_up_is_a_warning(recipe: Path) -> None:
-    page = pe("plan", recipe, "--set", "embedding.size=2", cwd=recipe.parent).stdout
-    assert "warning: A run would not start: the embedding cannot be set up here: size is 2" in page
+    page = pe("plan", recipe, "--set", "embedding.blur=99", cwd=recipe.parent).stdout
+    assert "warning: A run would not start: the embedding cannot be set up here: blur is 99" in page
 
 
 def test_the_fit_of_a_generator_is_told_release_by_release(recipe: Path) -> None:

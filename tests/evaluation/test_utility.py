@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
 from pe.errors import Interrupted, RecipeError
-from pe.evaluation.classifiers import MEMORY, Classifier, NetworkSettings, at_once, fit_linear_probe, side_by_side
-from pe.evaluation.labelled import Labelled, hold_out, label_samples
+from pe.evaluation.classifiers import MEMORY, Classifier, at_once, fit_linear_probe, side_by_side
+from pe.evaluation.labelled import Labelled, NetworkSettings, hold_out, label_samples
 from pe.evaluation.methods import shrink
 from pe.evaluation.training import MovingAverage, _Batches, _loss, resnet9
 from pe.evaluation.utility import Trial, accuracy, choose_classifiers, seconds_left, utility
