@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from record import keep, where
 
-from adapters.trained.diffusion import Network
 from adapters.trained.diffusion_networks import Velocity, unet
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.settings import DPSGD
+from adapters.trained.settings import DPSGD, Network
 from pe.plugins.devices import keep_memory
 from pe.privacy.noise import SystemNoise
 

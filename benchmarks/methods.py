@@ -37,7 +37,8 @@ from adapters.glyphs import Glyphs
 from embeddings.pixels import Pixels
 from pe.evaluation.classifiers import Classifier
 from pe.evaluation.controls import one_vote_run, unevolved
-from pe.evaluation.features import Seen, features, frechet_distance
+from pe.evaluation.features import CachedEmbedding
+from pe.evaluation.fidelity import features, frechet_distance
 from pe.evaluation.labelled import Labelled, NetworkSettings, label_samples
 from pe.evaluation.sets import read_real
 from pe.evaluation.utility import utility
@@ -123,7 +124,7 @@ def worth(train: Labelled, seed: int) -> dict[str, Any]:
     private, test = digits("private"), digits("test")
     classifiers = [Classifier(name, NetworkSettings(epochs=EPOCHS)) for name in CLASSIFIERS]
     scores = utility(classifiers, {"set": train}, test, len(DIGITS), [seed], Progress())
-    pixels = Seen("pixels", Pixels(size=SIDE, blur=0))
+    pixels = CachedEmbedding("pixels", Pixels(size=SIDE, blur=0))
     one, other = (features(images, pixels, 0, Task()).moments for images in (train.images, private.images))
     return {
         "accuracy": {name: round(float(scores[name]["set"].accuracy[0]), 4) for name in CLASSIFIERS},

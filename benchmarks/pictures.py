@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pe.engine.demo.picture_set import CLASSES, SIDE, make_picture_set
-from pe.engine.demo.pictures import probe_accuracies, recipe_content
 from record import RESULTS, keep, where
+from sets import CLASSES, SIDE, make_picture_set, pictures_recipe, probe_accuracies
 
 from adapters.public_files import SUFFIXES, read_folder
 from embeddings.networks import EfficientNetLite
@@ -97,7 +96,7 @@ class Setting:
 
 def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Setting) -> Recipe:
     """The demo's recipe with another pool, embedding, ε or seed, and with what it leaves open chosen."""
-    content = recipe_content(setting.folder) | {"seed": run}
+    content = pictures_recipe(setting.folder) | {"seed": run}
     content["privacy"]["epsilon"] = epsilon
     content["embedding"] = {"kind": object_kind(setting.network) if embedding == "efficientnet_lite" else embedding}
     if pool == "by_class":
@@ -166,7 +165,7 @@ def main() -> None:
     if reported and arguments.set:
         parser.error("--set chooses rules, on other private pictures: give --private and --public with it")
     folder = arguments.pictures or Path("pictures" if reported else f"pictures-{arguments.private}")
-    make_picture_set(folder, private=arguments.private, public=arguments.public, progress=Progress())
+    make_picture_set(folder, private=arguments.private, public=arguments.public)
     network = Remembering(folder.with_name(f"{folder.name}-efficientnet_lite.npz"))
     setting = Setting(folder, network, tuple(arguments.set))
     kept = RESULTS / "pictures.jsonl" if reported else folder.with_name(f"{folder.name}-cells.jsonl")

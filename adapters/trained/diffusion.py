@@ -32,7 +32,7 @@ from adapters.trained.fit import (
 )
 from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic, Shape
 from adapters.trained.semantics import SelectsPublic
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.settings import FineTuning, Network, PlainTraining
 from pe.data.samples import Array
 from pe.errors import RecipeError
 from pe.fit.trainer import Trainer
@@ -54,52 +54,6 @@ if TYPE_CHECKING:
 
     from adapters.trained.dp_sgd.gradients import Loss
     from pe.fit.trainer import DryRun, FitTerms
-
-_COARSE = 8
-"""Pixels a side, at which a network of no stated size stops halving."""
-
-_LEAST = 2
-"""Pixels a side that are left at the last level, at least."""
-
-_FIRST, _FURTHER = 16, 32
-
-
-class Network(Settings):
-    """The size of the UNet; the last level, of the least resolution, has attention.
-
-    Attributes:
-        channels: of each level, in multiples of 8; each but the last halves the image. None: a level for each
-            time that the image can be halved until it has at most 8 pixels a side, of 16, 32, 32, … channels.
-        layers: residual blocks per level.
-    """
-
-    channels: Annotated[tuple[Annotated[int, Field(ge=8, multiple_of=8)], ...], Field(min_length=1)] | None = None
-    layers: Count = 1
-
-    def levels(self, height: int, width: int) -> tuple[int, ...]:
-        """Return the channels of each level, for images of this size.
-
-        Raises:
-            RecipeError: the images are too small, or cannot be halved so often.
-        """
-        if self.channels is None:
-            times = 0
-            while min(height, width) > _COARSE and height % 2 == 0 and width % 2 == 0:
-                height, width, times = height // 2, width // 2, times + 1
-            return _FIRST, *[_FURTHER] * times
-        times = len(self.channels) - 1
-        if min(height, width) < _LEAST * 2**times:
-            raise RecipeError(
-                f"network.channels has {times + 1} levels, which halve an image {times} times, and images of "
-                f"{height}×{width} pixels are too small for that: take fewer levels, or images of at least "
-                f"{_LEAST * 2**times} pixels a side."
-            )
-        if height % 2**times or width % 2**times:
-            raise RecipeError(
-                f"network.channels has {times + 1} levels, which halve an image {times} times, and {height}×{width} "
-                f"cannot be halved so often: take fewer levels, or sides that {2**times} divides."
-            )
-        return self.channels
 
 
 class Sampling(Settings):

@@ -22,7 +22,7 @@ from adapters.trained.settings import PlainTraining
 from pe.fit.trainer import DryRun
 
 if TYPE_CHECKING:
-    from adapters.trained.diffusion import Network
+    from adapters.trained.settings import Network
     from pe.fit.trainer import FitTerms
 
 Randomness = tuple[Tensor, ...]

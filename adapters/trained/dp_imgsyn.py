@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,23 +15,23 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from adapters.trained.dp_imgsyn_moments import Moments, Scale, Vector, clipped
 from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, reading
 from adapters.trained.public import Public, ReadsPublic
-from adapters.trained.settings import Decay, FineTuning, Rate, Weight
+from adapters.trained.settings import Alignment, Decay, FineTuning, Rate
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms
 from pe.plugins.devices import memory_refused
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
-from pe.plugins.settings import Count, Settings
+from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
     from torch import nn
 
     from adapters.trained.dp_imgsyn_networks import CrossEntropy, Model
 
-Vector = npt.NDArray[np.float64]
 
 TEACHERS = ("small", "resnet18")
 """The toolkit's own."""
@@ -56,30 +55,6 @@ class TeacherTraining(FineTuning):
     draws: Count = 2
     micro_batch: Count = 64
     shift: Annotated[int, Field(ge=0, le=8)] = 1
-
-
-class Alignment(Settings):
-    """Alignment of public images (Equation 5): Adam on their pixels.
-
-    Attributes:
-        steps: k, at the most; 0 leaves the public images as they are.
-        rate: of a step, where pixels lie in [−1, 1].
-        feature: weight of the distance between moments.
-        classification: of the cross-entropy with the target label.
-        total_variation: of the sum of differences between neighbouring pixels.
-        norm: of the pixels' squares.
-        roughest: an image stops before its total variation exceeds so many times the least that it had on its way.
-        companions: public images that are aligned together, first; all others as if each were one more of them.
-    """
-
-    steps: Annotated[int, Field(ge=0)] = 10
-    rate: Rate = 0.1
-    feature: Weight = 10.0
-    classification: Weight = 1.0
-    total_variation: Weight = 2.5e-5
-    norm: Weight = 3e-8
-    roughest: Annotated[float, Field(ge=1)] = 2.0
-    companions: Annotated[int, Field(ge=10)] = 200
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -303,62 +278,3 @@ def _enough_memory(setting: str) -> Iterator[None]:
                 f"{setting}, and for so many images at once memory does not suffice: take less."
             ) from error
         raise
-
-
-# Moments of each channel that enters a GroupNorm layer. Of one image: the mean of each channel over its places, and the
-# mean of its square. Of the private images: the noisy sum of these vectors.
-
-_COMMON = 0.95
-"""Share of the public images whose vectors are not cut."""
-
-LEAST_VARIANCE = 1e-6
-"""Of a channel: the floor of the variance of what is aligned, and of its target."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """Public factors that bring moments to a norm of about 1, from the classifier's view of public images.
-
-    Attributes:
-        factors: float64 (2·d,), of the means, then of the mean squares; one for each layer.
-    """
-
-    factors: Vector
-
-    @classmethod
-    def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
-        """Take public images' moments, float64 (m, d): layers weigh the same, most norms lie below 1."""
-        by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
-        both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
-        sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
-        per_layer = 1 / (np.maximum(sizes, 1e-12) * math.sqrt(len(widths)))
-        factors = np.tile(np.repeat(per_layer, widths), 2)
-        norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
-        return cls(factors / max(float(np.quantile(norms, _COMMON)), 1e-12))
-
-
-def clipped(vector: Vector) -> Vector:
-    """Cut a vector to an L2 norm of 1; return zero for one that is not finite."""
-    if not np.isfinite(vector).all():
-        return np.zeros_like(vector)
-    norm = float(np.linalg.norm(vector))
-    return vector if norm <= 1 else vector / norm
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Moments of a whole set of images.
-
-    Attributes:
-        means: float64 (d,), of each channel.
-        deviations: float64 (d,), standard deviations, at least the root of a small floor.
-    """
-
-    means: Vector
-    deviations: Vector
-
-    @classmethod
-    def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
-        """Divide the noisy sum by the DECLARED size; negative variances become the floor. Post-processing."""
-        means, squares = np.split(noisy / (grid * declared_size) / scale.factors, 2)
-        return cls(means, np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE)))

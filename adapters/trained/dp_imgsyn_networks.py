@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from adapters.trained.dp_imgsyn import LEAST_VARIANCE, Alignment, Moments, Vector
+from adapters.trained.dp_imgsyn_moments import LEAST_VARIANCE, Moments, Vector
 from adapters.trained.dp_sgd.gradients import check_stateless, record_gradients, trained_parameters
 from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
 from adapters.trained.public import PublicSet, tensors, torch_seed
+from adapters.trained.settings import Alignment
 from pe.errors import MissingDependency, PluginError, RecipeError
 
 Pixels = npt.NDArray[np.float32]

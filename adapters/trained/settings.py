@@ -192,3 +192,74 @@ class Discrimination(Settings):
     batch: Count = 64
     learning_rate: Rate = 1e-3
     chains: Count = 256
+
+
+class Alignment(Settings):
+    """Alignment of public images (Equation 5): Adam on their pixels.
+
+    Attributes:
+        steps: k, at the most; 0 leaves the public images as they are.
+        rate: of a step, where pixels lie in [−1, 1].
+        feature: weight of the distance between moments.
+        classification: of the cross-entropy with the target label.
+        total_variation: of the sum of differences between neighbouring pixels.
+        norm: of the pixels' squares.
+        roughest: an image stops before its total variation exceeds so many times the least that it had on its way.
+        companions: public images that are aligned together, first; all others as if each were one more of them.
+    """
+
+    steps: Annotated[int, Field(ge=0)] = 10
+    rate: Rate = 0.1
+    feature: Weight = 10.0
+    classification: Weight = 1.0
+    total_variation: Weight = 2.5e-5
+    norm: Weight = 3e-8
+    roughest: Annotated[float, Field(ge=1)] = 2.0
+    companions: Annotated[int, Field(ge=10)] = 200
+
+
+_COARSE = 8
+"""Pixels a side, at which a network of no stated size stops halving."""
+
+_LEAST = 2
+"""Pixels a side that are left at the last level, at least."""
+
+_FIRST, _FURTHER = 16, 32
+
+
+class Network(Settings):
+    """The size of the UNet; the last level, of the least resolution, has attention.
+
+    Attributes:
+        channels: of each level, in multiples of 8; each but the last halves the image. None: a level for each
+            time that the image can be halved until it has at most 8 pixels a side, of 16, 32, 32, … channels.
+        layers: residual blocks per level.
+    """
+
+    channels: Annotated[tuple[Annotated[int, Field(ge=8, multiple_of=8)], ...], Field(min_length=1)] | None = None
+    layers: Count = 1
+
+    def levels(self, height: int, width: int) -> tuple[int, ...]:
+        """Return the channels of each level, for images of this size.
+
+        Raises:
+            RecipeError: the images are too small, or cannot be halved so often.
+        """
+        if self.channels is None:
+            times = 0
+            while min(height, width) > _COARSE and height % 2 == 0 and width % 2 == 0:
+                height, width, times = height // 2, width // 2, times + 1
+            return _FIRST, *[_FURTHER] * times
+        times = len(self.channels) - 1
+        if min(height, width) < _LEAST * 2**times:
+            raise RecipeError(
+                f"network.channels has {times + 1} levels, which halve an image {times} times, and images of "
+                f"{height}×{width} pixels are too small for that: take fewer levels, or images of at least "
+                f"{_LEAST * 2**times} pixels a side."
+            )
+        if height % 2**times or width % 2**times:
+            raise RecipeError(
+                f"network.channels has {times + 1} levels, which halve an image {times} times, and {height}×{width} "
+                f"cannot be halved so often: take fewer levels, or sides that {2**times} divides."
+            )
+        return self.channels

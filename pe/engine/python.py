@@ -186,6 +186,9 @@ def evolve(
         progress: is told what happens; default: bars on stderr, as the command draws them; `pe.Progress()` is silent.
         **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections.
 
+    Returns:
+        The finished run.
+
     Raises:
         PEError: see pe.errors; there is no run when the settings or the private records are at fault.
         KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says how to go on.
@@ -282,6 +285,9 @@ def resume(
         loggers: as for `pe.evolve`; they get every iteration again.
         progress: as for `pe.evolve`.
 
+    Returns:
+        The finished run.
+
     Raises:
         PEError: see `pe.engine.execution.resume_run`.
     """
@@ -364,6 +370,9 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
     Args:
         run: the run, or its directory.
         confidential: write the owner's page, into confidential/, not the shareable one.
+
+    Returns:
+        The report's file.
 
     Raises:
         RunError: there is no run, or nothing of it to be shown.

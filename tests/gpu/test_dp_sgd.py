@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from adapters.diffusion.device import free_memory
-from adapters.trained.diffusion import Network
 from adapters.trained.diffusion_networks import Velocity, unet
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
-from adapters.trained.settings import FineTuning
+from adapters.trained.settings import FineTuning, Network
 from pe.plugins.devices import memory_refused
 from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU

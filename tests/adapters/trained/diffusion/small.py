@@ -12,10 +12,10 @@ import pytest
 
 import pe
 from adapters.glyphs import Glyphs
-from adapters.trained.diffusion import Network, PrivImage, Sampling
+from adapters.trained.diffusion import PrivImage, Sampling
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.semantics import QueryTraining
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.settings import FineTuning, Network, PlainTraining
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import Budget, Ledger, MemoryStore

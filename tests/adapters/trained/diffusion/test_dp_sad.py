@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion import Network, Sampling
+from adapters.trained.diffusion import Sampling
 from adapters.trained.diffusion_networks import Velocity, scheduler, unet
 from adapters.trained.dp_sad import DPSAD, Learning, Teaching
 from adapters.trained.dp_sad_networks import Chain, Distillation, Judge
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.public import tensors
-from adapters.trained.settings import GRID, Discrimination, PlainTraining
+from adapters.trained.settings import GRID, Discrimination, Network, PlainTraining
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PrivacyError, RecipeError

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion import Network, labels_of
+from adapters.trained.diffusion import labels_of
 from adapters.trained.diffusion_networks import (
     Velocity,
     only_attention_and_classes,
@@ -21,7 +21,7 @@ from adapters.trained.diffusion_networks import (
 )
 from adapters.trained.dp_sgd.gradients import record_gradients
 from adapters.trained.public import Characters, Folder, PublicSet, train
-from adapters.trained.settings import PlainTraining
+from adapters.trained.settings import Network, PlainTraining
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import NETWORK, SHAPE
 from tests.adapters.trained.sources import source

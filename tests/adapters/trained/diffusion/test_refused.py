@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from adapters.trained.diffusion import DPDM, Network, PrivImage
+from adapters.trained.diffusion import DPDM, PrivImage
 from adapters.trained.semantics import QueryTraining
-from adapters.trained.settings import FineTuning
+from adapters.trained.settings import FineTuning, Network
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.planning.forecast import differences

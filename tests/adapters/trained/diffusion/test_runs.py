@@ -12,9 +12,9 @@ import torch
 from adapters.diffusion.pixel import PixelFiles, PixelSpace
 from adapters.trained import diffusion_networks as pretraining
 from adapters.trained import fit, public
-from adapters.trained.diffusion import DPLDM, Network
+from adapters.trained.diffusion import DPLDM
 from adapters.trained.fit import Fit
-from adapters.trained.settings import FineTuning, PlainTraining
+from adapters.trained.settings import FineTuning, Network, PlainTraining
 from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
 from pe.plugins.protocols import RandomRequest

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from adapters.trained.dp_imgsyn import Alignment, DPImgSyn
+from adapters.trained.dp_imgsyn import DPImgSyn
 from adapters.trained.dp_imgsyn_networks import Aim, Reader, Way, align, align_companions, total_variation
 from adapters.trained.public import tensors
+from adapters.trained.settings import Alignment
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import PEError
 from pe.plugins.protocols import VariationRequest

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adapters.trained import dp_imgsyn as moments
-from adapters.trained.dp_imgsyn import Moments, Scale, clipped
+from adapters.trained.dp_imgsyn_moments import Moments, Scale, clipped
 from adapters.trained.dp_imgsyn_networks import Reader
 from adapters.trained.fit import Sum, noisy_sums, on_grid
 from pe.fit.trainer import FitTerms, PrivateRecords
