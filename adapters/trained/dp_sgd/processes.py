@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,35 +17,28 @@ from io import BytesIO
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
 from signal import Signals
-from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pe.data.quiet import quiet
-from pe.errors import PEError, RunError
-from pe.plugins.devices import find_device
-
-if TYPE_CHECKING:
-    from adapters.trained.dp_sgd.training import Training
+from pe.errors import RunError
 
 _PROGRAM = """
 import sys
 from multiprocessing.connection import Connection
 
-from adapters.trained.dp_sgd.processes import work
+from adapters.trained.dp_sgd.worker import work
 
 work(Connection(int(sys.argv[1])))
 """
 
 
 @dataclass(frozen=True)
-class _Start:
+class Start:
     """The first message to a process."""
 
     device: str
@@ -54,7 +46,7 @@ class _Start:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """Model, loss and settings until others come, as torch saves them; `places` maps the devices of their tensors."""
 
     content: bytes
@@ -118,7 +110,7 @@ class Processes:
         try:
             self._all.extend(map(_Process.start, devices))
             for process in self._all:
-                self._send(process, _Start(str(process.device), threads))
+                self._send(process, Start(str(process.device), threads))
             self._answers()
         except BaseException:
             self.close()
@@ -130,7 +122,7 @@ class Processes:
         torch.save(content, stream)
         source = f"cuda:{place.index or 0}" if place.type == "cuda" else str(place)
         for process in self._all:
-            self._send(process, _Task(stream.getvalue(), {source: str(process.device)}))
+            self._send(process, Task(stream.getvalue(), {source: str(process.device)}))
 
     def total(self, parameters: Tensor, shares: Sequence[Iterable[Part]], own: Callable[[], Tensor]) -> Tensor:
         """Return the sum over all parts, int64 (p,), on the device of `own`'s.
@@ -192,53 +184,3 @@ class Processes:
             f"Process {self._all.index(first) + 2} of {len(self._all) + 1} of the training, on {first.device}, {how}: "
             "see that memory suffices, or take fewer training.processes; `pe resume` goes on after the last block."
         )
-
-
-# In the other process. It ends with the process that started it: a thread waits for the pipe to close.
-
-
-def work(connection: Connection) -> None:
-    """Answer the start with None, and every step's part with its sum, or with the error that ended it.
-
-    Guarantee: it tells nothing to anyone but the process that started it, and keeps nothing.
-    """
-    messages: SimpleQueue[Any] = SimpleQueue()
-    Thread(target=_receive, args=(connection, messages), daemon=True).start()
-    with quiet():
-        try:
-            _answer(messages, connection.send)
-        except PEError as error:
-            connection.send(error)
-        except Exception:  # its words may be about a private record: they are for the ledger, which logs them
-            connection.send(RuntimeError(traceback.format_exc()))
-
-
-def _answer(messages: SimpleQueue[Any], send: Callable[[Any], None]) -> None:
-    from adapters.trained.dp_sgd.training import Training
-
-    start: _Start = messages.get()
-    torch.set_num_threads(start.threads)
-    device = find_device(start.device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    send(None)
-    training: Training | None = None
-    while True:
-        message = messages.get()
-        if isinstance(message, _Task):
-            # The process that started this one is all that can write to the pipe.
-            content = torch.load(BytesIO(message.content), map_location=message.places, weights_only=False)
-            training = Training(*content, device)
-            continue
-        assert training is not None
-        parameters, parts = message
-        send(training.share(torch.from_numpy(parameters).to(device), parts).cpu().numpy())
-
-
-def _receive(connection: Connection, messages: SimpleQueue[Any]) -> None:
-    """Pass on what arrives; end this process when the pipe is closed."""
-    try:
-        while True:
-            messages.put(connection.recv())
-    except (EOFError, OSError):
-        os._exit(0)
