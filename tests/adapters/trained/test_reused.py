@@ -94,7 +94,7 @@ def test_it_answers_as_the_run_that_fitted_it(files: Path, fitted: pe.Run, tmp_p
 def test_a_version_that_forgets_what_the_fit_cost_is_caught(
     files: Path, fitted: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.trained.reused._named_apart", lambda _: ())
+    monkeypatch.setattr("adapters.trained.reused._with_own_names", lambda _: ())
     with pytest.raises(RecipeError, match="is not counted here"):
         run_recipe(recipe(files, reusing(fitted)), tmp_path / "b", Surroundings())
 
