@@ -123,10 +123,10 @@ import time
 
 import torch
 
-from adapters.trained.dp_sgd.processes import _Process, _Start
+from adapters.trained.dp_sgd.processes import _Process, Start
 
 other = _Process.start(torch.device("cpu"))
-other.connection.send(_Start("cpu", 1))
+other.connection.send(Start("cpu", 1))
 print(other.popen.pid, flush=True)
 time.sleep(600)
 """
