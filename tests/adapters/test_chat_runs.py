@@ -78,7 +78,7 @@ class Deaf(ChatServer):
 def test_a_run_tries_whether_blanks_are_heeded(tmp_path: Path, server: type[ChatServer]) -> None:
     script = Script()
     with serving(server(script)) as url:
-        given = content(tmp_path, api(url, seed_field="seed"), iterations=2, degree=[0.5, 0.2])
+        given = content(tmp_path, api(url, seed_field="seed", concurrency=1), iterations=2, degree=[0.5, 0.2])
         given |= {"limits": {"max_images": 16}}  # those of the try
         with pytest.raises(PEError) as stopped:
             run_recipe(Recipe.parse(given, "the test"), tmp_path / "run", Surroundings())

@@ -204,7 +204,7 @@ def test_lower_precision_is_near_and_comes_out_as_float32(tmp_path, three, preci
 def test_constructing_loads_neither_torch_nor_weights():
     code = (
         "import sys\n"
-        "from pe.plugins.registry import construct\n"
+        "from pe.plugins.specs import construct\n"
         "for kind in ('open_clip', 'inception', 'dinov2', 'efficientnet_lite'):\n"
         "    assert construct('pe.embeddings', kind, {'device': 'cpu'}).batch_size in (32, 64)\n"
         "sentences = construct('pe.embeddings', 'sentence_transformers', {'device': 'cpu', 'model': 'some/model'})\n"
