@@ -7,6 +7,7 @@ where a server still has it.
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
@@ -92,6 +93,10 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
         return super().served_by(profile, is_named)
 
 
+_BILLED_TO = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+"""Header → environment variable, as OpenAI's SDK sends them."""
+
+
 class OpenAIImages(ServedHost[OpenAISettings]):
     """RANDOM_API and VARIATION_API by OpenAI's images API.
 
@@ -129,9 +134,14 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         fields |= config.extra or {}
         fields |= {config.seed_field: call.seed} if config.seed_field else {}
         fields |= call.degree
+        headers = {name: os.environ[variable] for name, variable in _BILLED_TO.items() if os.environ.get(variable)}
         if task == "generations":
-            return self._path(task), {"json": fields}
-        return self._path(task), {"data": fields, "files": {"image": ("image.png", call.parents[0], "image/png")}}
+            return self._path(task), {"headers": headers, "json": fields}
+        return self._path(task), {
+            "headers": headers,
+            "data": fields,
+            "files": {"image": ("image.png", call.parents[0], "image/png")},
+        }
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
         """Read `data` and `usage`; an answer that names addresses is paid, so it is noted until these are fetched."""

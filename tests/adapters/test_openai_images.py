@@ -1,4 +1,4 @@
-"""What the OpenAI-style adapter asks of a real server on loopback, through the official SDK."""
+"""What the OpenAI-style adapter asks of a real server on loopback."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.requests import Request
+from starlette.responses import Response
 
 import pe
 from adapters.openai_images import OpenAIImages, OpenAISettings, billed
@@ -32,6 +34,21 @@ def test_one_request_brings_n_images_of_one_prompt(make: Make) -> None:
     wanted = {"prompt": "a photo of a cat", "model": "gpt-image-x", "n": 4, "quality": "low", "guidance_scale": 3.5}
     assert {name: body[name] for name in wanted} == wanted
     assert script.keys == {f"Bearer {CANARY}"}
+
+
+def test_organisation_and_project_are_sent_as_openais_sdk_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
+    seen: list[tuple[str | None, str | None]] = []
+
+    class Noting(OpenAIServer):
+        async def generations(self, request: Request) -> Response:
+            seen.append((request.headers.get("openai-organization"), request.headers.get("openai-project")))
+            return await super().generations(request)
+
+    with serving(Noting(Script())) as url:
+        random(OpenAIImages(**settings_for(url)))
+    assert seen == [("org-1", "proj-2")]
 
 
 def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make: Make) -> None:
