@@ -28,7 +28,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/recipe": (1320, 6),
     "pe/report": (1430, 7),
     "pe/store": (2210, 10),
-    "adapters": (5060, 19),
+    "adapters": (5070, 19),
     "adapters/diffusion": (3060, 13),
     "adapters/http": (2890, 11),
     "adapters/server": (2030, 10),
