@@ -72,9 +72,9 @@ class WebDataset(TableSource, ImageSource):
         """
         dataset = super().open()
         if len(dataset) == 1:
-            (sample,) = (one for path in self._files() for one in _samples(path, (), 0))
-            if "." in sample.image(self.image_column) and len(sample.views()) > 1:
-                raise sample.run_together()
+            for sample in (each for path in self._files() for each in _samples(path, (), 0)):
+                if "." in sample.image(self.image_column) and len(sample.views()) > 1:
+                    raise sample.run_together()
         return dataset
 
     @classmethod
