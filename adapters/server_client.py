@@ -27,12 +27,7 @@ from adapters.prompts import (
     check_choices,
     prompts_of,
 )
-from adapters.server.formats import ARRAYS as NPZ
-from adapters.server.formats import BatchAnswer as Made
-from adapters.server.formats import BatchRequest as Wanted
-from adapters.server.formats import FormatError
-from adapters.server.formats import pack_request as wanted_to_npz
-from adapters.server.formats import read_answer as made_of_npz
+from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, FormatError, pack_request, read_answer
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Conditions
@@ -213,7 +208,7 @@ class ServerClient:
         """Ask for images with the settings of this iteration."""
         config = self._config
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
-        images_asked = Wanted(
+        images_asked = BatchRequest(
             request.seeds,
             steps=of_iteration("steps", config.steps, iteration),
             guidance=None if config.guidance is None else of_iteration("guidance", config.guidance, iteration),
@@ -228,8 +223,8 @@ class ServerClient:
             "/v1/batch/images",
             lambda response: _read_images(response, len(request)),
             request.job.check_stop,
-            content=wanted_to_npz(images_asked),
-            headers={"Content-Type": NPZ},
+            content=pack_request(images_asked),
+            headers={"Content-Type": ARRAYS},
         )
         if outcome.result is None:
             assert outcome.miss is not None
@@ -265,10 +260,10 @@ class ServerClient:
         return outcome.result
 
 
-def _read_images(response: httpx2.Response, count: int) -> Made:
+def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
     """The images of an answer; raise Fault if it holds something else."""
     try:
-        return made_of_npz(response.content, count)
+        return read_answer(response.content, count)
     except FormatError as error:
         raise Fault(str(error), 200) from error
 
