@@ -1,4 +1,4 @@
-"""What the rule of `evolution: auto` chooses over declared sizes, labels and ε: `python benchmarks/choice.py`.
+"""The choices of the rule of `evolution: auto` over declared sizes, labels and ε: `python benchmarks/choice.py`.
 
 The trials on stand-in data by which it was chosen are in results/choice_trials.md. Writes results/choice.md.
 """

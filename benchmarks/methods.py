@@ -164,7 +164,7 @@ def key_of(method: str, epsilon: float, run: int) -> str:
 
 
 def cells() -> dict[str, dict[str, Any]]:
-    """What was measured, by key."""
+    """Return the cells that were measured, by key."""
     lines = CELLS.read_text(encoding="utf-8").splitlines() if CELLS.exists() else []
     return {each["key"]: each for each in map(json.loads, lines)}
 

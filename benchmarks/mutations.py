@@ -1,4 +1,4 @@
-"""Whether the tests notice a wrong line: `python benchmarks/mutations.py [--count 200] [--seed 1] [--jobs 2]`.
+"""Find wrong lines that the tests do not notice: `python benchmarks/mutations.py [--count 200] [--seed 1] [--jobs 2]`.
 
 Draws single mutations at random, by a fixed seed, over the parts where a wrong line costs privacy, money or results: a
 comparison turned, an operator or a constant changed, a condition negated, a statement left out. Each is made in a copy
@@ -89,7 +89,7 @@ def drawn(count: int, seed: int) -> list[tuple[str, Path, int, str, str]]:
 
 
 def is_noticed(tree: Path, room: str, file: Path, text: str) -> bool:
-    """Whether a test of the room fails once `file` has this text in the copy `tree`."""
+    """Return True if a test of the room fails once `file` has this text in the copy `tree`."""
     original = (tree / file).read_bytes()
     (tree / file).write_text(text, encoding="utf-8")
     try:

@@ -1,4 +1,4 @@
-"""How fast exact noise is drawn, beside OpenDP's exact samplers: `python benchmarks/noise.py`."""
+"""The rate at which exact noise is drawn, beside OpenDP's exact samplers: `python benchmarks/noise.py`."""
 
 from __future__ import annotations
 

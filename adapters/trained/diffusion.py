@@ -211,7 +211,7 @@ class FineTuned(ReadsPublic, FittedDiffusion):
     """
 
     _freezes: ClassVar[bool] = False
-    """Whether some parameters are not trained, so that they are in no release."""
+    """True if some parameters are not trained, so that they are in no release."""
 
     @abstractmethod
     def _begin(self, fit: Fit) -> UNet2DModel:

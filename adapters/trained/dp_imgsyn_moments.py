@@ -18,7 +18,7 @@ _COMMON = 0.95
 """Share of the public images whose vectors are not cut."""
 
 LEAST_VARIANCE = 1e-6
-"""Of a channel: the floor of the variance of what is aligned, and of its target."""
+"""The floor of a channel's variance, in the aligned images and in their target."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -389,11 +389,12 @@ class FittedMethod(ABC):
         return list(Plan(self._draws(terms), terms).releases)
 
     def fit(self, fitting: Fitting) -> None:
-        """See `Trainer`; raise RecipeError if memory does not suffice.
+        """See `Trainer`; raise what `planned` does, and RecipeError if memory does not suffice.
 
         Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
         only while a release is drawn. A fit that was interrupted takes what is stored, and repeats the rest.
         """
+        self._check(fitting.terms)
         self._require_torch()
         self._fit(Fit(fitting, Plan(self._draws(fitting.terms), fitting.terms)))
 

@@ -80,7 +80,7 @@ class State:
 # A step is post-processing of a noised gradient, by public rules.
 
 MOMENTS: dict[Optimiser, int] = {"adam": 2, "sgd": 0}
-"""How many vectors an optimiser keeps beside the parameters."""
+"""Optimiser → vectors that it keeps beside the parameters."""
 
 _BETAS = (0.9, 0.999)
 _TINY = 1e-8
