@@ -20,9 +20,9 @@ from adapters.trained.noisy_mean import DPMERF, RandomFourier, frequencies
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import APIError, RecipeError
-from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.fit.trainer import FitTerms, Fitting, PrivateRecords
 from pe.plugins.protocols import RandomRequest
-from pe.privacy.ledger import Budget
+from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Relation, Release
 from pe.recipe.schema import Recipe
@@ -234,3 +234,12 @@ def test_before_the_fit_it_says_so() -> None:
 def test_replacing_a_record_is_twice_the_sensitivity() -> None:
     terms = FitTerms(("a",), SHAPE, 10, Relation.REPLACE_ONE, "record", Budget(1.0, 1e-5))
     assert DPMERF().planned(terms)[0].sensitivity == 2
+
+
+def test_a_fit_without_a_plan_refuses_what_a_plan_does_and_charges_nothing(tmp_path: Path) -> None:
+    terms = FitTerms(("a", "b", "c"), (4, 4, 1), 100, Relation.ADD_REMOVE, "record", Budget(1, 1e-5))
+    planned = DPMERF().planned(terms)
+    ledger = Ledger(terms.budget, terms.relation, terms.unit, planned, MemoryStore())
+    with pytest.raises(RecipeError, match=r"api\.batch is 2"):
+        DPMERF(batch=2).fit(Fitting(terms, lambda: pytest.fail("records were read"), ledger, tmp_path))
+    assert not ledger.drawn(planned[0])
