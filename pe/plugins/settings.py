@@ -91,7 +91,8 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
         tag, tags = fault["ctx"]["tag"], re.findall("'([^']+)'", fault["ctx"]["expected_tags"])
         return f"{where}: {key}.kind '{tag}' is unknown; {nearest_name(tag, tags)}"
     if right := _right([other for other in faults if _walk(model, other["loc"])[0] == keys]):
-        return f"{where}: {key or 'it'} must be {right}, not {_plain(fault['input'])}."
+        value = "empty: declare it" if fault["input"] is None else _plain(fault["input"])
+        return f"{where}: {key or 'it'} must be {right}, not {value}."
     message = fault["msg"].removeprefix("Value error, ")
     value = "" if isinstance(fault["input"], dict) else f" (it is {_plain(fault['input'])})"
     return f"{where}: {key + ': ' if key else ''}{message[:1].lower()}{message[1:]}{value}."

@@ -101,7 +101,7 @@ def test_one_record_more_changes_nothing_that_is_written_without_being_told(
         assert "Declare in recipe.yaml before a run: " in told.stdout
         recipes.append((tmp_path / folder / "recipe.yaml").read_text())
     assert recipes[0] == recipes[1]
-    with pytest.raises(Exception, match=r"must be .*, not null"):
+    with pytest.raises(Exception, match=r"must be .*, not empty: declare it"):
         Recipe.load(tmp_path / "with" / "recipe.yaml")
 
 
