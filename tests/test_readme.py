@@ -50,10 +50,3 @@ def test_the_python_of_the_readme_runs(folders: Path) -> None:
     assert run.guarantee["unit"]["name"] == "patient"
     assert (folders / "out" / "certificate.md").read_text().startswith("# Privacy certificate\n")
     assert not (folders / "out" / "confidential").exists()
-
-
-def test_the_readme_s_commands_exist() -> None:
-    commands = set(re.findall(r"`?pe (\w+)", README)) - {"toolkit"}
-    installed = Path(__file__).parent.parent.joinpath("pyproject.toml").read_text()
-    assert commands
-    assert all(re.search(rf'^{command} = "', installed, re.M) for command in commands), commands

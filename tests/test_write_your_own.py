@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import base64
 import io
-import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from click.testing import CliRunner
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -20,8 +16,6 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import pe
-from pe.cli.main import pe as command
-from pe.data import samples
 from pe.data.samples import Conditions
 from pe.fit.trainer import FitTerms, Fitting, PrivateRecords
 from pe.plugins.protocols import RandomRequest, VariationRequest
@@ -30,22 +24,7 @@ from pe.privacy.release import Relation
 from tests.durability.driver import make_private
 from tests.endpoints.serving import serving
 from tests.generators import Mean, Shades
-
-PAGE = (Path(__file__).parent.parent / "docs" / "write-your-own.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-
-
-def block(name: str) -> str:
-    """The one example that defines a class."""
-    (found,) = (each for each in BLOCKS if f"class {name}" in each)
-    return str(found)
-
-
-def defined(name: str) -> Any:
-    """A class of the page."""
-    names: dict[str, Any] = {"__name__": name}
-    exec(compile(block(name), "write-your-own.md", "exec"), names)
-    return names[name]
+from tests.rows import block, defined
 
 
 def test_the_generator_is_one_of_40_lines_at_most(tmp_path: Path) -> None:
@@ -116,38 +95,3 @@ def test_the_fit_releases_what_it_planned_and_then_answers(
     assert new.samples.array[1::2].mean() == pytest.approx(200, abs=30)
     same = api.variation_api(VariationRequest(new.samples, ("dark", "light") * 20, Conditions(), seeds, 0))
     assert np.array_equal(same.samples.array, new.samples.array)
-
-
-def test_the_modality_is_run_reported_exported_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (points,) = (each for each in re.findall(r"```toml\n(.*?)```", PAGE, re.S) if "pe.modalities" in each)
-    info = tmp_path / "site" / "rows-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rows\nVersion: 1\n")
-    groups = tomllib.loads(points)["project"]["entry-points"]
-    lines = [f"[{group}]\n{name} = {value}" for group, named in groups.items() for name, value in named.items()]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    (info.parent / "rows.py").write_text(block("Rows"))
-    monkeypatch.syspath_prepend(str(info.parent))
-    monkeypatch.setattr(samples, "_modalities", {})
-    rows = np.random.default_rng(0).normal(2, 0.2, (2000, 2))
-    np.save(tmp_path / "rows.npy", rows[:1900])
-    np.save(tmp_path / "test.npy", rows[1900:])
-    content = {
-        "private": {"kind": "row_file", "path": str(tmp_path / "rows.npy"), "declared_size": 2000},
-        "api": {"kind": "normal"},
-        "privacy": {"epsilon": 8, "delta": 1e-5},
-        "evolution": {"iterations": 3, "population": 60, "degree": [0.5, 0.3, 0.1]},
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
-    run = tmp_path / "run"
-    for arguments in (
-        ("run", tmp_path / "recipe.yaml", "--out", run),
-        ("report", run),
-        ("evaluate", run, "--test", tmp_path / "test.npy", "--seeds", 1),
-        ("export", run, "--to", tmp_path / "out", "--format", "folder"),
-    ):
-        result = CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-    apart = np.abs(pe.Run(run).synthetic.samples.array - 2).mean()
-    assert apart < np.abs(pe.Run(run).populations()[0].samples.array - 2).mean() / 2
-    assert len(list((tmp_path / "out" / "synthetic").rglob("*.csv"))) > 60  # and labels.csv

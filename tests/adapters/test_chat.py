@@ -12,10 +12,9 @@ import pytest
 from adapters.chat import Chat, ChatSettings, billed
 from adapters.http import Rejected
 from adapters.http import policy as policy_module
-from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
-from pe.errors import APIError, RecipeError
+from pe.errors import RecipeError
 from pe.plugins.price import PriceSection
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage, VariationRequest
 from tests.endpoints.chat_server import ChatServer
@@ -215,12 +214,6 @@ def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words
     wrong, _ = make()
     with pytest.raises(Rejected, match="404"):
         random(Chat(model="m", prompts="a", base_url=wrong._config.url.replace("/v1", "/v9"), key_env=None))
-
-
-def test_parents_of_another_modality_are_refused(make: Make) -> None:
-    parents = Images(np.zeros((1, 4, 4, 3), np.uint8))
-    with pytest.raises(APIError, match="varies texts, not images"):
-        make()[0].variation_api(VariationRequest(parents, ("a",), Conditions(), np.zeros(1, np.uint64), 0.5))
 
 
 @pytest.mark.parametrize(

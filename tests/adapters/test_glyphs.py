@@ -12,7 +12,7 @@ from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
+from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 
 pytest.importorskip("matplotlib")
 
@@ -40,26 +40,7 @@ def pixels(answer: Answer) -> np.ndarray:
     return answer.samples.pixels
 
 
-def distance(one: Answer, other: Answer) -> float:
-    return float(np.abs(pixels(one).astype(float) - pixels(other)).mean())
-
-
-def test_it_is_a_generation_api_that_obeys_the_degree_exactly(glyphs):
-    assert isinstance(glyphs, GenerationAPI)
-    assert glyphs.capabilities.degree == "exact"
-    assert glyphs.capabilities.deterministic
-
-
-def test_random_gives_one_image_and_one_condition_per_item(glyphs):
-    answer = random(glyphs, "0123456789" * 3)
-    assert pixels(answer).shape == (30, 28, 28, 1)
-    assert pixels(answer).dtype == np.uint8
-    assert answer.conditions.rows == 30
-    assert list(answer.conditions["text"]) == list("0123456789" * 3)
-    assert not answer.missing
-
-
-@pytest.mark.parametrize("cut", [1, 7, 63, 64, 65, 199])
+@pytest.mark.parametrize("cut", [63, 65])  # of blocks of 64
 def test_an_image_does_not_depend_on_the_chunk_it_came_in(glyphs, cut):
     labels, numbers = tuple("0123456789" * 20), seeds(200)
     whole = glyphs.random_api(RandomRequest(labels, numbers))
@@ -84,28 +65,10 @@ def test_the_order_in_which_texts_are_first_met_changes_nothing():
     assert pixels(random(forward, "0919")).tobytes() == pixels(random(backward, "0919")).tobytes()
 
 
-def test_degree_0_gives_the_parents_very_bytes(glyphs):
-    parents = random(glyphs, "0123456789" * 10)
-    same = vary(glyphs, "0123456789" * 10, parents, 0.0)
-    assert pixels(same).tobytes() == pixels(parents).tobytes()
-    for name in parents.conditions:
-        assert (same.conditions[name] == parents.conditions[name]).all()
-
-
 def test_degree_1_forgets_the_parents(glyphs):
     labels = "5" * 100
     one, other = (vary(glyphs, labels, random(glyphs, labels, start=start), 1.0) for start in (10, 11))
     assert pixels(one).tobytes() == pixels(other).tobytes()
-
-
-def test_the_higher_the_degree_the_farther_the_variation(glyphs):
-    labels = "0123456789" * 30
-    parents = random(glyphs, labels)
-    farness = [distance(parents, vary(glyphs, labels, parents, degree)) for degree in (0.05, 0.2, 0.5, 1.0)]
-    assert farness == sorted(farness)
-    assert farness[0] > 0
-    strangers = distance(parents, random(glyphs, labels, start=5))
-    assert farness[-1] == pytest.approx(strangers, rel=0.1)
 
 
 def test_the_font_changes_with_probability_degree_squared(glyphs):
@@ -142,39 +105,12 @@ def test_a_variation_draws_the_parents_text_unless_the_degree_changes_it():
     assert changed == pytest.approx(0.09 * 0.8, abs=0.03)
 
 
-def test_letters_and_digits_alike_can_be_drawn():
-    alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-    answer = random(Glyphs(), alphabet)
-    assert (pixels(answer).max(axis=(1, 2, 3)) > 200).all()
-
-
-def test_every_image_has_ink_and_ground(glyphs):
-    drawn = pixels(random(glyphs, "0123456789" * 200)).reshape(2000, -1)
-    assert (drawn.max(axis=1) > 128).all()
-    assert (np.median(drawn, axis=1) == 0).mean() > 0.98
-
-
 def test_colours_size_and_channels_are_as_asked():
     light = random(Glyphs(size=40, channels=3), "8")
     dark = random(Glyphs(size=40, channels=3, white_on_black=False), "8")
     assert pixels(light).shape == (1, 40, 40, 3)
     assert (pixels(light) == 255 - pixels(dark)).all()
     assert (pixels(light)[..., 0] == pixels(light)[..., 2]).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "low", "high", "measure"),
-    [
-        ("stroke", 0.05, 0.15, "ink"),
-        ("scale", 0.5, 0.9, "extent"),
-    ],
-)
-def test_a_wider_range_upwards_means_more_of_it(name, low, high, measure):
-    def amount(value: float) -> float:
-        drawn = pixels(random(Glyphs(**{name: (value, value)}, warp=0.0), "0123456789" * 10)) > 128
-        return float(drawn.mean() if measure == "ink" else drawn.any(axis=2).sum(axis=1).mean())
-
-    assert amount(high) > 1.3 * amount(low)
 
 
 def test_strokes_have_the_width_asked_for(tmp_path):
@@ -222,8 +158,7 @@ def test_fonts_come_from_a_folder(tmp_path):
     (tmp_path / "one.ttf").write_bytes(source.read_bytes())
     (tmp_path / "broken.ttf").write_bytes(b"no font")
     (tmp_path / "notes.txt").write_text("no font")
-    answer = random(Glyphs(fonts=str(tmp_path)), "77")
-    assert set(answer.conditions["font"]) == {"one"}
+    assert set(random(Glyphs(fonts=str(tmp_path)), "77").conditions["font"]) == {"one"}
 
 
 def test_a_text_that_no_font_draws_is_refused_in_one_sentence(tmp_path):
@@ -236,18 +171,6 @@ def test_a_text_that_no_font_draws_is_refused_in_one_sentence(tmp_path):
         Glyphs().random_api(RandomRequest(("",), seeds(1)))
 
 
-def test_a_label_without_texts_is_refused():
-    with pytest.raises(RecipeError, match="texts names none for label 'a'"):
-        Glyphs(texts={"a": []})
-
-
-def test_folders_without_fonts_are_refused(tmp_path):
-    with pytest.raises(RecipeError, match="holds no"):
-        Glyphs(fonts=str(tmp_path))
-    with pytest.raises(RecipeError, match="there is no folder"):
-        Glyphs(fonts=str(tmp_path / "missing"))
-
-
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -258,6 +181,9 @@ def test_folders_without_fonts_are_refused(tmp_path):
         ({"rotation": (10.0, -10.0)}, "rotation is"),
         ({"slant": (0.0, float("nan"))}, "slant is"),
         ({"warp": -0.1}, "warp is"),
+        ({"texts": {"a": []}}, "texts names none for label 'a'"),
+        ({"fonts": "tests/adapters"}, "holds no"),
+        ({"fonts": "missing"}, "there is no folder"),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(settings, named):
@@ -278,10 +204,6 @@ def test_parents_of_another_generator_are_refused(glyphs):
         varied_with(Conditions(columns | {"font": np.array(["Nobody"])}))
     with pytest.raises(APIError, match="parameters of shape"):
         varied_with(Conditions(columns | {"parameters": np.zeros((1, 3), np.float32)}))
-
-
-def test_no_items_give_no_images(glyphs):
-    assert pixels(random(glyphs, "")).shape == (0, 28, 28, 1)
 
 
 def test_importing_it_loads_no_matplotlib():

@@ -1,7 +1,8 @@
-"""Several generators in one run: who makes what, in which requests, and what is refused."""
+"""Several generators in one run: who makes what, in which requests, at what cost, and what is refused."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ import pytest
 
 from adapters.portfolio import Portfolio
 from pe.data.samples import GENERATOR, Conditions
-from pe.engine.execution import Surroundings, run_recipe
-from pe.errors import APIError, RecipeError
-from pe.planning.forecast import differences
-from pe.plugins.protocols import RandomRequest, VariationRequest
+from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.errors import APIError, LimitReached, RecipeError
+from pe.planning.build import price_of, set_up_generator
+from pe.planning.forecast import differences, forecast
+from pe.plugins.protocols import RandomRequest, Usage, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal
-from tests.durability.driver import make_private
+from tests.durability.driver import SameNoise, forked, make_private
+from tests.durability.test_kill import shareable
 from tests.endpoints.faults import Script
 from tests.endpoints.openai_server import SIDE, OpenAIServer
 from tests.endpoints.serving import serving
@@ -167,33 +170,124 @@ def test_generators_that_do_not_fit_together_are_refused_in_a_sentence() -> None
         Portfolio(of=[PEN, PEN]).check_labels(["a", "中"])
 
 
-def test_what_it_tells_of_itself_is_what_its_generators_tell() -> None:
+MEMBERS = {
+    "portfolio": ("{kind: portfolio, of: [{kind: glyphs}, {kind: public_images, path: pool}]}", "api.of.1", "api.of.0"),
+    "captions": (
+        "{kind: caption_then_draw, captions: {kind: public_texts, path: pool}, draw: {kind: glyphs}}",
+        "api.captions",
+        "api.draw",
+    ),
+}
+"""A recipe's `api`, and where its pool and its pen stand."""
+
+
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_paths_machine_settings_and_single_keys_of_members_are_those_of_generators(tmp_path: Path, kind: str) -> None:
+    api, pool, pen = MEMBERS[kind]
+    place = tmp_path / "recipe.yaml"
+    place.write_text(f"private: {{kind: mnist}}\nprivacy: {{epsilon: 1, delta: 1.0e-6}}\napi: {api}\n")
+    before = Recipe.load(place)
+    assert str(tmp_path.resolve() / "pool") in before.dump()
+    machine = (f"{pool}.path=elsewhere", f"{pen}.price.call=1", "limits.max_cost=3")
+    assert differences(before, Recipe.load(place, machine)) == []
+    assert differences(before, Recipe.load(place, (f"{pen}.size=4",))) == [f"{pen}.size: None → 4"]
+    if kind == "portfolio":
+        with pytest.raises(RecipeError, match="the list has 2 entries, counted from 0"):
+            Recipe.load(place, ("api.of.2.size=4",))
+
+
+PRICED: dict[str, Any] = {"price": {"call": 0.25, "image": 0.5}}
+SMALL = {"iterations": 1, "population": 60, "lookahead": 0, "measure_degree": "never"}
+
+
+def test_each_generator_costs_what_its_own_price_says(tmp_path: Path) -> None:
     with serving(OpenAIServer(Script(), side=SIDE)) as url:
-        portfolio = Portfolio(of=[PEN, web(url, concurrency=3)])
-    assert portfolio.info.hosts == (url.removeprefix("http://"),)
-    assert portfolio.info.by_label
-    assert portfolio.info.shape == (SIDE, SIDE, 3)
-    assert portfolio.capabilities.concurrency == 1 + portfolio.ways[1].concurrency >= 4
-    assert portfolio.capabilities.degree == "wording"
-    assert not portfolio.capabilities.deterministic
-    assert [can.max_chunk for can in portfolio.ways] == [4096, 2, 4096, 1]
-    assert portfolio.describe_degree(0.2).startswith("web: ")
-    assert portfolio.public_paths() == ()
+        limits = {"max_cost": 100.0}
+        given = recipe(tmp_path, PEN, web(url, **PRICED), explore=0.3, evolution=SMALL, limits=limits)
+        planned = forecast(given, *set_up_generator(given.api)[:1])
+        run = carry_out(given, tmp_path)
+    with read_journal(run) as journal:
+        rows = [row.usage for phase in journal.phases() for row in journal.chunks(phase)]
+        spent = journal.totals().usage
+    of_web = sum(int(np.count_nonzero(one == "web")) for one in makers(run))
+    calls = sum(usage.calls for usage in rows if usage.cost)
+    assert price_of(given).of(spent) == pytest.approx(0.5 * of_web + 0.25 * calls)
+    assert 0 < sum(usage.images for usage in rows if usage.cost) == of_web < spent.images == 120
+    assert planned.cost_at_least == 0
+    assert planned.cost is not None
+    assert spent.cost <= planned.cost <= 0.75 * 120
+    assert any("Each generator has its own price" in warning for warning in planned.warnings)
 
 
-def test_paths_machine_settings_and_single_keys_of_generators_are_those_of_generators(tmp_path: Path) -> None:
-    pool = {"kind": "public_images", "path": "pool.npz", "size": 8}
-    text = f"""
-private: {{kind: mnist}}
-privacy: {{epsilon: 1, delta: 1.0e-6}}
-api: {{kind: portfolio, of: [{{kind: glyphs}}, {pool}]}}
-"""
-    (tmp_path / "recipe.yaml").write_text(text)
-    before = Recipe.load(tmp_path / "recipe.yaml")
-    assert before.api.settings["of"][1]["path"] == str(tmp_path.resolve() / "pool.npz")
-    priced = ("api.of.0.price.call=1", "limits.max_cost=3")
-    assert differences(before, Recipe.load(tmp_path / "recipe.yaml", ("api.of.1.path=elsewhere.npz", *priced))) == []
-    changed = differences(before, Recipe.load(tmp_path / "recipe.yaml", ("api.of.1.size=4",)))
-    assert changed == ["api.of.1.size: 8 → 4"]
-    with pytest.raises(RecipeError, match="the list has 2 entries, counted from 0"):
-        Recipe.load(tmp_path / "recipe.yaml", ("api.of.2.size=4",))
+def test_the_limit_holds_on_what_was_really_used(tmp_path: Path) -> None:
+    with serving(OpenAIServer(Script(), side=SIDE)) as url:
+        given = recipe(tmp_path, PEN, web(url, **PRICED), evolution=SMALL, limits={"max_cost": 20.0})
+        with pytest.raises(LimitReached, match=r"limits\.max_cost = 20 USD is reached"):
+            carry_out(given, tmp_path)
+        raised = recipe(tmp_path, PEN, web(url, **PRICED), evolution=SMALL, limits={"max_cost": 60.0})
+        run = resume_run(tmp_path / "run", Surroundings(embedding=Mean()), raised)
+    with read_journal(run) as journal:
+        assert 18 < journal.totals().usage.cost < 60
+
+
+def test_prices_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    limits = {"max_cost": 3}
+    euros = PEN | {"price": {"call": 1, "currency": "EUR"}}
+    with pytest.raises(RecipeError, match=r"api\.of\.1\.price is given, so limits\.max_cost must be too"):
+        recipe(tmp_path, PEN, PEN | PRICED)
+    both = {**recipe(tmp_path, PEN | PRICED, PEN, limits=limits).api.model_dump(), "price": {"call": 1}}
+    with pytest.raises(RecipeError, match=r"api\.price and api\.of\.0\.price are given"):
+        recipe(tmp_path, limits=limits, api=both)
+    with pytest.raises(RecipeError, match=r"prices are in EUR and USD: state all of them in one currency"):
+        price_of(recipe(tmp_path, euros, PEN | PRICED, limits=limits))
+    with pytest.raises(RecipeError, match=r"api\.of\.0: unknown key 'price\.cal'"):
+        recipe(tmp_path, PEN | {"price": {"cal": 1}}, PEN, limits=limits)
+
+
+def test_the_next_request_is_foreseen_at_the_dearest_price(tmp_path: Path) -> None:
+    tokens = PEN | {"price": {"million_tokens": 2}}
+    price = price_of(recipe(tmp_path, PEN | PRICED, tokens, PEN, limits={"max_cost": 3}))
+    assert price.of(Usage(1, 1, cost=0.125)) == 0.125
+    assert price.of_next(Usage(4, 4, cost=3.0), calls=1, images=2) == pytest.approx(1.25)
+    assert price.of_next(Usage(4, 4, 4_000_000, cost=3.0), calls=1, images=2) == pytest.approx(1.25 + 4)
+    assert price.least_of(Usage(3, 3)) == 0
+    assert price.has_tokens
+    assert not price.free
+
+
+GLYPHS: dict[str, Any] = {"kind": "glyphs", "size": 8, "texts": {"a": ["1", "I"], "b": ["0"]}}
+
+
+def families(folder: Path) -> Recipe:
+    one, other = GLYPHS | {"stroke": [0.05, 0.06]}, GLYPHS | {"stroke": [0.15, 0.17]}
+    evolution = {"iterations": 3, "population": 40, "lookahead": 2, "reuse_lookahead": True}
+    return recipe(folder, one, other, explore=0.2, evolution=evolution)
+
+
+def carry_on(folder: Path) -> None:
+    """Begin the run, or go on with it."""
+    surroundings = Surroundings(embedding=Mean(), noise=SameNoise())
+    if (folder / "run").exists():
+        resume_run(folder / "run", surroundings)
+    else:
+        run_recipe(families(folder), folder / "run", surroundings)
+
+
+def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    forked(carry_on, whole).join(60)
+    for sign in ("run/confidential/chunks/lookahead-1-*.chunk", "run/populations/001"):
+        process = forked(carry_on, broken)
+        while process.is_alive() and not any(broken.glob(sign)):
+            time.sleep(0.001)
+        assert process.is_alive()
+        process.kill()
+        process.join(60)
+    again = forked(carry_on, broken)
+    again.join(60)
+    assert again.exitcode == 0
+    assert shareable(broken / "run") == shareable(whole / "run")
+    last = np.load(whole / "run" / "populations" / "003" / f"condition.{GENERATOR}.npy")
+    assert set(last) == {"glyphs-1", "glyphs-2"}

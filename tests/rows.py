@@ -1,0 +1,55 @@
+"""The modality of docs/write-your-own.md, as somebody's package brings it: known by entry points alone."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from pe.data import samples
+
+PAGE = (Path(__file__).parent.parent / "docs" / "write-your-own.md").read_text(encoding="utf-8")
+
+
+def block(name: str) -> str:
+    """The one example of the page that defines a class."""
+    (found,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if f"class {name}" in each)
+    return str(found)
+
+
+def defined(name: str) -> Any:
+    """A class of the page."""
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(block(name), "write-your-own.md", "exec"), names)
+    return names[name]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe over 1,900 private rows; 100 more are for a test."""
+    (points,) = (each for each in re.findall(r"```toml\n(.*?)```", PAGE, re.S) if "pe.modalities" in each)
+    info = tmp_path / "site" / "rows-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rows\nVersion: 1\n")
+    groups = tomllib.loads(points)["project"]["entry-points"]
+    lines = [f"[{group}]\n{name} = {value}" for group, named in groups.items() for name, value in named.items()]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    (info.parent / "rows.py").write_text(block("Rows"))
+    monkeypatch.syspath_prepend(str(info.parent))
+    monkeypatch.setattr(samples, "_modalities", {})
+    rows = np.random.default_rng(0).normal(2, 0.2, (2000, 2))
+    np.save(tmp_path / "rows.npy", rows[:1900])
+    np.save(tmp_path / "test.npy", rows[1900:])
+    content = {
+        "private": {"kind": "row_file", "path": str(tmp_path / "rows.npy"), "declared_size": 2000},
+        "api": {"kind": "normal"},
+        "privacy": {"epsilon": 8, "delta": 1e-5},
+        "evolution": {"iterations": 3, "population": 60, "degree": [0.5, 0.3, 0.1]},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "recipe.yaml"
