@@ -36,6 +36,7 @@ def test_the_python_of_the_page_of_commands_runs(tmp_path: Path, monkeypatch: py
         pixels = np.random.default_rng(number).integers(0, 256, (64, 70, 3)).astype(np.uint8)
         Image.fromarray(pixels).save(tmp_path / place / f"{number}.png")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pe, "evolve", partial(pe.evolve, embedding="pixels"))
     names: dict[str, object] = {}
     with pytest.raises(LimitReached, match=r"limits\.max_images = 1000 is reached"):
         exec(compile(first, "commands.md", "exec"), names)
