@@ -1,6 +1,6 @@
 """The choices of the rule of `evolution: auto` over declared sizes, labels and ε: `python benchmarks/choice.py`.
 
-The trials on stand-in data by which it was chosen are in results/choice_trials.md. Writes results/choice.md.
+The trials on stand-in data by which it was chosen are in results/choice.md, of which this writes a part.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ KINDS = {
 
 
 def main() -> None:
-    lines = ["# The rule of `evolution: auto`", "", f"{where()}. `python benchmarks/choice.py`", ""]
+    lines = ["## What it chooses", "", f"{where()}. `python benchmarks/choice.py`", ""]
     for kind, info in KINDS.items():
-        lines += [f"## What it chooses for {kind}", "", *grid(info), ""]
+        lines += [f"### What it chooses for {kind}", "", *grid(info), ""]
     lines += [
         "T × candidates of a label, votes per record, and the signal: the votes that an average candidate gets, over",
         "the noise on it. With several votes it grows from the first to the last; the mean is shown. δ = 1e-6.",

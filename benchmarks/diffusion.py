@@ -266,7 +266,7 @@ def main() -> None:
     device = torch.cuda.get_device_name(0) if CUDA else f"no GPU: the processor, {torch.get_num_threads()} thread"
     keep(
         "diffusion.md",
-        "# The diffusion adapters beside a bare loop over the same pipeline\n\n"
+        "## The diffusion adapters beside a bare loop over the same pipeline\n\n"
         f"{where()}, torch {torch.__version__}, diffusers {diffusers.__version__}. Device: {device}. Randomly "
         f"initialised models; {BATCHES} batches a turn, both sides in turns, medians of {rounds} rounds; degree "
         f"{DEGREE}. Target: a ratio of at least 0.97. `python benchmarks/diffusion.py`\n\n"

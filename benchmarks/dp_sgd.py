@@ -124,7 +124,7 @@ def main() -> None:
     base = next(iter(found.values()))
     count = sum(value.numel() for value in network().parameters())
     lines = [
-        "# What a private step costs",
+        "## What a private step costs",
         "",
         f"{where()}, torch {torch.__version__}, one thread. `python benchmarks/dp_sgd.py`",
         "",
@@ -143,7 +143,7 @@ def main() -> None:
         "the guarantee exact in integers. So it must be there as numbers: norms without gradients (ghost clipping), "
         "whose clipped sum comes from one more backward pass, cannot take its place.",
     ]
-    keep("dp_sgd.md", "\n".join([*lines, *shared(images, labels)]))
+    keep("speed.md", "\n".join([*lines, *shared(images, labels)]))
 
 
 if __name__ == "__main__":

@@ -96,13 +96,13 @@ def main() -> None:
     ]
     rows = [f"| {name} | {right:.3f} | {hit:.3f} | {alarm:.3f} |" for name, (right, hit, alarm) in cells]
     text = (
-        f"# A released bit pattern of the noise's tail\n\n{where()}. `python benchmarks/lattice.py`\n\n"
+        f"## A released bit pattern of the noise's tail\n\n{where()}. `python benchmarks/lattice.py`\n\n"
         f"{TRIALS:,} one-step blocks each, given that one pair of coordinates lies {START:.1f} or more standard "
         "deviations out in both worlds. The attacker knows all records but one, and guesses where its test finds both "
         "worlds or none.\n\n"
         '| noise | right | says "in" when in | says "in" when out |\n| --- | ---: | ---: | ---: |\n' + "\n".join(rows)
     )
-    keep("lattice.md", text)
+    keep("attacks.md", text)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def main() -> None:
         ("OpenDP's discrete Laplace", rate(opendps(opendp.m.make_laplace, opendp.l1_distance(T="i64")), OPENDP_DRAWS)),
     ]
     lines = [f"| {name} | {draws / 1e6:.2f} |" for name, draws in rows]
-    head = ["# Exact noise from the operating system's entropy", "", f"{where()}. `python benchmarks/noise.py`", ""]
-    keep("noise.md", "\n".join([*head, "| noise | million draws a second, one core |", "| --- | ---: |", *lines]))
+    head = ["## Exact noise from the operating system's entropy", "", f"{where()}. `python benchmarks/noise.py`", ""]
+    keep("speed.md", "\n".join([*head, "| noise | million draws a second, one core |", "| --- | ---: |", *lines]))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/outages.py [--seconds 120]
 
 Four cases side by side: texts by `chat`, whose connections break off, and images by `sdapi`, which says 503. Each is
-compared with the same run over a server that stays. Takes about seven minutes. Writes results/outages.md.
+compared with the same run over a server that stays. Takes about seven minutes. Writes results/endpoint.md.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def main() -> None:
         rows = list(pool.map(lambda case: measure(Path(folder) / case[0], *case, seconds), cases))
     head = "| case | away | kills | exit status | took | requests while away | answers paid for | same bytes |"
     table = "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- | --- |", *rows])
-    text = f"# Runs whose server goes away\n\n{where()}. `python benchmarks/outages.py`\n\n{table}\n"
-    keep("outages.md", text)
+    text = f"## Runs whose server goes away\n\n{where()}. `python benchmarks/outages.py`\n\n{table}\n"
+    keep("endpoint.md", text)
 
 
 if __name__ == "__main__":

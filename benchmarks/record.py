@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def where() -> str:
 
 
 def keep(name: str, text: str) -> None:
-    """Print `text` and write it to results/`name`."""
+    """Print `text` and write it to results/`name`; a text that begins with `## ` replaces its part of that page."""
     print(text)
-    (RESULTS / name).write_text(text.rstrip() + "\n", encoding="utf-8")
+    page = RESULTS / name
+    if text.startswith("## "):
+        head, *parts = re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.M)
+        title = text.splitlines()[0]
+        parts = [text if part.startswith(title) else part for part in parts]
+        text = "\n\n".join(part.rstrip() for part in (head, *parts, *([] if text in parts else [text])))
+    page.write_text(text.rstrip() + "\n", encoding="utf-8")

@@ -4,7 +4,7 @@
 
 Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API that answers at
 once. Anonymous memory is what the process cannot give back; memory-mapped files are not in it. Needs about 15 GB of
-disk with three channels. Writes results/scale.md of a million.
+disk with three channels. Writes results/speed.md of a million.
 """
 
 from __future__ import annotations
@@ -126,14 +126,14 @@ def main() -> None:
         watch.over.set()
         size = sum(path.stat().st_size for path in (Path(folder) / "run").rglob("*") if path.is_file()) / 2**30
     text = (
-        f"# {records:,} private and {records:,} synthetic 32×32×{channels} images\n\n"
+        f"## {records:,} private and {records:,} synthetic 32×32×{channels} images\n\n"
         f"{where()}. 10 labels, k = 1, T = 1, {dimension}-dimensional embedding. "
         f"`python benchmarks/scale.py --records {records} --dimension {dimension}`\n\n"
         f"- in all: {seconds:.0f} s, of which exact neighbour search {search.seconds:.0f} s\n"
         f"- most anonymous memory: {watch.most:.2f} GB (target: below 4 GB)\n"
         f"- the finished run on disk: {size:.1f} GB\n"
     )
-    keep("scale.md", text) if records == 1_000_000 and dimension == 64 else print(text)
+    keep("speed.md", text) if records == 1_000_000 and dimension == 64 else print(text)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 The bare loop is DDIM over the shipped model's network, written out, at its best batch size; the server is `pe serve
 small` with that batch, asked by the client adapter over HTTP. Both take turns, the one idle while the other works, and
-the table holds medians over the rounds. On a processor each engine has one core. Writes results/server.md.
+the table holds medians over the rounds. On a processor each engine has one core. Writes results/diffusion.md.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def main() -> None:
     batch = best_batch(run)
     seeds = np.random.default_rng(0).integers(0, 2**64, TURN * batch, dtype=np.uint64)
     one = one_replica(rounds, run, batch, seeds)
-    keep("server.md", table(rounds, batch, one, *two_replicas(rounds, batch, seeds)))
+    keep("diffusion.md", table(rounds, batch, one, *two_replicas(rounds, batch, seeds)))
 
 
 def table(rounds: int, batch: int, one: Found, two: float, two_memory: float) -> str:
@@ -294,7 +294,7 @@ def table(rounds: int, batch: int, one: Found, two: float, two_memory: float) ->
         "main memory of all processes, one and two replicas, GB": f"{one.memory:.1f} and {two_memory:.1f}",
     }
     return (
-        "# The diffusion server beside a bare loop over the same network\n\n"
+        "## The diffusion server beside a bare loop over the same network\n\n"
         f"{where()}, torch {torch.__version__}. Device: {device}. The shipped model (0.69M, 28×28), {STEPS} DDIM "
         f"steps, batches of {batch} (the bare loop's best of {', '.join(map(str, BATCHES))}), {TURN} batches a turn, "
         f"{2 * UNDER_WAY} requests at once, both sides in turns, medians of {rounds} rounds. Client, proxy, ingress "

@@ -117,8 +117,8 @@ def main() -> None:
         for before, never, auto in zip(BEFORE, *found.values(), strict=True)
     ]
     keep(
-        "timing.md",
-        f"# Timing attacks on a run\n\n{where()}. `python benchmarks/timing.py`\n\n"
+        "attacks.md",
+        f"## Timing attacks on a run\n\n{where()}. `python benchmarks/timing.py`\n\n"
         f"AUC of telling two data sets apart that differ in one record (0.5: a guess), {RUNS} runs over each, "
         f"intervals at {100 * CONFIDENCE:g} %. The generator is not trusted: it plants candidates, times requests.\n\n"
         "| attack | before | now, without a clock | now, with the public clock |\n| --- | --- | --- | --- |\n"
