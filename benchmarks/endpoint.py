@@ -172,7 +172,7 @@ def main() -> None:
         server.join()
     cpu = [(b[2] - a[2]) / (b[0] - a[0]) for a, b in pairwise(notes)]
     text = [
-        f"## An endpoint of {LATENCY * 1000:.0f} ms that lets {LIMIT} requests in at once ({IDEAL:.0f} images a second)",
+        f"## An endpoint of {LATENCY * 1000:.0f} ms that lets {LIMIT} requests in at once ({IDEAL:.0f} a second)",
         "",
         f"{where()}; client and server share them. One image of {SIDE}×{SIDE} a request. "
         "`python benchmarks/endpoint.py`",
