@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 
 import pe
 from pe.data.samples import Conditions
-from pe.engine.loggers import Bars
 from pe.errors import LimitReached
 from tests.generators import Mean, Shades
 
@@ -75,20 +73,6 @@ def test_a_population_shows_texts_as_texts() -> None:
     assert "&lt;script&gt;" in shown
     assert " …</div>" in shown
     assert ">short</div>" in shown
-
-
-@pytest.mark.parametrize("widgets", [True, False])
-def test_bars_are_drawn_in_a_notebook_that_has_widgets_to_the_last_item(
-    widgets: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drawn: list[str] = []
-    monkeypatch.setattr("pe.engine.loggers.find_spec", lambda name: name if widgets else None)
-    monkeypatch.setattr("rich.live.Live.refresh", lambda live: drawn.append(str(live.renderable.renderables)))
-    console = Console(file=io.StringIO(), force_jupyter=True)
-    with Bars(console=console, clock=lambda: 0.0).task("population 0", 10) as task:
-        task.advance(10)
-    assert bool(drawn) == widgets
-    assert ("population 0: 10 done" in capsys.readouterr().err) != widgets
 
 
 def test_the_example_runs_and_shows_what_its_stored_outputs_show(

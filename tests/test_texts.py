@@ -15,7 +15,6 @@ import yaml
 import pe
 from pe.data.population import Population
 from pe.data.texts import Texts
-from pe.errors import RecipeError
 from tests.test_modality import invoke, stopped
 
 SUBJECTS = {
@@ -164,15 +163,3 @@ def test_an_embedding_s_public_texts_that_change_stop_a_resumed_run(recipe: Path
     (tmp_path / "words.txt").write_text("one line\na third line")
     said = stopped("resume", tmp_path / "run", "--set", "limits.max_images=null")
     assert "words.txt are not those that" in said
-
-
-def test_a_text_is_evolved_from_python_in_a_few_lines(recipe: Path, tmp_path: Path) -> None:
-    data = pe.TextTable(
-        tmp_path / "data" / "notes.csv", text_column="note", label_column="about", classes=[*SUBJECTS], longest=200
-    )
-    pool = pe.api("public_texts", path=tmp_path / "public.jsonl", longest=200)
-    run = pe.evolve(data, pool, epsilon=4, delta=1e-5, iterations=1, population=20, lookahead=0, out=tmp_path / "run")
-    assert isinstance(run.synthetic.samples, Texts)
-    settings = {"epsilon": 4, "delta": 1e-5, "iterations": 1, "population": 20}
-    with pytest.raises(RecipeError, match="Pixels embeds images, and the private records are texts"):
-        pe.evolve(data, pool, embedding="pixels", out=tmp_path / "other", **settings)

@@ -16,18 +16,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from adapters.caption_then_draw import CaptionNote, CaptionThenDraw
+from adapters.caption_then_draw import CaptionThenDraw
 from adapters.glyphs import Glyphs, read_quote
 from adapters.http import policy as policy_module
 from pe.data.samples import Conditions, mix
-from pe.data.texts import Texts
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import APIError, RecipeError
 from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import forecast
-from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
+from pe.plugins.protocols import Answer, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.run import Run, purge
 from pe.store.writer import read_journal
@@ -178,28 +177,6 @@ def test_captions_that_are_noted_are_not_asked_for_again() -> None:
     assert [each["prompt"] for each in draws.requests] == [str(again.conditions["caption"][0])] * 2
     assert list(first.missing) == [0]
     assert again.usage.text_out == 30  # the journal has none of what a killed request cost
-
-
-def test_a_note_is_read_as_it_was_written() -> None:
-    kept = [""]
-    texts = Texts.of(["é", 'a "7"\n'], 30)
-    columns = Conditions(
-        {"prompt": np.array(["p", "quite"]), "pool": np.arange(2), "size": np.ones((2, 3), np.float32)}
-    )
-    missing = {1: Refused("no"), 3: Failed("busy", retryable=False)}
-    note = CaptionNote.of(JobNote(keep=kept.append))
-    note.add(np.array([0, 2, 4, 5]), Answer(texts, columns, missing, Usage(2, 2, text_out=5, cost=0.1)))
-    note.drawing_job().write("job 1")
-    found = CaptionNote.of(JobNote(kept[-1]))
-    [(items, answer)] = found.parts
-    assert items.tolist() == [0, 2, 4, 5]
-    assert (answer.samples.array.dtype, answer.samples.strings) == (texts.array.dtype, texts.strings)
-    assert (answer.missing, answer.usage) == (missing, Usage(2, 2, text_out=5, cost=0.1))
-    assert {name: (column.dtype, column.tolist()) for name, column in answer.conditions.items()} == {
-        name: (column.dtype, column.tolist()) for name, column in columns.items()
-    }
-    job = found.drawing_job()
-    assert (job.job, job.calls) == ("job 1", 1)
 
 
 def test_parents_of_another_generator_or_of_a_pool_that_has_changed_are_refused(tmp_path: Path) -> None:

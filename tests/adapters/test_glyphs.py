@@ -58,13 +58,6 @@ def test_an_image_does_not_depend_on_the_chunk_it_came_in(glyphs, cut):
             assert (again.conditions[name] == varied.conditions[name][part]).all()
 
 
-def test_the_order_in_which_texts_are_first_met_changes_nothing():
-    forward, backward = Glyphs(), Glyphs()
-    first, second = random(forward, "123"), random(backward, "9")
-    del first, second
-    assert pixels(random(forward, "0919")).tobytes() == pixels(random(backward, "0919")).tobytes()
-
-
 def test_degree_1_forgets_the_parents(glyphs):
     labels = "5" * 100
     one, other = (vary(glyphs, labels, random(glyphs, labels, start=start), 1.0) for start in (10, 11))
@@ -105,14 +98,6 @@ def test_a_variation_draws_the_parents_text_unless_the_degree_changes_it():
     assert changed == pytest.approx(0.09 * 0.8, abs=0.03)
 
 
-def test_colours_size_and_channels_are_as_asked():
-    light = random(Glyphs(size=40, channels=3), "8")
-    dark = random(Glyphs(size=40, channels=3, white_on_black=False), "8")
-    assert pixels(light).shape == (1, 40, 40, 3)
-    assert (pixels(light) == 255 - pixels(dark)).all()
-    assert (pixels(light)[..., 0] == pixels(light)[..., 2]).all()
-
-
 def test_strokes_have_the_width_asked_for(tmp_path):
     (tmp_path / "sans.ttf").write_bytes(find_fonts("matplotlib")["DejaVuSans"].read_bytes())
     for width in (0.06, 0.12):
@@ -120,20 +105,6 @@ def test_strokes_have_the_width_asked_for(tmp_path):
         api = Glyphs(size=100, scale=(0.8, 0.8), stroke=(width, width), shift=(0.0, 0.0), fonts=str(tmp_path), **plain)
         drawn = pixels(random(api, "O"))[:, 50, :, 0] / 255.0
         assert np.median(drawn.sum(axis=1) / 2) == pytest.approx(100 * width, rel=0.15)  # "O" is cut twice
-
-
-def test_positive_slant_leans_right_and_positive_rotation_turns_clockwise():
-    plain = {"width": (1.0, 1.0), "height": (1.0, 1.0), "shift": (0.0, 0.0), "warp": 0.0, "scale": (0.7, 0.7)}
-
-    def lean(**settings: tuple[float, float]) -> float:
-        drawn = pixels(random(Glyphs(**plain, **settings), "l" * 50)).astype(float)[..., 0]
-        columns = np.arange(28)
-        top, bottom = drawn[:, 4:12].sum(axis=(0, 1)), drawn[:, 16:24].sum(axis=(0, 1))
-        return float((top * columns).sum() / top.sum() - (bottom * columns).sum() / bottom.sum())
-
-    upright = lean(slant=(0.0, 0.0), rotation=(0.0, 0.0))
-    assert lean(slant=(0.4, 0.4), rotation=(0.0, 0.0)) > upright + 2
-    assert lean(slant=(0.0, 0.0), rotation=(20.0, 20.0)) > upright + 2
 
 
 def test_symbol_and_placeholder_fonts_are_left_out(glyphs):

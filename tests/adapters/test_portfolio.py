@@ -135,22 +135,6 @@ def test_a_mixed_request_is_answered_as_its_parts_would_be() -> None:
         portfolio.variation_api(VariationRequest(whole.samples, LABELS, stranger, seeds, 0.5))
 
 
-def test_what_one_generator_refuses_is_dealt_anew_or_keeps_its_parent(tmp_path: Path) -> None:
-    script = Script(share=0.5, faults=("refusal",))
-    with serving(OpenAIServer(script, side=SIDE)) as url:
-        given = recipe(tmp_path, PEN, web(url), refusals={"retries": 0, "max_share": 1.0}, explore=0.0)
-        run = carry_out(given, tmp_path)
-    with read_journal(run) as journal:
-        reasons = [miss.reason for phase in journal.phases() for miss in journal.misses(phase)]
-        refused = journal.totals().refused
-    assert refused > 10
-    assert all(reason.startswith("web: ") for reason in reasons)
-    first, *_ = makers(run)
-    assert Counter(first.tolist())["glyphs"] > 30  # the redrawn ones
-    assert not np.concatenate(explored(run)).any()
-    assert len(run.synthetic) == 60
-
-
 def refusal(*of: dict[str, Any]) -> str:
     with pytest.raises(RecipeError) as refused:
         Portfolio(of=list(of))

@@ -65,11 +65,6 @@ def test_it_tells_how_many_different_images_a_label_has(tmp_path, pool):
     assert PublicImages(path=str(tmp_path / "labels.npz"), by_label=True).info.distinct == 7
 
 
-def test_degree_1_is_a_random_draw(pool):
-    chosen = vary(pool, np.full(5000, 3), 1.0).conditions["pool"]
-    assert np.bincount(chosen, minlength=POOL).min() > 15
-
-
 @pytest.mark.parametrize(("degree", "reach"), [(0.02, 2), (0.1, 10), (0.4, 40)])
 def test_the_neighbourhood_grows_in_proportion_to_the_degree(pool, degree, reach):
     chosen = vary(pool, np.full(3000, 50), degree).conditions["pool"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.words import Words
 
 from pe.data.images import Images
 from pe.data.samples import suspicions
@@ -14,7 +15,6 @@ from pe.plugins.protocols import Answer, RandomRequest
 from pe.progress import Progress
 from pe.store.writer import RunWriter
 from tests.generators import Shades
-from tests.words import Words
 
 NOISE = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3)).astype(np.uint8)
 PLAIN = {"black": (0, 0, 0), "white": (255, 255, 255), "one colour": (10, 200, 30)}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.words import Words
 
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
@@ -18,7 +19,6 @@ from pe.privacy.release import Release
 from pe.report.pictures import MOST, NEAR, WORK, Variety, collapse_warnings, usual_distance, varieties, whole
 from pe.steps import Step
 from tests.cli.typed import pe as command
-from tests.words import Words
 
 
 def population(samples: Samples, labels: list[int] | np.ndarray) -> Population:
