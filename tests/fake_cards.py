@@ -7,12 +7,8 @@ Seen are the calls of torch from Python, and not what happens within one: kernel
 backward pass, compiled code. A tensor without dimensions on the processor may join any card, which few calls refuse.
 """
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import pytest
 import torch
@@ -24,18 +20,16 @@ CPU = torch.device("cpu")
 _MOVERS = {Tensor.to, Tensor.cuda, Tensor.cpu}
 _ALIASES = {torch.as_tensor, torch.asarray}  # which may share the storage of what they are given
 _TO_NUMPY = {Tensor.numpy, Tensor.__array__}
-_READ = {Tensor.item, Tensor.tolist, Tensor.nonzero, torch.nonzero, Tensor.__bool__, Tensor.__int__, Tensor.__float__}
 _SETTERS = {Tensor.data.__set__, Tensor.grad.__set__}
 _FREE = {Tensor.copy_, Tensor.__deepcopy__, torch._has_compatible_shallow_copy_type, *_SETTERS}  # to mix devices
-_GETTERS: dict[Any, Callable[[torch.device], object]] = {
+_GETTERS = {
     Tensor.device.__get__: lambda device: device,
     Tensor.is_cuda.__get__: lambda device: device.type == "cuda",
     Tensor.is_cpu.__get__: lambda device: device.type == "cpu",
     Tensor.is_mps.__get__: lambda device: device.type == "mps",
 }
 
-
-REFUSALS: dict[str, Callable[[], Exception]] = {
+REFUSALS = {
     "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     "mps": lambda: RuntimeError("MPS backend out of memory (MPS allocated: 18.00 GB)."),
     "cpu": lambda: RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"),
@@ -50,23 +44,16 @@ REFUSALS: dict[str, Callable[[], Exception]] = {
 """How devices and their libraries refuse memory, each in its own words."""
 
 
-def claim(tensor: Tensor) -> torch.device:
+def claim(tensor):
     """The device that a tensor claims to be on."""
     with torch._C.DisableTorchFunction():
         return getattr(tensor.untyped_storage(), "claim", tensor.device)
 
 
 class Cards(TorchFunctionMode):
-    """While it is entered, torch takes the names of cards.
+    """While it is entered, torch takes the names of cards."""
 
-    Attributes:
-        moves: (from, to) of each copy between two devices, and of each value that Python read from a card.
-    """
-
-    def __init__(self) -> None:
-        self.moves: list[tuple[str, str]] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if func in _GETTERS:
             return _GETTERS[func](claim(args[0]))
@@ -96,41 +83,35 @@ class Cards(TorchFunctionMode):
                 _marked(tensor, device)
         return found
 
-    def _moved(self, tensor: Tensor, device: torch.device | None, dtype: torch.dtype | None, copy: bool) -> Tensor:
+    def _moved(self, tensor, device, dtype, copy):
         source = claim(tensor)
         device = source if device is None else device
         if "meta" in (device.type, source.type):
             return tensor.to(device, dtype or tensor.dtype)
         found = tensor.to(CPU, dtype or tensor.dtype)
-        if source != device:
-            self.moves.append((str(source), str(device)))
         if found.untyped_storage()._cdata != tensor.untyped_storage()._cdata:
             return _marked(found, device)
         return _marked(found.clone(), device) if copy or source != device else found
 
-    def _indexed(self, tensor: Tensor, places: Any, value: Any = None) -> list[Tensor]:
+    def _indexed(self, tensor, places, value=None):
         """What must be on one device: places may be the processor's, and a whole part takes any values."""
-        claimed = [place for place in _tensors(places) if claim(place) != CPU]
-        self.moves += [(str(claim(place)), "cpu") for place in claimed if not place.ndim]  # as Python's own numbers
-        many = [place for place in claimed if place.ndim]
+        many = [place for place in _tensors(places) if place.ndim and claim(place) != CPU]
         return [tensor, *many, *(_tensors(value) if many else [])]
 
-    def _check(self, func: Any, device: torch.device, kwargs: dict[str, Any]) -> None:
+    def _check(self, func, device, kwargs):
         if func in _TO_NUMPY:
             raise TypeError(f"can't convert {device} device type tensor to numpy.")
-        if func in _READ:
-            self.moves.append((str(device), "cpu"))
         generator = kwargs.get("generator")
         if generator is not None and generator.device.type != device.type:
             raise RuntimeError(f"Expected a '{device}' device type for generator but found '{generator.device}'")
 
 
-def _named(device: Any) -> torch.device:
+def _named(device):
     found = torch.device(device)
     return torch.device(found.type, 0) if found.type == "cuda" and found.index is None else found
 
 
-def _target(func: Any, args: Any, kwargs: Any) -> tuple[torch.device | None, torch.dtype | None, bool]:
+def _target(func, args, kwargs):
     """Where a tensor is to go, as what, and whether as a copy at any rate."""
     if func is Tensor.cpu:
         return CPU, None, False
@@ -143,7 +124,7 @@ def _target(func: Any, args: Any, kwargs: Any) -> tuple[torch.device | None, tor
     return None if device is None else _named(device), dtype, copy
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def _tensors(tree):
     """Of what a call of torch takes or returns; torch's own `tree_leaves` takes longer."""
     if isinstance(tree, Tensor):
         return [tree]
@@ -153,7 +134,7 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [tensor for part in parts for tensor in _tensors(part)]
 
 
-def _common(func: Any, given: list[Tensor]) -> torch.device:
+def _common(func, given):
     """The one device of all tensors of a call, where a number on the processor may join any."""
     if func in _FREE:
         return claim(given[0])
@@ -164,25 +145,25 @@ def _common(func: Any, given: list[Tensor]) -> torch.device:
     return found.pop()
 
 
-def _marked(tensor: Tensor, device: torch.device) -> Tensor:
+def _marked(tensor, device):
     if device.type == "mps" and tensor.dtype == torch.float64:
         raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
     if device.type not in ("cpu", "meta"):
-        tensor.untyped_storage().claim = device  # type: ignore[attr-defined]
+        tensor.untyped_storage().claim = device
     return tensor
 
 
 class _Stream:
-    def synchronize(self) -> None:
+    def synchronize(self):
         """Nothing runs beside."""
 
 
 @contextmanager
-def fake_cards(count: int = 2) -> Iterator[Cards]:
+def fake_cards(count=2):
     """`count` CUDA devices and an MPS device, in this thread and in all that start from now on."""
     cards, run = Cards(), threading.Thread.run
 
-    def inside(thread: threading.Thread) -> None:
+    def inside(thread):
         with cards:
             run(thread)
 

@@ -1,14 +1,10 @@
 """Tiny sentence encoders of random weights, in folders as the libraries that make them write them."""
 
-from __future__ import annotations
-
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -21,7 +17,7 @@ _WIDTH = 24
 _TYPE = "sentence_transformers.models."
 
 
-def encoder(folder: Path, *, pooling: str = "mean", modules: bool = True) -> str:
+def encoder(folder, *, pooling="mean", modules=True):
     """A BERT with a pooling layer, as sentence-transformers saves them; without `modules` as transformers does."""
     torch.manual_seed(0)
     tokenizer = _tokenizer(["[CLS] $A [SEP]"])
@@ -37,7 +33,7 @@ def encoder(folder: Path, *, pooling: str = "mean", modules: bool = True) -> str
     return str(folder)
 
 
-def static(folder: Path) -> str:
+def static(folder):
     """A table with a vector for each token, as model2vec saves it."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer([])
@@ -49,7 +45,7 @@ def static(folder: Path) -> str:
     return str(folder)
 
 
-def prompted(folder: Path, prompt: str) -> str:
+def prompted(folder, prompt):
     """An encoder that puts a prompt before each text unless another is given."""
     place = encoder(folder)
     content = {"prompts": {"query": prompt}, "default_prompt_name": "query"}
@@ -57,27 +53,23 @@ def prompted(folder: Path, prompt: str) -> str:
     return place
 
 
-def incomplete(folder: Path) -> str:
+def incomplete(folder):
     """An encoder of whose weights some are missing."""
-    from safetensors.torch import load_file, save_file
-
-    place = encoder(folder)
-    weights = load_file(folder / "model.safetensors")
-    kept = {name: value for name, value in weights.items() if "layer.1.attention" not in name}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    place, file = encoder(folder), folder / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if "layer.1.attention" not in name}
+    save_file(kept, file, metadata={"format": "pt"})
     return place
 
 
-def with_code(folder: Path, told: Path) -> str:
+def with_code(folder, told):
     """An encoder with a module of its own, whose code writes to `told` when it is run."""
     place = encoder(folder)
-    shutil.copy(__file__, folder / "own.py")
     (folder / "own.py").write_text(f"open({str(told)!r}, 'w').close()\nclass Own: pass\n")
     _write(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "own.Own"}])
     return place
 
 
-def _tokenizer(template: list[str]) -> Tokenizer:
+def _tokenizer(template):
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
@@ -90,13 +82,13 @@ def _tokenizer(template: list[str]) -> Tokenizer:
     return made
 
 
-def _modules(*kinds: str) -> list[dict[str, object]]:
+def _modules(*kinds):
     return [
         {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": _TYPE + kind}
         for i, kind in enumerate(kinds)
     ]
 
 
-def _write(file: Path, content: object) -> None:
+def _write(file, content):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content), encoding="utf-8")

@@ -9,10 +9,10 @@ from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d
 from embeddings.torch_model import antialiased, shortest_side, tensorflow_bilinear
 from tests.embeddings.networks import images
 
-SIZES = [(33, 50, 17, 20), (12, 12, 31, 40), (64, 64, 64, 64), (100, 41, 29, 29), (200, 300, 7, 224)]
+SIZES = [(33, 50, 17, 20), (12, 12, 31, 40), (64, 64, 64, 64), (200, 300, 7, 224)]
 
 
-def tensor(pixels: np.ndarray) -> torch.Tensor:
+def tensor(pixels):
     return torch.from_numpy(np.moveaxis(pixels, 3, 1).astype(np.float32))
 
 
@@ -26,31 +26,10 @@ def test_antialiased_is_what_pillow_does_to_the_grey_level(kind, filter_, height
 
 
 @pytest.mark.parametrize(("height", "width", "new_height", "new_width"), SIZES)
-def test_without_a_cut_between_it_is_what_pillow_does_to_floats_which_clean_fid_hands_it(
-    height, width, new_height, new_width
-):
-    pixels = images(2, height=height, width=width).pixels // 128 * 255  # overshoots at every edge
-    ours = antialiased(tensor(pixels), new_height, new_width, between=False).numpy()
-    theirs = [
-        [
-            np.asarray(Image.fromarray(channel.astype(np.float32)).resize((new_width, new_height), Image.BICUBIC))
-            for channel in np.moveaxis(image, 2, 0)
-        ]
-        for image in pixels
-    ]
-    np.testing.assert_allclose(ours, np.clip(theirs, 0, 255), atol=1e-3)
-
-
-@pytest.mark.parametrize(("height", "width", "new_height", "new_width"), SIZES)
 def test_tensorflow_bilinear_is_that_of_torch_fidelity(height, width, new_height, new_width):
     given = tensor(images(2, height=height, width=width).pixels)
     theirs = interpolate_bilinear_2d_like_tensorflow1x(given, size=(new_height, new_width), align_corners=False)
     np.testing.assert_allclose(tensorflow_bilinear(given, new_height, new_width).numpy(), theirs.numpy(), atol=1e-3)
-
-
-def test_tensorflow_bilinear_takes_pixel_i_at_i_times_the_ratio():
-    line = torch.tensor([[[[0.0, 60.0, 90.0]]]])
-    assert tensorflow_bilinear(line, 1, 6).flatten().tolist() == [0, 30, 60, 75, 90, 90]
 
 
 def test_the_middle_is_cut_from_the_shorter_side():

@@ -1,12 +1,9 @@
 """Weight files: what is missing, altered or more than weights ends in one sentence; offline fetches nothing."""
 
 import hashlib
-import pickle
-import subprocess
-import sys
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
@@ -21,26 +18,22 @@ from pe.errors import RecipeError
 from pe.plugins.registry import load, plugins
 from pe.plugins.specs import settings_of
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
-from tests.embeddings.networks import dinov2_folder, images
+from tests.embeddings.networks import dinov2_folder, images, networks, tiny_dinov2
+
+RIGHT = hashlib.sha256(b"weights").hexdigest()
 
 
 class Shelf(ThreadingHTTPServer):
     """Serves one file under every path and notes what it was asked for."""
 
-    def __init__(self, content: bytes | None) -> None:
-        self.content = content
-        self.asked: list[str] = []
+    def __init__(self):
+        self.content, self.asked = None, []
         super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        self.url = f"http://127.0.0.1:{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Shelf
-
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.server.asked.append(self.path)
         content = self.server.content
         self.send_response(404 if content is None else 200)
@@ -50,20 +43,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
     """A server in the place of the internet, and empty caches."""
-    server = Shelf(None)
+    server = Shelf()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url)
     file_url = server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", file_url)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(huggingface_hub.constants, "AGENT_HARNESSES_PATH", str(tmp_path / "harnesses"))
+    for name, value in {
+        "ENDPOINT": server.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": file_url,
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "AGENT_HARNESSES_PATH": str(tmp_path / "harnesses"),
+    }.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
     monkeypatch.setattr(_detect_agent, "_registry", None)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     yield server
@@ -73,31 +69,30 @@ def shelf(tmp_path, monkeypatch):
 
 def test_published_weights_are_fetched_once_and_kept(shelf, tmp_path):
     shelf.content = b"weights"
-    published = Published("w.pth", f"{shelf.url}/w.pth", hashlib.sha256(b"weights").hexdigest())
-    for _ in range(2):
-        file = find_published(published, offline=False)
+    published = Published("w.pth", f"{shelf.url}/w.pth", RIGHT)
+    for offline in (False, False, True):
+        file = find_published(published, offline)
         assert file == tmp_path / "torch/hub/checkpoints/w.pth"
         assert file.read_bytes() == b"weights"
     assert len(shelf.asked) == 1
-    assert find_published(published, offline=True) == file
 
 
-def test_published_weights_that_are_not_what_was_published_are_refused(shelf, tmp_path):
+def test_published_weights_that_are_not_what_was_published_or_not_there_are_refused(shelf, tmp_path):
     shelf.content = b"other weights"
-    published = Published("w.pth", f"{shelf.url}/w.pth", hashlib.sha256(b"weights").hexdigest())
+    published, folder = Published("w.pth", f"{shelf.url}/w.pth", RIGHT), tmp_path / "torch/hub/checkpoints"
     with pytest.raises(RecipeError, match=r"is not the published w\.pth"):
         find_published(published, offline=False)
-    assert list((tmp_path / "torch/hub/checkpoints").iterdir()) == []
-    (tmp_path / "torch/hub/checkpoints/w.pth").write_bytes(b"tampered")
+    assert list(folder.iterdir()) == []
+    (folder / "w.pth").write_bytes(b"tampered")
     with pytest.raises(RecipeError, match="SHA-256"):
         find_published(published, offline=True)
+    nowhere = Published("x.pth", "http://127.0.0.1:9/x.pth", RIGHT)
+    with pytest.raises(RecipeError, match=r"x\.pth cannot be fetched .*get it from http://127.* put it in .*/hub/"):
+        find_published(nowhere, offline=False)
 
 
-def test_without_a_network_the_sentence_says_what_to_get_and_where_to_put_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    published = Published("w.pth", "http://127.0.0.1:9/w.pth", "0" * 64)
-    with pytest.raises(RecipeError, match=r"w\.pth cannot be fetched .*get it from http://127.* put it in .*/hub/"):
-        find_published(published, offline=False)
+def asked_to_embed(embedding):
+    embedding.embed(Texts.of(["a"]) if embedding.noun == "texts" else images(1))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +101,7 @@ def test_without_a_network_the_sentence_says_what_to_get_and_where_to_put_it(tmp
         (Inception(offline=True), rf"{WEIGHTS.name} are not here and offline is true: get it from .*put it in"),
         (OpenCLIP(offline=True), r"are not here and offline is true: get open_clip_model\.safetensors .*laion/CLIP"),
         (DINOv2(offline=True), r"are not here and offline is true: get config\.json and model\.safetensors from"),
-        (
-            DINOv2(model="/no/where/at/all", offline=True),
-            r"'/no/where/at/all' are not here .*facebook/dinov2-base",
-        ),
+        (DINOv2(model="/no/where/at/all", offline=True), "'/no/where/at/all' are not here .*facebook/dinov2-base"),
         (
             SentenceTransformers(model="some/encoder", offline=True),
             r"'some/encoder' cannot be loaded \(offline is true, and there is no such folder and none in the cache\)",
@@ -118,49 +110,40 @@ def test_without_a_network_the_sentence_says_what_to_get_and_where_to_put_it(tmp
 )
 def test_offline_fetches_nothing_and_says_what_is_missing(shelf, embedding, says):
     with pytest.raises(RecipeError, match=says) as caught:
-        embedding.embed(Texts.of(["a"]) if embedding.noun == "texts" else images(1))
+        asked_to_embed(embedding)
     assert "\n" not in str(caught.value)
     assert shelf.asked == []
-
-
-@pytest.mark.parametrize("embedding", [OpenCLIP(), DINOv2(), SentenceTransformers(model="some/encoder")])
-def test_online_the_hub_is_asked(shelf, embedding):
-    with pytest.raises(RecipeError, match=r"are not here|cannot be loaded"):
-        embedding.embed(Texts.of(["a"]) if embedding.noun == "texts" else images(1))
-    assert shelf.asked
 
 
 def test_a_local_file_is_named_where_it_is_missing_or_has_another_hash(tmp_path):
     with pytest.raises(RecipeError, match=r"embedding\.weights: there is no file"):
         Inception(weights=str(tmp_path / "none.pth")).embed(images(1))
     file = tmp_path / WEIGHTS.name
-    file.write_bytes(b"not these")
+    file.write_bytes(b"weights")
     for settings in ({"weights": str(file)}, {"weights": str(file), "sha256": "0" * 64}):
         with pytest.raises(RecipeError, match="is not the file it should be"):
             Inception(**settings).embed(images(1))
-    assert given_file(str(file), hashlib.sha256(b"not these").hexdigest().upper(), {}, offline=True) == file
+    assert given_file(str(file), RIGHT.upper(), {}, offline=True) == file
     with pytest.raises(RecipeError, match="name the file too"):
         Inception(sha256="0" * 64)
 
 
 def test_a_url_is_fetched_once_and_only_with_its_hash(shelf, tmp_path):
-    shelf.content = b"weights"
-    url, right = f"{shelf.url}/mirror/w.pth", hashlib.sha256(b"weights").hexdigest()
+    shelf.content, url = b"weights", f"{shelf.url}/mirror/w.pth"
     for embedding in (Inception(weights=url), OpenCLIP(weights=url)):
         with pytest.raises(RecipeError, match=r"say under embedding\.sha256 what it must be"):
             embedding.embed(images(1))
     with pytest.raises(RecipeError, match=r"w\.pth are not here and offline is true"):
-        given_file(url, right, {}, offline=True)
+        given_file(url, RIGHT, {}, offline=True)
     assert shelf.asked == []
     with pytest.raises(RecipeError, match="its SHA-256 differs"):
         given_file(url, "0" * 64, {}, offline=False)
     for offline in (False, True):
-        file = given_file(url, right, {}, offline)
-        assert file == tmp_path / "torch/hub/checkpoints/w.pth"
+        assert given_file(url, RIGHT, {}, offline) == tmp_path / "torch/hub/checkpoints/w.pth"
     assert shelf.asked == ["/mirror/w.pth"] * 2
 
 
-def in_the_hub_s_cache(repository: str, folder: Path) -> Path:
+def in_the_hub_s_cache(repository, folder):
     """A place for the repository's files, as a download leaves it."""
     place = folder / "hub" / f"models--{repository.replace('/', '--')}"
     (place / "refs").mkdir(parents=True)
@@ -171,47 +154,31 @@ def in_the_hub_s_cache(repository: str, folder: Path) -> Path:
 
 def test_offline_what_is_in_the_cache_is_read_without_a_request(shelf, tmp_path):
     assert not OpenCLIP.weights_here()
-    place = in_the_hub_s_cache("owner/tiny", tmp_path)
-    dinov2_folder(tmp_path).rename(place)
-    tiny = DINOv2(model="owner/tiny", resize=32, crop=28, device="cpu", offline=True)
-    assert tiny.embed(images(1)).shape == (1, 32)
+    dinov2_folder(tmp_path).rename(in_the_hub_s_cache("owner/tiny", tmp_path))
+    assert tiny_dinov2("owner/tiny", offline=True).embed(images(1)).shape == (1, 32)
     place = in_the_hub_s_cache("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", tmp_path)
     place.mkdir()
     (place / "open_clip_model.safetensors").write_bytes(b"no weights")
     assert OpenCLIP.weights_here()
-    with pytest.raises(RecipeError, match=r"abc/open_clip_model\.safetensors holds no plain weights"):
-        OpenCLIP(offline=True, device="cpu").embed(images(1))
-    with pytest.raises(RecipeError, match="is not the file it should be"):
-        OpenCLIP(offline=True, device="cpu", sha256="0" * 64).embed(images(1))
-    assert shelf.asked == []
-
-
-def test_a_cache_without_all_files_of_a_model_does_not_hold_it(shelf, tmp_path):
+    for sha256, says in ((None, r"abc/open_clip_model\.safetensors holds no plain"), ("0" * 64, "not the file it sho")):
+        with pytest.raises(RecipeError, match=says):
+            OpenCLIP(offline=True, device="cpu", sha256=sha256).embed(images(1))
     place = in_the_hub_s_cache("facebook/dinov2-base", tmp_path)
     place.mkdir()
-    for name, here in (("config.json", False), ("model.safetensors", True)):
+    for name, here in (("config.json", False), ("model.safetensors", True)):  # all files make a model
         (place / name).write_bytes(b"")
         assert DINOv2.weights_here() is here
     assert shelf.asked == []
 
 
-def test_offline_with_all_weights_at_hand_no_name_is_looked_up_and_nothing_is_connected_to(tmp_path):
+def test_offline_with_all_weights_at_hand_no_name_is_looked_up_and_nothing_is_connected_to(tmp_path, monkeypatch):
     """Nor by the libraries beneath, for their telemetry, say."""
-    code = (
-        "import sys, pathlib\n"
-        "asked = []\n"
-        "events = ('socket.connect', 'socket.getaddrinfo', 'socket.sendto')\n"
-        "sys.addaudithook(lambda event, args: event in events and asked.append(args))\n"
-        "from tests.embeddings.networks import *; from pe.data.texts import Texts\n"
-        f"folder = pathlib.Path({str(tmp_path)!r})\n"
-        "config, weights = map(str, open_clip_files(folder))\n"
-        "OpenCLIP(model=config, weights=weights, device='cpu', offline=True).embed(images(1))\n"
-        "DINOv2(model=str(dinov2_folder(folder)), resize=32, crop=28, device='cpu', offline=True).embed(images(1))\n"
-        "texts = SentenceTransformers(model=sentences.encoder(folder / 'encoder'), device='cpu', offline=True)\n"
-        "texts.embed(Texts.of(['a']))\n"
-        "sys.exit(f'{asked}' if asked else 0)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])
+    asked = []
+    for place, name in ((socket.socket, "connect"), (socket.socket, "sendto"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(place, name, lambda *given, **more: asked.append(given))
+    for embedding in networks(tmp_path, offline=True).values():
+        asked_to_embed(embedding)
+    assert not asked
 
 
 def test_offline_is_one_setting_of_all_that_read_weights_and_may_change_when_a_run_goes_on():
@@ -226,43 +193,18 @@ def test_offline_is_one_setting_of_all_that_read_weights_and_may_change_when_a_r
     assert found >= {"dinov2", "inception", "open_clip", "diffusion", "pixel_diffusion", "sentence_transformers"}
 
 
-class Harmful:
-    """Unpickling it writes a file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return open, (self.path, "w")
-
-
-@pytest.mark.parametrize("form", ["torch", "pickle"])
-def test_code_in_a_file_of_weights_is_not_run(tmp_path, form):
-    trace, file = tmp_path / "trace", tmp_path / "harmful.pth"
-    if form == "torch":
-        torch.save({"weight": torch.zeros(1), "more": Harmful(str(trace))}, file)
-    else:
-        file.write_bytes(pickle.dumps(Harmful(str(trace))))
-    with pytest.raises(RecipeError, match="code in files is never run"):
-        read_weights(file)
-    assert not trace.exists()
-
-
-@pytest.mark.parametrize("content", [[torch.zeros(1)], {"step": 3}])
-def test_a_file_that_holds_no_table_of_tensors_is_refused(tmp_path, content):
-    torch.save(content, tmp_path / "w.pt")
-    with pytest.raises(RecipeError, match="no table of tensors"):
-        read_weights(tmp_path / "w.pt")
-
-
-def test_nested_and_parallel_state_dicts_and_safetensors_are_read_alike(tmp_path):
+def test_state_dicts_in_all_forms_are_read_alike_and_anything_else_is_refused(tmp_path):
     state = {"a.weight": torch.arange(3.0)}
     torch.save({"state_dict": {"module.a.weight": state["a.weight"]}, "epoch": 3}, tmp_path / "nested.pt")
     save_file(state, tmp_path / "plain.safetensors")
     for name in ("nested.pt", "plain.safetensors"):
-        found = read_weights(tmp_path / name)
-        assert list(found) == ["a.weight"]
-        assert torch.equal(found["a.weight"], state["a.weight"])
+        ((key, found),) = read_weights(tmp_path / name).items()
+        assert key == "a.weight"
+        assert torch.equal(found, state[key])
+    for content in ([torch.zeros(1)], {"step": 3}, {"model": state}):
+        torch.save(content, tmp_path / "w.pt")
+        with pytest.raises(RecipeError, match="no table of tensors"):
+            read_weights(tmp_path / "w.pt")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """DP-SGD's clipped sum by micro-batch, and how many records a second it takes."""
 
-from __future__ import annotations
-
 import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from adapters.trained.diffusion_networks import Velocity, unet
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
 from adapters.trained.settings import FineTuning, Network
 from pe.plugins.devices import memory_refused
-from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU
 
 pytestmark = GPU
@@ -24,16 +20,14 @@ NEAR = 1e-2
 
 
 @pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3)])
-def test_the_clipped_sum_does_not_depend_on_the_micro_batch(
-    side: int, channels: int, device: str, tiny: bool, tell: Tell
-) -> None:
+def test_the_clipped_sum_does_not_depend_on_the_micro_batch(side, channels, device, tiny, tell):
     """The same few records, beside more and more others, until memory is refused."""
     side = 8 if tiny else side
     few, *more = (2, 4) if tiny else (8, 16, 32, 64, 128, 256, 512, 1024)
-    model: Any = unet(Network(), (side, side, channels), CLASSES, 0, "weights").to(device)
+    model = unet(Network(), (side, side, channels), CLASSES, 0, "weights").to(device)
     loss, parameters = Velocity(), trained_parameters(model)
 
-    def summed(given: tuple[Any, ...], counted: int) -> torch.Tensor:
+    def summed(given, counted):
         gradients = record_gradients(model, loss, parameters, *given)
         rows = torch.arange(len(given[0]), device=device)
         return clipped_sum(gradients, rows < counted, FineTuning().clip).double()
@@ -55,7 +49,7 @@ def test_the_clipped_sum_does_not_depend_on_the_micro_batch(
         assert apart <= NEAR
 
 
-def batch(micro: int, side: int, channels: int, device: str) -> tuple[Any, ...]:
+def batch(micro, side, channels, device):
     """Images, labels and the loss's randomness; the first of them are the same for every micro-batch."""
     rng, drawn = np.random.default_rng(0), torch.Generator().manual_seed(0)
     draws = [Velocity().draw(1, FineTuning().draws, (channels, side, side), drawn) for _ in range(micro)]

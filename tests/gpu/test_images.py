@@ -1,20 +1,16 @@
 """What an image depends on: not on its batch, its process, what saves memory or time, or the number of GPUs."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys
 import time
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 import torch
 
 from adapters.diffusion.device import free_memory
 from adapters.diffusion.pixel import PixelSpace
-from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU, STEPS, full_float32, grey_levels, in_batches, new_images, stable_diffusion
 
 pytestmark = GPU
@@ -24,17 +20,13 @@ NEAR = 2
 
 
 @pytest.mark.parametrize("precision", [FULL, "fp32", "bf16", "fp16"])
-def test_in_full_float32_an_image_depends_on_its_batch_by_one_grey_level(
-    precision: str, device: str, tiny: bool, tell: Tell
-) -> None:
+def test_in_full_float32_an_image_depends_on_its_batch_by_one_grey_level(precision, device, tiny, tell):
     """docs/diffusion.md; as torch has it, fp32 is TF32 in convolutions: of that, bf16 and fp16 nothing is claimed."""
     sizes = (2,) if tiny else (4, 16)
-    settings: dict[str, Any] = {"precision": precision[:4], "batch_size": max(sizes), "steps": STEPS[tiny]}
+    settings = {"precision": precision[:4], "batch_size": max(sizes), "steps": STEPS[tiny]}
     with stable_diffusion(tiny, device) as build, full_float32() if precision == FULL else nullcontext():
-        for name, api in {
-            "text": build(**settings),
-            "28×28": PixelSpace(model="small", device=device, **settings),
-        }.items():
+        pixels = PixelSpace(model="small", device=device, **settings)
+        for name, api in {"text": build(**settings), "28×28": pixels}.items():
             alone = in_batches(api, max(sizes), 1)
             for size in sizes:
                 apart = grey_levels(alone, in_batches(api, max(sizes), size))
@@ -42,7 +34,7 @@ def test_in_full_float32_an_image_depends_on_its_batch_by_one_grey_level(
                 assert apart <= 1 or precision != FULL
 
 
-def test_two_processes_make_the_same_images_to_the_last_bit(device: str, tell: Tell) -> None:
+def test_two_processes_make_the_same_images_to_the_last_bit(device, tell):
     command = [sys.executable, "-m", "tests.gpu.test_images", device]
     first, second = (subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout for _ in range(2))
     tell("SHA-256", first.split())
@@ -51,35 +43,20 @@ def test_two_processes_make_the_same_images_to_the_last_bit(device: str, tell: T
 
 @pytest.mark.parametrize(
     "changes",
-    [{"vae_slicing": True}, {"offload": "model"}, {"offload": "sequential"}, {"offload": "group"}, {"compile": True}],
+    [
+        *({"vae_slicing": True}, {"offload": "model"}, {"offload": "sequential"}, {"offload": "group"}),
+        *({"compile": True}, {"device": ["cuda:0", "cuda:1"]}),
+    ],
     ids=str,
 )
-def test_what_saves_memory_or_time_moves_no_image(changes: dict[str, Any], device: str, tiny: bool, tell: Tell) -> None:
-    if device == "cpu" and "offload" in changes:
-        pytest.skip("a processor offloads nothing")
-    torch.compiler.set_stance("force_eager" if tiny else "default")
-    try:
-        compare(changes, 4, device, tiny, tell)
-    finally:
-        torch.compiler.set_stance("default")
-
-
-def test_two_gpus_make_what_one_makes(device: str, tiny: bool, tell: Tell) -> None:
-    """On a processor two copies of the model stand for the two."""
-    if not tiny and torch.cuda.device_count() < 2:
-        pytest.skip("this machine has one GPU")
-    both = ["cpu", "cpu"] if tiny else ["cuda:0", "cuda:1"]
-    compare({"device": both}, 2, device, tiny, tell)
-    assert tiny or torch.cuda.max_memory_allocated("cuda:1")
-
-
-def compare(changes: dict[str, Any], batch: int, device: str, tiny: bool, tell: Tell) -> None:
-    """Images, speed and memory with these settings and without."""
-    made = {}
-    with stable_diffusion(tiny, device) as build, full_float32():
+def test_neither_what_saves_memory_or_time_nor_a_second_gpu_moves_an_image(changes, device, tiny, tell):
+    if (tiny and "offload" in changes) or ("device" in changes and torch.cuda.device_count() < 2):
+        pytest.skip("a processor offloads nothing, and this machine has not two GPUs")
+    stance, made = torch.compiler.set_stance("force_eager" if tiny else "default"), {}
+    with stable_diffusion(tiny, device) as build, full_float32(), stance:
         for name, settings in {"without": {}, str(changes): changes}.items():
             free_memory(torch.device(device))
-            api = build(precision="fp32", batch_size=batch, **settings)
+            api = build(precision="fp32", batch_size=2, **settings)
             new_images(api, 4)
             if not tiny:
                 torch.cuda.reset_peak_memory_stats()
@@ -92,7 +69,7 @@ def compare(changes: dict[str, Any], batch: int, device: str, tiny: bool, tell: 
     assert apart <= NEAR
 
 
-def hashes(device: str) -> str:
+def hashes(device):
     tiny = device == "cpu"
     found = [new_images(PixelSpace(model="small", steps=STEPS[tiny], device=device, batch_size=8), 8)]
     if not tiny:

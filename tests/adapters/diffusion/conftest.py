@@ -1,18 +1,30 @@
 """For all tests of local diffusion models."""
 
-from __future__ import annotations
-
 import pytest
-from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit
+import torch
+
+from adapters.diffusion.text_to_image import TextToImage
+from tests.adapters.diffusion.kinds import COMMON, KINDS, saved
+from tests.fake_cards import fake_cards
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Qwen-Image-Edit enlarges each parent to a megapixel, whatever it is asked for; here to a sixteenth of one."""
-    enlarged = pipeline_qwenimage_edit.calculate_dimensions
+@pytest.fixture(scope="session")
+def api_of(tmp_path_factory):
+    """Make the adapter over a kind of pipeline, which is saved once, with changed settings."""
+    made = {}
 
-    def smaller(area: int, ratio: float) -> tuple[int, int, None]:
-        found: tuple[int, int, None] = enlarged(area // 16, ratio)
-        return found
+    def api(name, **changes):
+        kind = KINDS[name]
+        if name not in made:
+            torch.manual_seed(0)
+            folder, pipeline = tmp_path_factory.mktemp("kind"), kind.build()
+            made[name] = {"model": saved(pipeline, folder / "model")} | kind.beside(folder, pipeline)
+        return TextToImage(**(COMMON | kind.settings | made[name] | changes))
 
-    monkeypatch.setattr(pipeline_qwenimage_edit, "calculate_dimensions", smaller)
+    return api
+
+
+@pytest.fixture
+def cards():
+    with fake_cards() as found:
+        yield found

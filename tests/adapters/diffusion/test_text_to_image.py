@@ -1,194 +1,54 @@
-"""Text-to-image models, tiny and random, answer RANDOM_API and VARIATION_API; `test_ways` has more of them."""
+"""Settings of text-to-image models, tiny and random: what each does to what is drawn, and what cannot be."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import shutil
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
-from diffusers import DDIMScheduler, DiffusionPipeline
-from PIL import Image
+from diffusers import StableDiffusionPipeline
+from PIL import ImageOps
+from safetensors.torch import save_file
 
 from adapters.diffusion.items import Item, Job
-from adapters.diffusion.text_files import TextFiles
-from adapters.diffusion.text_model import TextLoader, TextModel, TextSettings
 from adapters.diffusion.text_to_image import TextToImage
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
-from tests.adapters.diffusion import tiny
+from pe.plugins.protocols import Failed, Refused, VariationRequest
+from tests.adapters.diffusion import tiny, tiny_more
+from tests.adapters.diffusion.asking import LABELS, SEEDS, assert_same, drawn, levels, moved, varied
+from tests.adapters.diffusion.kinds import COMMON, QUIET, SIDE, saved
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2
-
-FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
-    "Stable Diffusion 1": tiny.stable_diffusion,
-    "Stable Diffusion XL": tiny.stable_diffusion_xl,
-    "Stable Diffusion 3": tiny.stable_diffusion_3,
-    "Flux": tiny.flux,
-    "Latent Consistency": tiny.latent_consistency,
-}
-LABELS = tuple("abcabc")
-SEEDS = np.random.default_rng(3).integers(0, 2**64, len(LABELS), dtype=np.uint64)
+pytestmark = QUIET
+SD, XL, FLUX = "Stable Diffusion 1.5", "Stable Diffusion XL", "Flux"
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    folder = tmp_path_factory.mktemp("models")
-
-    def save(family: str) -> str:
-        place = folder / family.replace(" ", "-")
-        if not place.exists():
-            torch.manual_seed(0)
-            FAMILIES[family]().save_pretrained(place)
-        return str(place)
-
-    return save
+def loaded(api):
+    return api._loader.load(torch.device("cpu"))
 
 
-def api_of(model: str, **settings: object) -> TextToImage:
-    common: dict[str, object] = {
-        "prompts": "a photo of {label}",
-        "steps": 5,
-        "guidance": 3.0,
-        "size": tiny.SIDE,
-        "device": "cpu",
-        "batch_size": 4,
-        "offline": True,
-    }
-    return TextToImage(model=model, **(common | settings))  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", [SD, FLUX])
+def test_a_degree_runs_the_steps_that_it_says(name, api_of):
+    model, calls = loaded(api_of(name)), []
+    pipeline = model._vary.pipeline
+    (getattr(pipeline, "unet", None) or pipeline.transformer).register_forward_hook(lambda *_: calls.append(1))
+    parent = np.zeros((SIDE, SIDE, 3), dtype=np.uint8)
+    for steps, degree, run in ((50, 0.58, 29), (10, 0.19, 1), (3, 0.99, 2)):
+        job = Job(steps, degree, 1.0, (SIDE, SIDE))
+        calls.clear()
+        with torch.no_grad():
+            model.vary(job, [Item(job, 7, parent, "a")])
+        assert len(calls) in ((run, run + 1) if name == SD else (run,))  # PNDM starts with a double step
 
 
-def loaded(model: str) -> TextModel:
-    return TextLoader(TextSettings(model=model), offline=True).load(torch.device("cpu"))
-
-
-def drawn(api: TextToImage, which: slice = slice(None)) -> Answer:
-    return api.random_api(RandomRequest(LABELS[which], SEEDS[which]))
-
-
-def varied(api: TextToImage, parents: Answer, degree: float, which: slice = slice(None), salt: int = 9) -> Answer:
-    seeds = (SEEDS ^ np.uint64(salt))[which]
-    samples, conditions = parents.samples.take(which), parents.conditions.take(which)
-    return api.variation_api(VariationRequest(samples, LABELS[which], conditions, seeds, degree))
-
-
-def levels(answer: Answer) -> npt.NDArray[np.float64]:
-    return answer.samples.array.astype(np.float64)
-
-
-def moved(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    return float(np.abs(one - other).mean())
-
-
-def test_it_draws_and_varies_by_prompts_and_seeds(saved: Callable[[str], str]) -> None:
-    api = api_of(saved("Stable Diffusion 1"))
-    parents = drawn(api)
-    assert parents.samples.array.shape == (6, tiny.SIDE, tiny.SIDE, 3)
-    assert parents.samples.array.dtype == np.uint8
-    assert not parents.missing
-    assert levels(parents).std(axis=0).mean() > 5  # six different images
-    assert list(parents.conditions["prompt"]) == [f"a photo of {label}" for label in LABELS]
-
-    np.testing.assert_array_equal(varied(api, parents, 0.0).samples.array, parents.samples.array)
-    half, again, other = varied(api, parents, 0.6), varied(api, parents, 0.6), varied(api, parents, 0.6, salt=10)
-    np.testing.assert_array_equal(half.samples.array, again.samples.array)
-    assert moved(levels(half), levels(other)) > 1
-    assert list(half.conditions["prompt"]) == list(parents.conditions["prompt"])
-
-    seeds = SEEDS ^ np.uint64(9)
-    fresh = api.random_api(RandomRequest(LABELS, seeds))
-    np.testing.assert_array_equal(varied(api, parents, 1.0).samples.array, fresh.samples.array)
-
-
-def test_a_sample_depends_on_its_seed_and_not_on_its_batch(saved: Callable[[str], str]) -> None:
-    """To one grey level: a library may sum in another order in another batch."""
-    one, four = (api_of(saved("Stable Diffusion 1"), batch_size=size) for size in (1, 4))
-    parents = drawn(four)
-    assert np.abs(levels(drawn(one)) - levels(parents)).max() <= 1
-    children = levels(varied(four, parents, 0.6))
-    assert np.abs(levels(varied(one, parents, 0.6)) - children).max() <= 1
-    backwards = slice(None, None, -1)
-    assert np.abs(levels(drawn(four, backwards)) - levels(parents)[::-1]).max() <= 1
-    assert np.abs(levels(varied(four, parents, 0.6, backwards)) - children[::-1]).max() <= 1
-
-
-@pytest.mark.parametrize("family", ["Stable Diffusion 1", "Flux", "Latent Consistency"])
-def test_a_larger_degree_moves_further(family: str, saved: Callable[[str], str]) -> None:
-    """From what the autoencoder alone makes of the parent: a random one is far from the identity."""
-    model = saved(family)
-    api = api_of(model, steps=10, batch_size=12)
-    parents = drawn(api)
-    vae = TextFiles(model, offline=True).load({"default": torch.float32}).vae.eval()
-    with torch.no_grad():
-        pixels = torch.from_numpy(levels(parents)).float().permute(0, 3, 1, 2) / 127.5 - 1
-        decoded = vae.decode(vae.encode(pixels).latent_dist.mode()).sample
-    home = ((decoded.permute(0, 2, 3, 1).numpy() + 1) * 127.5).clip(0, 255)
-    # a latent consistency model takes its 10 steps from 50, and jumps to the end in each
-    distances = [
-        np.mean([moved(levels(varied(api, parents, degree, salt=salt)), home) for salt in range(20, 22)])
-        for degree in (0.2, 0.5, 1.0)
-    ]
-    assert distances[0] < distances[1] < distances[2], distances
-    fresh = np.mean([moved(levels(drawn(api))[::-1], home), moved(np.roll(levels(drawn(api)), 2, axis=0), home)])
-    assert distances[2] == pytest.approx(fresh, rel=0.1)
-
-
-def test_small_degrees_return_the_parent_to_the_autoencoder_s_error_and_larger_ones_move_away(tmp_path: Path) -> None:
-    """With an autoencoder that is true to a few grey levels, and a network that sees no noise but what was added."""
-    torch.manual_seed(0)
-    pipeline = tiny.stable_diffusion(faithful=True)
-    pipeline.scheduler = DDIMScheduler(**tiny.betas())
-    pipeline.save_pretrained(tmp_path)
-    api = api_of(str(tmp_path), steps=1000, size=8, batch_size=6)
-    rows, columns = np.mgrid[:8, :8] * 32
-    smooth = np.stack([rows, columns, 255 - rows], axis=-1).astype(np.uint8)
-    parents = Answer(Images(np.stack([smooth] * 6)), drawn(api_of(str(tmp_path), steps=1, size=8)).conditions)
-    with torch.no_grad():
-        pixels = torch.from_numpy(levels(parents)).float().permute(0, 3, 1, 2) / 127.5 - 1
-        decoded = pipeline.vae.decode(pipeline.vae.encode(pixels).latents).sample.permute(0, 2, 3, 1).numpy()
-    error = np.abs((decoded + 1) * 127.5 - levels(parents)).mean()
-    assert 0 < error < 3
-    first = levels(varied(api, parents, 0.001))  # one step, whose noise is a few grey levels
-    assert moved(first, levels(parents)) < error + 5
-    distances = [moved(levels(varied(api, parents, degree)), levels(parents)) for degree in (0.0, 0.001, 0.01, 0.03)]
-    assert distances[0] == 0
-    assert distances == sorted(distances)
-    few = api_of(str(tmp_path), steps=10, size=8, batch_size=6)
-    assert distances[-1] < moved(levels(varied(few, parents, 0.4)), levels(parents))
-
-
-@pytest.mark.parametrize("family", ["Stable Diffusion 1", "Stable Diffusion XL", "Stable Diffusion 3", "Flux"])
-@pytest.mark.parametrize(("steps", "degree", "run"), [(50, 0.58, 29), (10, 0.7, 7), (10, 0.19, 1), (3, 0.99, 2)])
-def test_a_degree_runs_the_steps_that_it_says(
-    family: str, steps: int, degree: float, run: int, saved: Callable[[str], str]
-) -> None:
-    model = loaded(saved(family))
-    image = model._vary.pipeline
-    network, calls = getattr(image, "unet", None) or image.transformer, []
-    network.register_forward_hook(lambda *_: calls.append(1))
-    parent = np.zeros((tiny.SIDE, tiny.SIDE, 3), dtype=np.uint8)
-    job = Job(steps, degree, 1.0, (tiny.SIDE, tiny.SIDE))
-    with torch.no_grad():
-        model.vary(job, [Item(job, 7, parent, "a")])
-    assert len(calls) in (
-        (run, run + 1) if family == "Stable Diffusion 1" else (run,)
-    )  # PNDM starts with a double step
-
-
-def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(saved: Callable[[str], str]) -> None:
-    api = api_of(saved("Stable Diffusion 1"), steps=4)
-    parents = drawn(api)
-    answer = varied(api, parents, 0.2)
-    assert len(answer.samples) == 0
-    assert set(answer.missing) == set(range(6))
-    miss = answer.missing[0]
-    assert isinstance(miss, Failed)
-    assert not miss.retryable
-    assert miss.reason == (
+def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(api_of):
+    api = api_of(SD)
+    answer = varied(api, drawn(api), 0.2)
+    assert set(answer.missing) == {0, 1, 2}
+    assert not answer.missing[0].retryable
+    assert answer.missing[0].reason == (
         "Degree 0.2 of 4 steps leaves no denoising step to run: take a degree of at least 0.25, or more steps."
     )
     with pytest.raises(RecipeError, match=r"evolution\.degree is 0\.2, and of 4 steps .*: take .* at least 0\.25"):
@@ -196,129 +56,223 @@ def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(s
     assert api.describe_degree(0.5) == "noised and denoised, the last 2 of 4 steps"
 
 
-def test_a_latent_consistency_model_runs_all_its_steps_on_a_part_of_its_schedule(saved: Callable[[str], str]) -> None:
-    api = api_of(saved("Latent Consistency"), steps=4)
+def test_a_latent_consistency_model_runs_all_its_steps_on_a_part_of_its_schedule(api_of):
+    api = api_of("Latent Consistency")
     parents = drawn(api)
-    assert not varied(api, parents, 0.2).missing  # 10 of the 50 steps it was distilled on
+    assert moved(varied(api, parents, 0.2), parents) > 0  # 10 of the 50 steps it was distilled on
     reason = varied(api, parents, 0.05).missing[0].reason
     assert reason.startswith("Degree 0.05 leaves 2 of the 50 steps that this latent consistency model")
 
 
-def test_what_the_safety_checker_finds_is_refused(tmp_path: Path, saved: Callable[[str], str]) -> None:
+def test_what_the_safety_checker_finds_is_refused(tmp_path):
     torch.manual_seed(0)
-    pipeline = tiny.stable_diffusion(tiny.safety_checker())
-    pipeline.save_pretrained(tmp_path / "strict")
-    answer = drawn(api_of(str(tmp_path / "strict")))
-    assert len(answer.samples) == 0
-    assert set(answer.missing) == set(range(6))
-    assert answer.missing[0] == Refused("the model's safety checker took the image for unsafe")
-
-    unchecked = drawn(api_of(str(tmp_path / "strict"), safety_checker=False))
-    assert not unchecked.missing
-    checker = pipeline.safety_checker
-    images = [Image.fromarray(pixels) for pixels in unchecked.samples.array]
-    with torch.no_grad():
-        pixels = pipeline.feature_extractor(images, return_tensors="pt").pixel_values
-        features = checker.visual_projection(checker.vision_model(pixels)[1])
-        likeness = torch.cosine_similarity(features, checker.concept_embeds[:1]).sort()
-    split = int(likeness.values.diff().argmax()) + 1  # the checker rounds to a thousandth, so at the widest gap
-    checker.concept_embeds_weights.data[0] = float(likeness.values[split - 1 : split + 1].mean())
-    pipeline.save_pretrained(tmp_path / "halves")
-    some = drawn(api_of(str(tmp_path / "halves")))
-    assert set(some.missing) == set(likeness.indices[split:].tolist())
-    kept = [i for i in range(6) if i not in some.missing]
-    assert np.abs(levels(some) - levels(unchecked)[kept]).max() <= 1
-
-
-def test_an_image_of_no_numbers_has_failed_and_may_be_tried_again(saved: Callable[[str], str]) -> None:
-    model = loaded(saved("Stable Diffusion 1"))
-    job = Job(3, None, 1.0, (tiny.SIDE, tiny.SIDE))
-    items = [Item(job, 1, prompt="a"), Item(job, 2, prompt="b")]
-    model._text.vae.decoder.conv_out.register_forward_hook(
-        lambda module, args, out: out.index_fill(0, torch.tensor([1]), torch.nan)
+    model = saved(tiny.stable_diffusion(tiny.safety_checker()), tmp_path)
+    api, unchecked = (TextToImage(**COMMON | {"model": model, "safety_checker": each}) for each in (True, False))
+    assert drawn(api).missing == dict.fromkeys(
+        range(3), Refused("the model's safety checker took the image for unsafe")
     )
+    levels(drawn(unchecked))
+
+
+def test_an_unsafe_image_is_refused_one_of_no_numbers_has_failed_and_their_neighbours_stand(tmp_path):
+    torch.manual_seed(0)
+    model = saved(tiny.stable_diffusion(tiny.safety_checker(threshold=2.0)), tmp_path)
+    model, job = loaded(TextToImage(**COMMON | {"model": model})), Job(3, None, 1.0, (SIDE, SIDE))
+    pipeline = model._text
+    pipeline.vae.decoder.register_forward_hook(lambda _, __, out: out.index_fill(0, torch.tensor([1]), torch.nan))
+    pipeline.safety_checker.register_forward_hook(lambda _, __, out: (out[0], [False, False, True]))
     with torch.no_grad():
-        good, lost = model.sample(job, items)
+        good, lost, unsafe = model.sample(job, [Item(job, seed, prompt="a") for seed in range(3)])
     assert isinstance(good, np.ndarray)
     assert isinstance(lost, Failed)
     assert lost.retryable
+    assert isinstance(unsafe, Refused)
 
 
-def test_a_model_without_img2img_is_refused_with_a_sentence(tmp_path: Path, saved: Callable[[str], str]) -> None:
-    (tmp_path / "model_index.json").write_text('{"_class_name": "PixArtAlphaPipeline"}')
-    with pytest.raises(
-        RecipeError,
-        match=r"\(PixArtAlphaPipeline\) cannot answer VARIATION_API: in diff.* it can only draw, so name another",
-    ):
-        drawn(api_of(str(tmp_path)))
-    (tmp_path / "model_index.json").write_text('{"_class_name": "DDIMPipeline"}')
-    with pytest.raises(RecipeError, match=r"\(DDIMPipeline\) makes no images from text"):
-        drawn(api_of(str(tmp_path)))
-
-
-def test_samples_of_another_size_and_of_one_channel(saved: Callable[[str], str]) -> None:
-    api = api_of(saved("Stable Diffusion 1"), image_size=20, channels=1)
+def test_samples_have_the_size_and_channels_asked_for_and_a_prompt_by_label_which_is_carried_on(api_of):
+    api = api_of(SD, image_size=20, channels=1, prompts={"a": "xx", "b": ["yy"], "c": "zz"})
     parents = drawn(api)
-    assert parents.samples.array.shape == (6, 20, 20, 1)
-    assert varied(api, parents, 0.4).samples.array.shape == (6, 20, 20, 1)
-    wide = api_of(saved("Stable Diffusion 1"), size=(32, 48))
-    assert drawn(wide).samples.array.shape == (6, 32, 48, 3)
+    for answer in (parents, varied(api, parents, 0.5)):
+        assert answer.samples.array.shape == (3, 20, 20, 1)
+        assert list(answer.conditions["prompt"]) == ["xx", "yy", "zz"]
+    assert drawn(api_of(SD, size=(32, 48))).samples.array.shape == (3, 32, 48, 3)
+    assert moved(parents, drawn(api_of(SD, image_size=20, channels=1))) > 0
 
 
-def test_prompts_by_label_and_negative_prompts_reach_the_model(saved: Callable[[str], str]) -> None:
-    model = saved("Stable Diffusion 1")
-    by_label = api_of(model, prompts={"a": "xx", "b": ["yy"], "c": "zz"})
-    assert list(drawn(by_label).conditions["prompt"]) == ["xx", "yy", "zz"] * 2
-    plain, negative = api_of(model), api_of(model, negative_prompt="qq")
-    assert moved(levels(drawn(plain)), levels(drawn(negative))) > 0
-    assert moved(levels(drawn(plain)), levels(drawn(by_label))) > 0
+def test_parents_from_elsewhere_are_varied_under_a_drawn_prompt(api_of):
+    images = Images(np.random.default_rng(0).integers(0, 256, (3, 25, 40, 1)).astype(np.uint8))
+    answer = api_of(SD).variation_api(VariationRequest(images, LABELS, Conditions(), SEEDS, 0.5))
+    assert answer.samples.array.shape == (3, SIDE, SIDE, 3)
+    assert list(answer.conditions["prompt"]) == ["a a", "a b", "a c"]
+
+
+def test_each_label_has_its_own_negative_prompt_or_none(api_of):
+    """To Stable Diffusion XL no negative prompt is another thing than an empty one."""
+    each, plain, negative = (
+        api_of(XL, guidance=3.0, batch_size=3, negative_prompt=given)
+        for given in ({"a": "qq", "b": "", "c": "qq"}, "", "qq")
+    )
+    parents = drawn(plain)
+    for ask in (drawn, lambda api: varied(api, parents, 0.5)):
+        found, none, some = (levels(ask(api)) for api in (each, plain, negative))
+        assert np.abs(some - none)[[0, 2]].mean() > 0.1
+        assert np.abs(found[1] - none[1]).max() <= 1  # though others of its request have one
+        assert np.abs(found - some)[[0, 2]].max() <= 1
+    each.check_labels(LABELS)
+    with pytest.raises(RecipeError, match="negative_prompt: there is none for the label 'd': give a text, or \"\""):
+        each.check_labels(("a", "d"))
+    for guidance in (1, [3, 0.5]):
+        with pytest.raises(RecipeError, match=r"negative_prompt has no effect at guidance (1|0\.5)"):
+            api_of(XL, negative_prompt={"a": "", "b": "qq"}, guidance=guidance)
+    assert api_of(XL, negative_prompt={"a": "", "b": ""}, guidance=1)
+
+
+def test_true_guidance_leads_away_from_a_negative_prompt_and_without_it_one_is_refused(api_of):
+    true = {"arguments": {"true_cfg_scale": 4.0, "max_sequence_length": 16}}
+    nothing, something = (drawn(api_of(FLUX, negative_prompt=given, **true)) for given in ("", "qq"))
+    assert moved(nothing, something) > 0
     with pytest.raises(RecipeError, match="FluxPipeline has no use for one"):
-        drawn(api_of(saved("Flux"), negative_prompt="qq"))
-    with pytest.raises(RecipeError, match="negative_prompt has no effect at guidance 1"):
-        api_of(model, negative_prompt="qq", guidance=1)
+        drawn(api_of(FLUX, negative_prompt="qq"))
 
 
-def test_parents_from_elsewhere_are_varied_under_a_drawn_prompt(saved: Callable[[str], str]) -> None:
-    api = api_of(saved("Stable Diffusion 1"))
-    images = Images(np.random.default_rng(0).integers(0, 256, (6, 25, 40, 1)).astype(np.uint8))
-    answer = api.variation_api(VariationRequest(images, LABELS, Conditions(), SEEDS, 0.5))
-    assert answer.samples.array.shape == (6, tiny.SIDE, tiny.SIDE, 3)
-    assert list(answer.conditions["prompt"]) == [f"a photo of {label}" for label in LABELS]
+def test_each_iteration_takes_its_own_steps_and_guidance_and_new_samples_take_the_first(api_of):
+    api, one, two = (
+        api_of(SD, steps=steps, guidance=guidance) for steps, guidance in (([4, 6], [3.0, 5.0]), (4, 3.0), (6, 5.0))
+    )
+    parents = drawn(one)
+    assert_same(drawn(api), parents)
+    for iteration, plain in ((1, one), (2, two)):
+        assert_same(varied(api, parents, 0.5, iteration=iteration), varied(plain, parents, 0.5))
+    assert api.describe_degree(0.5, 2) == "noised and denoised, the last 3 of 6 steps"
 
 
-@pytest.mark.parametrize("sampler", ["ddim", "euler", "euler_ancestral", "dpm_solver", "lcm"])
-def test_other_samplers(sampler: str, saved: Callable[[str], str]) -> None:
-    api = api_of(saved("Stable Diffusion 1"), sampler=sampler)
-    parents = drawn(api)
-    own = drawn(api_of(saved("Stable Diffusion 1")))
-    assert moved(levels(parents), levels(own)) > 0.5
-    assert not varied(api, parents, 0.5).missing
-    with pytest.raises(RecipeError, match=rf"sampler is '{sampler}', but the model has a flow"):
-        drawn(api_of(saved("Flux"), sampler=sampler))
+def test_a_lora_is_effective_by_its_weight(api_of, tmp_path):
+    plain = api_of(SD)
+    file = str(tiny_more.lora(tmp_path, loaded(plain)._text.unet))
+    whole, none = (api_of(SD, lora={file: weight}) for weight in (1.0, 0.0))
+    parents = drawn(whole)
+    assert moved(parents, drawn(plain)) > 0.5
+    assert_same(drawn(none), drawn(plain))
+    assert moved(varied(whole, parents, 0.5), varied(none, parents, 0.5)) > 0.1
 
 
-def test_slices_and_half_precision_draw_nearly_the_same(saved: Callable[[str], str]) -> None:
-    plain = levels(drawn(api_of(saved("Stable Diffusion 1"))))
-    sliced = drawn(api_of(saved("Stable Diffusion 1"), vae_slicing=True))
-    assert np.abs(levels(sliced) - plain).max() <= 1
-    half = drawn(api_of(saved("Stable Diffusion 1"), precision="bf16"))
-    assert 0 < moved(levels(half), plain) < 10
+LAYER = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"
 
 
-def test_settings_are_checked_before_anything_is_loaded() -> None:
-    for settings, said in (
-        ({"steps": 0}, "steps is 0: it must be at least 1"),
-        ({"sampler": "magic"}, "sampler is 'magic': it must be one of own, ddim"),
-        ({"offload": "disk"}, "offload is 'disk': it must be one of none, model, sequential"),
-        ({"size": 30}, r"size is \(30, 30\): a model draws multiples of 8 pixels"),
-        ({"size": None, "image_size": 20}, "image_size is given, so give size, too"),
-        ({"precision": "fp8"}, "precision is 'fp8': it must be one of auto, fp32, bf16, fp16"),
-        ({"device": "gpu"}, "device is 'gpu': it must be auto, cpu, mps, cuda, cuda:1, or a list"),
+@pytest.mark.parametrize(
+    ("key", "width", "says"),
+    [
+        ("transformer.blocks.0.attn.to_q.lora_{}.weight", 4, "does not fit"),
+        (f"unet.no.such.{LAYER}.lora_{{}}.weight", 4, "does not fit"),
+        (f"unet.{LAYER}.lora_{{}}.weight", 999, "does not fit"),
+        ("unet.conv_in.weight{}", 4, "does not fit"),
+        ("", 0, "cannot be read"),
+    ],
+)
+def test_a_lora_that_does_not_fit_is_named_and_so_is_the_model(key, width, says, api_of, tmp_path):
+    file = tmp_path / "style.safetensors"
+    if key:
+        weights = {"A": torch.zeros(4, width), "B": torch.zeros(width, 4)}
+        save_file({key.format(side): weight for side, weight in weights.items()}, file)
+    api = api_of(SD, lora=str(file))
+    with pytest.raises(RecipeError, match=f"^lora: {file} {says}") as told:
+        loaded(api)
+    assert (api.model in str(told.value)) == (says == "does not fit")
+
+
+def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_elsewhere(api_of, tmp_path):
+    plain = api_of(SD)
+    model = Path(plain.model)
+    shutil.copytree(model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    settings = {"model": str(tmp_path / "model")}
+    settings |= {"single_file": str(model / "unet" / "diffusion_pytorch_model.safetensors")}
+    parts = {name: str(model / name) for name in ("vae", "text_encoder")}
+    assert_same(drawn(api_of(SD, components=parts, **settings)), drawn(plain))
+    for wrong, says in (({}, "lacks a part: name its place under components"), ({"single_file": "sd.ckpt"}, "is read")):
+        with pytest.raises(RecipeError, match=f"^single_file.*{says}"):
+            loaded(api_of(SD, **settings | wrong))
+
+
+def test_a_quantised_part_draws_nearly_as_the_whole(api_of, tmp_path):
+    whole = api_of(FLUX)
+    file = tiny_more.gguf_file(tmp_path / "flux.gguf", loaded(whole)._text.transformer)
+    assert 0 < moved(drawn(api_of(FLUX, components={"transformer": file})), drawn(whole)) < 8
+    for components, says in (
+        ({"transformer": "no.gguf"}, r"components.transformer: there is no file"),
+        ({"unet": file}, r"has no part unet that could be replaced"),
     ):
-        with pytest.raises(RecipeError, match=said):
-            api_of("nobody/nothing", **settings)
+        with pytest.raises(RecipeError, match=says):
+            loaded(api_of(FLUX, components=components))
 
 
-def test_offloading_from_a_cpu_is_refused(saved: Callable[[str], str]) -> None:
-    with pytest.raises(RecipeError, match="offload is 'model', but the model runs on the CPU already"):
-        drawn(api_of(saved("Stable Diffusion 1"), offload="model"))
+class Brighter(StableDiffusionPipeline):
+    """A pipeline of one's own."""
+
+    @wraps(StableDiffusionPipeline.__call__)
+    def __call__(self, *args, **settings):
+        found = super().__call__(*args, **settings)
+        found.images = found.images / 2 + 0.5
+        return found
+
+
+def test_a_pipeline_of_one_s_own_by_its_import_path(api_of):
+    api = api_of(SD, pipeline=f"{__name__}:Brighter")
+    parents = drawn(api)
+    assert levels(parents).min() >= 127
+    assert levels(varied(api, parents, 0.5)).min() < 127  # by the img2img of what it inherits from
+    assert "pipeline" in TextToImage.info.code_settings
+
+
+def inverted(parent):
+    return ImageOps.invert(parent)
+
+
+def test_a_control_net_is_shown_what_the_recipe_says(api_of):
+    api = api_of("ControlNet")
+    parents = drawn(api)
+    for control in ("canny", f"{__name__}:inverted"):
+        other = api_of("ControlNet", control=control)
+        assert moved(varied(other, parents, 0.25), varied(api, parents, 0.25)) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        ("PixArtSigma", {}, r"cannot answer VARIATION_API: in diffusers it can only draw, so name another model"),
+        ("StableDiffusion", {"vary": "instruction"}, r"cannot vary by instruction: in .* vary by .*noise or str"),
+        ("StableDiffusion", {"vary": "meaning"}, r"vary: meaning .* needs an IP-Adapter: name one"),
+        ("StableDiffusion", {"vary": "structure"}, r"vary: structure .* needs a ControlNet: name one under"),
+        ("StableDiffusion", {"vary": "noise", "wordings": {1.0: "new"}}, "wordings is for vary: instruction"),
+        ("StableDiffusion", {"arguments": {"true_cfg_scale": 2}}, "StableDiff.* takes no true_cfg_scale"),
+        ("StableDiffusion", {"arguments": {"prompt": "b"}}, "arguments: prompt is set by the adapter"),
+        ("StableDiffusion", {"ip_adapter": {"weight_name": "ip.bin"}}, r"only \.safetensors files"),
+        ("StableDiffusion", {"pipeline": "nowhere:Class"}, "pipeline: nowhere cannot be imported"),
+        (
+            "StableDiffusion",
+            {"controlnet": "net", "control": "lines"},
+            "control is 'lines': it must be image, canny or",
+        ),
+        ("QwenImage", {"vary": "meaning"}, "cannot vary by meaning: in .* vary by noise or structure"),
+        ("StableDiffusionImageVariation", {}, "makes no images from text: name one that does"),
+        ("Newest", {}, r"is made for NewestPipeline, which diffusers [\d.]+ has not"),
+    ],
+)
+def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(kind, settings, said, tmp_path):
+    (tmp_path / "model_index.json").write_text(f'{{"_class_name": "{kind}Pipeline"}}')  # there are no weights
+    with pytest.raises(RecipeError, match=said):
+        drawn(TextToImage(**COMMON | {"model": str(tmp_path)} | settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        (SD, {"sampler": "magic"}, "sampler is 'magic': it must be one of own, ddim"),
+        (SD, {"size": 30}, r"size is \(30, 30\): a model draws multiples of 8 pixels"),
+        (SD, {"size": None, "image_size": 20}, "image_size is given, so give size, too"),
+        (SD, {"offload": "model"}, "offload is 'model', but the model runs on the CPU already"),
+        (FLUX, {"sampler": "euler"}, "sampler is 'euler', but the model has a flow"),
+    ],
+)
+def test_what_cannot_be_set_is_one_sentence(name, settings, said, api_of):
+    with pytest.raises(RecipeError, match=said):
+        loaded(api_of(name, **settings))

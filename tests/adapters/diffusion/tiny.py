@@ -1,50 +1,17 @@
 """Diffusion models of a few thousand parameters, built from configurations and saved as real ones are."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
+import diffusers
 import torch
-from diffusers import (
-    AutoencoderKL,
-    AutoencoderTiny,
-    DDIMPipeline,
-    DDIMScheduler,
-    EulerAncestralDiscreteScheduler,
-    EulerDiscreteScheduler,
-    FlowMatchEulerDiscreteScheduler,
-    FluxPipeline,
-    FluxTransformer2DModel,
-    LatentConsistencyModelPipeline,
-    LCMScheduler,
-    PNDMScheduler,
-    SD3Transformer2DModel,
-    StableDiffusion3Pipeline,
-    StableDiffusionPipeline,
-    StableDiffusionXLPipeline,
-    UNet2DConditionModel,
-    UNet2DModel,
-)
+import transformers
 from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
-from transformers import (
-    CLIPConfig,
-    CLIPImageProcessor,
-    CLIPTextConfig,
-    CLIPTextModel,
-    CLIPTextModelWithProjection,
-    CLIPTokenizer,
-    T5Config,
-    T5EncoderModel,
-    T5Tokenizer,
-)
 
 SIDE = 32
 """Pixels, of the images that the text-to-image models draw."""
 
 
-def unet(classes: int | None = None, channels: int = 1, size: int = 8, seed: int = 0) -> UNet2DModel:
+def unet(classes=None, channels=1, size=8, seed=0):
     torch.manual_seed(seed)
-    return UNet2DModel(
+    return diffusers.UNet2DModel(
         sample_size=size,
         in_channels=channels,
         out_channels=channels,
@@ -58,39 +25,30 @@ def unet(classes: int | None = None, channels: int = 1, size: int = 8, seed: int
     )
 
 
-def pixel_folder(folder: Path, classes: int | None = None, channels: int = 1, size: int = 8) -> str:
+def pixel_folder(folder, classes=None, channels=1, size=8):
     """A model in diffusers' format, as `save_pretrained` writes it."""
-    scheduler = DDIMScheduler(num_train_timesteps=1000)
-    DDIMPipeline(unet(classes, channels, size), scheduler).save_pretrained(folder)
+    scheduler = diffusers.DDIMScheduler(num_train_timesteps=1000)
+    diffusers.DDIMPipeline(unet(classes, channels, size), scheduler).save_pretrained(folder)
     return str(folder)
 
 
-def words() -> CLIPTokenizer:
+def words():
     """A tokenizer that knows single letters."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     known = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
-    return CLIPTokenizer({word: i for i, word in enumerate(known)}, [], model_max_length=16)
+    return transformers.CLIPTokenizer({word: i for i, word in enumerate(known)}, [], model_max_length=16)
 
 
-def clip_text(projected: bool = False, width: int = 16) -> CLIPTextModel | CLIPTextModelWithProjection:
-    config = CLIPTextConfig(
-        vocab_size=54,
-        hidden_size=width,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=16,
-        projection_dim=width,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=1,
-    )
-    return CLIPTextModelWithProjection(config) if projected else CLIPTextModel(config)
+def clip_text(projected=False, width=16):
+    sizes = {"hidden_size": width, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    tokens = {"vocab_size": 54, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+    config = transformers.CLIPTextConfig(max_position_embeddings=16, projection_dim=width, **sizes, **tokens)
+    return transformers.CLIPTextModelWithProjection(config) if projected else transformers.CLIPTextModel(config)
 
 
-def vae(channels: int = 4) -> AutoencoderKL:
+def vae(channels=4):
     """An autoencoder that halves the sides three times, as real ones do."""
-    return AutoencoderKL(
+    return diffusers.AutoencoderKL(
         block_out_channels=(4, 4, 8, 8),
         down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4,
@@ -101,10 +59,10 @@ def vae(channels: int = 4) -> AutoencoderKL:
     )
 
 
-def faithful_vae() -> AutoencoderTiny:
+def faithful_vae():
     """An autoencoder that gives images back to a few grey levels: latents are the pixels, bent by its 3·tanh(z/3)."""
     sizes = {"encoder_block_out_channels": (4,), "decoder_block_out_channels": (4,)}
-    vae = AutoencoderTiny(**sizes, num_encoder_blocks=(0,), num_decoder_blocks=(0,))
+    vae = diffusers.AutoencoderTiny(**sizes, num_encoder_blocks=(0,), num_decoder_blocks=(0,))
     into, to_latents = vae.encoder.layers
     from_latents, _, out = vae.decoder.layers
     with torch.no_grad():
@@ -121,7 +79,7 @@ def faithful_vae() -> AutoencoderTiny:
     return vae
 
 
-def cross_unet(width: int = 16, **more: object) -> UNet2DConditionModel:
+def cross_unet(width=16, **more):
     settings = {
         "sample_size": SIDE // 8,
         "block_out_channels": (8, 16),
@@ -132,10 +90,10 @@ def cross_unet(width: int = 16, **more: object) -> UNet2DConditionModel:
         "attention_head_dim": 4,
         "norm_num_groups": 4,
     }
-    return UNet2DConditionModel(**(settings | more))
+    return diffusers.UNet2DConditionModel(**(settings | more))
 
 
-def betas() -> dict[str, object]:
+def betas():
     """The noise schedule of Stable Diffusion."""
     return {
         "beta_start": 0.00085,
@@ -147,36 +105,39 @@ def betas() -> dict[str, object]:
     }
 
 
-def stable_diffusion(
-    checker: StableDiffusionSafetyChecker | None = None, faithful: bool = False
-) -> StableDiffusionPipeline:
-    """Stable Diffusion 1.x, with the scheduler that its checkpoints carry."""
-    return StableDiffusionPipeline(
+def stable_diffusion(checker=None, faithful=False, kind=diffusers.StableDiffusionPipeline, unet=None, scheduler=None):
+    """Stable Diffusion 1.x, with the scheduler that its checkpoints carry; or one of its relatives."""
+    schedule = {name: value for name, value in betas().items() if name != "clip_sample"}
+    return kind(
         faithful_vae() if faithful else vae(),
         clip_text(),
         words(),
-        cross_unet(),
-        PNDMScheduler(**{name: value for name, value in betas().items() if name != "clip_sample"}, skip_prk_steps=True),
+        unet or cross_unet(),
+        scheduler or diffusers.PNDMScheduler(**schedule, skip_prk_steps=True),
         safety_checker=checker,
-        feature_extractor=_extractor() if checker else None,
+        feature_extractor=extractor() if checker else None,
         requires_safety_checker=checker is not None,
     )
 
 
-def stable_diffusion_2() -> StableDiffusionPipeline:
+def stable_diffusion_2():
     """Stable Diffusion 2.x: linear projections, heads per block, and a network that predicts velocities."""
     unet = cross_unet(use_linear_projection=True, attention_head_dim=(2, 4))
-    scheduler = DDIMScheduler(**betas(), prediction_type="v_prediction")
-    return StableDiffusionPipeline(
-        vae(), clip_text(), words(), unet, scheduler, None, None, requires_safety_checker=False
-    )
+    return stable_diffusion(unet=unet, scheduler=diffusers.DDIMScheduler(**betas(), prediction_type="v_prediction"))
 
 
-def safety_checker(threshold: float = -1.0) -> StableDiffusionSafetyChecker:
+def latent_consistency():
+    kind = diffusers.LatentConsistencyModelPipeline
+    unet = cross_unet(time_cond_proj_dim=8)
+    return stable_diffusion(kind=kind, unet=unet, scheduler=diffusers.LCMScheduler(**betas()))
+
+
+def safety_checker(threshold=-1.0):
     """One that takes an image for unsafe when its likeness to a concept is above the threshold: at −1, any."""
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     vision = sizes | {"image_size": SIDE, "patch_size": 8}
-    checker = StableDiffusionSafetyChecker(CLIPConfig(text_config=sizes, vision_config=vision, projection_dim=8))
+    config = transformers.CLIPConfig(text_config=sizes, vision_config=vision, projection_dim=8)
+    checker = StableDiffusionSafetyChecker(config)
     torch.manual_seed(0)
     torch.nn.init.normal_(checker.visual_projection.weight)
     checker.concept_embeds.data = torch.randn(17, 8)
@@ -186,19 +147,11 @@ def safety_checker(threshold: float = -1.0) -> StableDiffusionSafetyChecker:
     return checker
 
 
-def _extractor() -> CLIPImageProcessor:
-    return CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
+def extractor():
+    return transformers.CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
 
 
-def latent_consistency() -> LatentConsistencyModelPipeline:
-    unet = cross_unet(time_cond_proj_dim=8)
-    scheduler = LCMScheduler(**betas())
-    return LatentConsistencyModelPipeline(
-        vae(), clip_text(), words(), unet, scheduler, None, None, requires_safety_checker=False
-    )
-
-
-def stable_diffusion_xl(turbo: bool = False) -> StableDiffusionXLPipeline:
+def stable_diffusion_xl():
     unet = cross_unet(
         width=32,
         attention_head_dim=(2, 4),
@@ -209,43 +162,14 @@ def stable_diffusion_xl(turbo: bool = False) -> StableDiffusionXLPipeline:
         transformer_layers_per_block=(1, 1),
     )
     schedule = {name: value for name, value in betas().items() if name not in ("clip_sample", "set_alpha_to_one")}
-    if turbo:
-        scheduler = EulerAncestralDiscreteScheduler(**schedule, timestep_spacing="trailing")
-    else:
-        scheduler = EulerDiscreteScheduler(**schedule)
-    return StableDiffusionXLPipeline(
+    scheduler = diffusers.EulerDiscreteScheduler(**schedule)
+    return diffusers.StableDiffusionXLPipeline(
         vae(), clip_text(), clip_text(projected=True), words(), words(), unet, scheduler, add_watermarker=False
     )
 
 
-def stable_diffusion_3() -> StableDiffusion3Pipeline:
-    transformer = SD3Transformer2DModel(
-        sample_size=SIDE // 8,
-        patch_size=1,
-        in_channels=4,
-        out_channels=4,
-        num_layers=1,
-        attention_head_dim=8,
-        num_attention_heads=4,
-        joint_attention_dim=32,
-        caption_projection_dim=32,
-        pooled_projection_dim=32,
-    )
-    return StableDiffusion3Pipeline(
-        transformer,
-        FlowMatchEulerDiscreteScheduler(),
-        vae(),
-        clip_text(projected=True),
-        words(),
-        clip_text(projected=True),
-        words(),
-        None,
-        None,
-    )
-
-
-def flux() -> FluxPipeline:
-    transformer = FluxTransformer2DModel(
+def flux():
+    transformer = diffusers.FluxTransformer2DModel(
         patch_size=1,
         in_channels=16,
         num_layers=1,
@@ -256,9 +180,10 @@ def flux() -> FluxPipeline:
         pooled_projection_dim=16,
         axes_dims_rope=(4, 4, 8),
     )
-    t5 = T5EncoderModel(
-        T5Config(vocab_size=54, d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0)
-    )
+    sizes = {"vocab_size": 54, "d_model": 32, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    t5 = transformers.T5EncoderModel(transformers.T5Config(decoder_start_token_id=0, **sizes))
     letters = [("▁", -2.0), *((letter, -3.0) for letter in "abcdefghijklmnopqrstuvwxyz")]
-    pieces = T5Tokenizer([("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *letters], extra_ids=0, model_max_length=16)
-    return FluxPipeline(FlowMatchEulerDiscreteScheduler(), vae(), clip_text(), words(), t5, pieces, transformer)
+    known = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *letters]
+    pieces = transformers.T5Tokenizer(known, extra_ids=0, model_max_length=16)
+    scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
+    return diffusers.FluxPipeline(scheduler, vae(), clip_text(), words(), t5, pieces, transformer)

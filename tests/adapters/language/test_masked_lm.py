@@ -1,9 +1,6 @@
 """A local model that fills in masks: exactly the share of the degree, drawn by the seed."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,43 +9,34 @@ import transformers
 from adapters.local_text import MaskedLM
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
-from pe.recipe.schema import Recipe
+from pe.plugins.protocols import RandomRequest, VariationRequest
 from tests.adapters.language import tiny
-from tests.lines import content, installed
-
-__all__ = ["installed"]  # a fixture
 
 SEEDS = np.random.default_rng(1).integers(0, 2**63, 10).astype(np.uint64)
 PARENT = " ".join(tiny.WORDS[:30])
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(tmp_path_factory):
     return tiny.masked(tmp_path_factory.mktemp("masked"))
 
 
-def made(folder: str, **settings: object) -> MaskedLM:
-    given = {"model": folder, "prompts": PARENT, "device": "cpu", "batch_size": 4}
-    return MaskedLM(**given | settings)
+def made(folder, **settings):
+    return MaskedLM(**{"model": folder, "prompts": PARENT, "device": "cpu", "batch_size": 4} | settings)
 
 
-def varied(api: MaskedLM, degree: float, parents: list[str], seeds: np.ndarray = SEEDS) -> Answer:
+def varied(api, degree, parents, seeds=SEEDS):
     request = VariationRequest(Texts.of(parents), ("a",) * len(parents), Conditions(), seeds[: len(parents)], degree)
     return api.variation_api(request)
 
 
 @pytest.mark.parametrize("degree", [0.1, 0.5, 1.0])
-def test_the_degree_is_the_share_of_tokens_that_are_masked(
-    folder: str, degree: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    masks: list[int] = []
+def test_the_degree_is_the_share_of_tokens_that_are_masked(folder, degree, monkeypatch):
+    tokenizer, masks = transformers.AutoTokenizer.from_pretrained(folder), []
     forward = transformers.RobertaForMaskedLM.forward
 
-    def watched(self: object, input_ids: object, **inputs: object) -> object:
+    def watched(self, input_ids, **inputs):
         masks.append(int((input_ids == tokenizer.mask_token_id).sum()))
         return forward(self, input_ids=input_ids, **inputs)
 
@@ -64,33 +52,31 @@ def test_the_degree_is_the_share_of_tokens_that_are_masked(
     assert not {"<s>", "</s>", "<pad>", "<mask>"} & set(re.findall("<[^<>]*>", text))
 
 
-def test_a_new_text_is_a_public_one_with_a_share_of_it_anew(folder: str) -> None:
-    api = made(
-        folder, prompts={"a": ["good bad warm cold {tone}"] * 2}, attributes={"tone": ["slow"]}, random_degree=0.4
-    )
+def test_a_new_text_is_a_public_one_with_a_share_of_it_anew(folder):
+    prompts = {"a": ["good bad warm cold {tone}"] * 2}
+    api = made(folder, prompts=prompts, attributes={"tone": ["slow"]}, random_degree=0.4)
     labels = ("a",) * len(SEEDS)
-    request = RandomRequest(labels, SEEDS, api.draw_conditions(labels, SEEDS))
-    answer = api.random_api(request)
+    answer = api.random_api(RandomRequest(labels, SEEDS, api.draw_conditions(labels, SEEDS)))
     assert set(answer.conditions["prompt"]) == {"good bad warm cold slow"}
     assert len(set(answer.samples.strings)) == len(SEEDS)
     kept = [word in text for text in answer.samples.strings for word in ("good", "bad", "warm", "cold", "slow")]
     assert 0.4 < np.mean(kept) < 0.8
 
 
-def test_a_text_follows_from_its_seed_and_not_from_its_batch(folder: str) -> None:
+def test_a_text_follows_from_its_seed_and_not_from_its_batch(folder):
     parents = [" ".join(tiny.WORDS[i : i + 5 + 2 * i]) for i in range(10)]
     whole = varied(made(folder), 0.5, parents).samples.strings
-    alone = [varied(made(folder), 0.5, parents[i : i + 1], SEEDS[i:]).samples.strings[0] for i in (0, 4, 9)]
-    assert [whole[i] for i in (0, 4, 9)] == alone
+    alone = [varied(made(folder), 0.5, parents[i : i + 1], SEEDS[i:]).samples.strings[0] for i in (0, 9)]
+    assert [whole[i] for i in (0, 9)] == alone
 
 
-def test_one_token_to_choose_from_leaves_no_choice(folder: str) -> None:
-    for settings in ({"top_k": 1, "passes": 1}, {"temperature": 1e-4, "passes": 1}):
-        assert len(set(varied(made(folder, **settings), 1.0, ["good bad warm"] * 8).samples.strings)) == 1
-    assert len(set(varied(made(folder, passes=1), 1.0, ["good bad warm"] * 8).samples.strings)) > 1
+def test_one_token_to_choose_from_leaves_no_choice(folder):
+    for settings, alike in (({"top_k": 1}, True), ({"temperature": 1e-4}, True), ({}, False)):
+        texts = varied(made(folder, passes=1, **settings), 1.0, ["good bad warm"] * 8).samples.strings
+        assert (len(set(texts)) == 1) is alike
 
 
-def test_a_text_that_is_too_long_or_empty_fails_alone(folder: str) -> None:
+def test_a_text_that_is_too_long_or_empty_fails_alone(folder):
     answer = varied(made(folder), 0.5, ["good bad", "good " * 100, ""])
     assert len(answer.samples) == 1
     assert "and the model takes 63: take shorter texts" in answer.missing[1].reason
@@ -98,7 +84,7 @@ def test_a_text_that_is_too_long_or_empty_fails_alone(folder: str) -> None:
     assert not answer.missing[1].retryable
 
 
-def test_a_model_that_knows_no_mask_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_knows_no_mask_is_refused(tmp_path):
     folder = tiny.masked(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.mask_token = None
@@ -107,19 +93,6 @@ def test_a_model_that_knows_no_mask_is_refused(tmp_path: Path) -> None:
         varied(made(folder), 0.5, [PARENT])
 
 
-def test_what_a_degree_means_is_told(folder: str) -> None:
+def test_what_a_degree_means_is_told(folder):
     assert made(folder).describe_degree(0.25) == "0.25 of the tokens masked and filled in anew"
     assert made(folder).describe_degree(0) == "the parent itself"
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_whole_run_evolves_texts(folder: str, tmp_path: Path) -> None:
-    given = {"kind": "masked_lm", "model": folder, "prompts": {"film": [PARENT], "food": ["good {tone} food"]}}
-    api = given | {"attributes": {"tone": ["warm", "cold"]}, "device": "cpu", "chunk": 8}
-    recipe = Recipe.parse(content(tmp_path, api, degree=0.3), "the test")
-    run = run_recipe(recipe, tmp_path / "run", Surroundings())
-    found = run.population(1)
-    assert found is not None
-    assert isinstance(found.samples, Texts)
-    assert set(found.conditions["prompt"][found.labels == 1]) <= {"good warm food", "good cold food"}
-    assert all(found.samples.strings)
