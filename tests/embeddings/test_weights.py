@@ -2,14 +2,13 @@
 
 import hashlib
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import huggingface_hub.constants
 import pytest
 import torch
 from huggingface_hub.utils import _detect_agent
 from safetensors.torch import save_file
+from starlette.responses import Response
 
 from embeddings.networks import WEIGHTS, DINOv2, Inception, OpenCLIP
 from embeddings.sentence_transformers import SentenceTransformers
@@ -19,62 +18,37 @@ from pe.plugins.registry import load, plugins
 from pe.plugins.specs import settings_of
 from pe.plugins.weights import Published, fill, find_published, given_file, read_weights
 from tests.embeddings.networks import dinov2_folder, images, networks, tiny_dinov2
+from tests.endpoints.serving import serving
 
 RIGHT = hashlib.sha256(b"weights").hexdigest()
 
 
-class Shelf(ThreadingHTTPServer):
-    """Serves one file under every path and notes what it was asked for."""
+class Shelf:
+    """An ASGI app that serves one file under every path and notes what it was asked for."""
 
     def __init__(self):
-        self.content, self.asked = None, []
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.content, self.asked, self.url = None, [], ""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        content = self.server.content
-        self.send_response(404 if content is None else 200)
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        self.wfile.write(content or b"")
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, *_):
-        pass
+    async def __call__(self, scope, receive, send):
+        self.asked.append(scope["path"])
+        await Response(self.content or b"", 404 if self.content is None else 200)(scope, receive, send)
 
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
     """A server in the place of the internet, and empty caches."""
-    server = Shelf()
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    file_url = server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    for name, value in {
-        "ENDPOINT": server.url,
-        "HUGGINGFACE_CO_URL_TEMPLATE": file_url,
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "AGENT_HARNESSES_PATH": str(tmp_path / "harnesses"),
-    }.items():
-        monkeypatch.setattr(huggingface_hub.constants, name, value)
-    monkeypatch.setattr(_detect_agent, "_registry", None)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def test_published_weights_are_fetched_once_and_kept(shelf, tmp_path):
-    shelf.content = b"weights"
-    published = Published("w.pth", f"{shelf.url}/w.pth", RIGHT)
-    for offline in (False, False, True):
-        file = find_published(published, offline)
-        assert file == tmp_path / "torch/hub/checkpoints/w.pth"
-        assert file.read_bytes() == b"weights"
-    assert len(shelf.asked) == 1
+    shelf = Shelf()
+    with serving(shelf) as shelf.url:
+        for name, value in {
+            "ENDPOINT": shelf.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": shelf.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(tmp_path / "hub"),
+            "AGENT_HARNESSES_PATH": str(tmp_path / "harnesses"),
+        }.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        monkeypatch.setattr(_detect_agent, "_registry", None)
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+        yield shelf
 
 
 def test_published_weights_that_are_not_what_was_published_or_not_there_are_refused(shelf, tmp_path):
@@ -139,7 +113,9 @@ def test_a_url_is_fetched_once_and_only_with_its_hash(shelf, tmp_path):
     with pytest.raises(RecipeError, match="its SHA-256 differs"):
         given_file(url, "0" * 64, {}, offline=False)
     for offline in (False, True):
-        assert given_file(url, RIGHT, {}, offline) == tmp_path / "torch/hub/checkpoints/w.pth"
+        file = given_file(url, RIGHT, {}, offline)
+        assert file == tmp_path / "torch/hub/checkpoints/w.pth"
+        assert file.read_bytes() == b"weights"
     assert shelf.asked == ["/mirror/w.pth"] * 2
 
 

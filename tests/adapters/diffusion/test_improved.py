@@ -14,7 +14,7 @@ from adapters.diffusion.improved_unet import HEADS, ImprovedUNet, Shape, shape_o
 from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer
-from tests.adapters.diffusion.asking import apart, assert_same, drawn, moved, varied
+from tests.adapters.diffusion.asking import apart, drawn, moved, varied
 
 SMALL = Shape(32, (1, 2), 1, (1,), 7)
 ONE = slice(1)
@@ -242,17 +242,6 @@ def test_degree_one_forgets_the_parent_with_both_ends_and_keeps_a_trace_of_it_wi
         assert (apart(black, fresh) <= 1) == (not led)
     assert api.describe_degree(1.0) == "noised and denoised, all 10 steps"
     assert api.describe_degree(0.95) == "noised and denoised, the last 9 of 10 steps"
-
-
-def test_each_iteration_takes_its_own_steps(file):
-    api, ten = improved_of(file, steps=[4, 10]), improved_of(file, steps=10)
-    parents = drawn(api)
-    assert_same(varied(api, parents, 0.5, iteration=2), varied(ten, parents, 0.5))
-    assert api.describe_degree(1.0, 2) == "noised and denoised, all 10 steps"
-    with pytest.raises(RecipeError, match=r"evolution\.degree is 0\.1, and of 4 steps that leaves none"):
-        api.describe_degree(0.1, 1)
-    with pytest.raises(RecipeError, match="steps has 2 entries, and none for iteration 3: give steps one number, or"):
-        api.describe_degree(0.5, 3)
 
 
 def test_a_published_checkpoint_is_found_where_torch_hub_keeps_its_own(tmp_path, monkeypatch):

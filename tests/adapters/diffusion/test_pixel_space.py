@@ -166,6 +166,8 @@ def test_each_iteration_takes_its_own_steps_and_guidance_and_new_samples_take_th
     for iteration, one in ((1, guided), (2, plain)):
         assert_same(varied(api, parents, 0.5, iteration=iteration), varied(one, parents, 0.5))
     assert api.describe_degree(0.5, 2) == "noised and denoised, the last 4 of 8 steps"
+    with pytest.raises(RecipeError, match="steps has 2 entries, and none for iteration 3: give steps one number, or"):
+        api.describe_degree(0.5, 3)
 
 
 @pytest.mark.parametrize(
