@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -24,7 +23,8 @@ from embeddings.torch_model import (
     tensorflow_bilinear,
 )
 from pe.data.quiet import quiet_transformers
-from pe.errors import MissingDependency, RecipeError, nearest_name
+from pe.errors import RecipeError, nearest_name
+from pe.plugins.devices import import_library
 from pe.plugins.settings import Count
 from pe.plugins.weights import (
     Published,
@@ -110,16 +110,12 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
 
     def _load_weights(self) -> Any:
         """Return the network with all its weights, and no others."""
-        try:
-            from transformers import Dinov2Model
-        except ModuleNotFoundError as error:
-            raise MissingDependency.of("transformers", "embeddings", "The embedding 'dinov2'") from error
-        config = self._config
+        transformers, config = import_library("transformers", "embeddings", "The embedding 'dinov2'"), self._config
         foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
         try:
             with quiet_transformers():
                 place = local_place(config.model, config.revision, config.offline, "config.json")
-                module, report = Dinov2Model.from_pretrained(
+                module, report = transformers.Dinov2Model.from_pretrained(
                     place,
                     revision=config.revision or "main",
                     local_files_only=config.offline or Path(place).is_dir(),
@@ -227,18 +223,15 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
         return cached_file(USUAL, (_SAFE, _PLAIN)) is not None
 
     def _load(self) -> Network:
-        try:
-            from open_clip.model import _build_vision_tower
-        except ModuleNotFoundError as error:
-            raise MissingDependency.of("open_clip", "embeddings", "The embedding 'open_clip'") from error
+        open_clip = import_library("open_clip", "embeddings", "The embedding 'open_clip'")
         config, tag = self._describe()
         file = self._find(tag)
         tensors = read_weights(file)
         quick = bool(config.get("quick_gelu") or tag.get("quick_gelu"))
-        module = _build_vision_tower(config["embed_dim"], config["vision_cfg"], quick)
+        module = open_clip.model._build_vision_tower(config["embed_dim"], config["vision_cfg"], quick)
         tower = {name.removeprefix(_TOWER): value for name, value in tensors.items() if name.startswith(_TOWER)}
         fill(module, tower, file)
-        return Network(module, partial(_prepare_as_tagged, **_preparation(module, tag)), _tower_features)
+        return Network(module, _preparation(module, tag), _tower_features)
 
     def _describe(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the model's configuration, and the preparation that its weights ask for."""
@@ -282,8 +275,8 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
         return file
 
 
-def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `_prepare_as_tagged` for a tower and its weights' tag or configuration."""
+def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
+    """Return what resizes images, whole or the middle of them, and normalises them, as the weights' tag asks."""
     from open_clip.transform import PreprocessCfg
 
     stated = {name: value for name, value in tag.items() if name in ("mean", "std", "interpolation", "resize_mode")}
@@ -293,26 +286,14 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> dict[str, Any]:
         raise RecipeError(f"Images of {height}×{width} prepared by '{config.resize_mode}' are not supported.")
     if config.interpolation not in ("bicubic", "bilinear"):
         raise RecipeError(f"The interpolation '{config.interpolation}' is not supported: bicubic and bilinear are.")
-    return {
-        "size": (height, width),
-        "mean": tuple(config.mean),
-        "deviation": tuple(config.std),
-        "kind": config.interpolation,
-        "whole": config.resize_mode == "squash",
-    }
+    kind: Filter = config.interpolation
 
+    def prepare(images: Tensor) -> Tensor:
+        whole = config.resize_mode == "squash"
+        resized = antialiased(images, height, width, kind) if whole else shortest_side(images, height, height, kind)
+        return _normalised(resized, tuple(config.mean), tuple(config.std))
 
-def _prepare_as_tagged(
-    images: Tensor,
-    size: tuple[int, int],
-    mean: tuple[float, ...],
-    deviation: tuple[float, ...],
-    kind: Filter,
-    whole: bool,
-) -> Tensor:
-    """Resize the whole image, its proportions ignored, or else the middle of it; then normalise it."""
-    resized = antialiased(images, *size, kind) if whole else shortest_side(images, size[0], size[0], kind)
-    return _normalised(resized, mean, deviation)
+    return prepare
 
 
 def _tower_features(module: nn.Module, images: Tensor) -> Tensor:
@@ -355,8 +336,6 @@ class Inception(TorchEmbedding[InceptionSettings]):
         self.info = replace(self.info, standard_inception=self._config.weights is None and self._exact)
 
     def _load(self) -> Network:
-        from embeddings.inception_network import InceptionNetwork
-
         config = self._config
         if config.weights is None:
             file = find_published(WEIGHTS, config.offline)
@@ -365,9 +344,9 @@ class Inception(TorchEmbedding[InceptionSettings]):
             file = given_file(config.weights, config.sha256, hashes, config.offline)
             is_published = (config.sha256 or hashes.get(file.name, "")).lower() == SHA256
             self.info = replace(self.info, standard_inception=is_published and self._exact)
-        module = InceptionNetwork()
+        module = build_inception()
         fill(module, read_weights(file), file)
-        return Network(module, self._prepare, lambda module, images: module(images))
+        return Network(module, self._prepare, _inception_features)
 
     def _prepare(self, images: Tensor) -> Tensor:
         if self._config.resize == "tensorflow":
@@ -375,3 +354,46 @@ class Inception(TorchEmbedding[InceptionSettings]):
         else:
             resized = antialiased(images, SIDE, SIDE, between=False)
         return (resized - 128) / 128
+
+
+def build_inception() -> Any:
+    """Return the Inception-v3 of 2015-12-05, as FID is defined on it (Szegedy et al. 2015; Heusel et al. 2017).
+
+    It differs from torchvision's in three places: average pooling leaves the padding out of the mean, the last block
+    pools by maximum, and there are 1,008 classes. Tensors have the names of the published port.
+
+    Raises:
+        MissingDependency: torchvision is not installed.
+    """
+    torchvision = import_library("torchvision", "embeddings", "The embedding 'inception'")
+    network = torchvision.models.Inception3(num_classes=1008, aux_logits=False, init_weights=False)
+    for name, block in network.named_children():
+        if name == "Mixed_7c":
+            block.register_forward_hook(_pool_by_maximum)
+        elif hasattr(block, "branch_pool"):
+            block.branch_pool.register_forward_pre_hook(_without_padding)
+    return network
+
+
+def _without_padding(_module: Any, given: tuple[Tensor]) -> Tensor:
+    """Turn the mean over 3×3 places, zeros around the map among them, into that over the places within the map."""
+    from torch.nn import functional
+
+    within = given[0].new_ones(1, 1, *given[0].shape[2:])
+    return given[0] / functional.avg_pool2d(within, 3, 1, 1)
+
+
+def _pool_by_maximum(block: Any, given: tuple[Tensor], output: Tensor) -> Tensor:
+    """Put the maximum over 3×3 places in place of the mean, under the block's last branch."""
+    import torch
+
+    pooled = block.branch_pool(torch.nn.functional.max_pool2d(given[0], 3, 1, 1))
+    return torch.cat([output[:, : -pooled.shape[1]], pooled], 1)
+
+
+def _inception_features(module: Any, images: Tensor) -> Tensor:
+    """Return n×2048, the mean over the last maps."""
+    *layers, _dropout, _classifier = module.children()
+    for layer in layers:
+        images = layer(images)
+    return images.flatten(1)

@@ -17,7 +17,7 @@ from pe.data.quiet import quiet, quiet_transformers
 from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import ContractError, MissingDependency, RecipeError
-from pe.plugins.devices import memory_refused, words_of
+from pe.plugins.devices import import_library, memory_refused, words_of
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count
 
@@ -130,13 +130,9 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
         """Return the model on the CPU, in float32."""
         import torch
 
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ModuleNotFoundError as error:
-            raise MissingDependency.of("sentence-transformers", "text", f"The embedding '{self.kind}'") from error
-        config = self._config
+        library, config = import_library("sentence_transformers", "text", f"The embedding '{self.kind}'"), self._config
         place = local_place(config.model, config.revision, config.offline, "modules.json", "config.json")
-        model = SentenceTransformer(
+        model = library.SentenceTransformer(
             place,
             device="cpu",
             revision=config.revision,

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-from PIL import Image
-
 from adapters.diffusion.description import Precision
 from pe.errors import RecipeError
 from pe.plugins.devices import count_cards, find_device, has_driver, require_torch
@@ -100,7 +97,6 @@ def free_memory(device: torch.device) -> None:
 class Memory:
     """The settings of `TextSettings` that save memory at the cost of time."""
 
-    attention_slicing: bool = False
     vae_slicing: bool | None = None
     vae_tiling: bool = False
     offload: Offload = "none"
@@ -111,8 +107,6 @@ class Memory:
             raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
         offloaded: list[Any] = []
         for pipeline in pipelines:
-            if self.attention_slicing and device.type == "mps":  # elsewhere torch's fused attention takes less yet
-                pipeline.enable_attention_slicing()
             if self.vae_slicing:
                 _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
             if self.vae_tiling:
@@ -146,54 +140,3 @@ def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:
     if not hasattr(autoencoder, switch):
         raise RecipeError(f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out.")
     return autoencoder
-
-
-def prepare_on_device(pipeline: Any) -> None:
-    """Let a pipeline turn its parents, and the images for its safety checker, into numbers on its device.
-
-    The numbers stay the same, except that the device itself rounds when it resizes images for the checker.
-    """
-    from diffusers.image_processor import VaeImageProcessor
-    from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
-
-    processors = (getattr(pipeline, name, None) for name in ("image_processor", "control_image_processor"))
-    for processor in {id(each): each for each in processors}.values():
-        if type(processor) is VaeImageProcessor:
-            _take_bytes(pipeline, processor)
-    checker, extractor = getattr(pipeline, "safety_checker", None), getattr(pipeline, "feature_extractor", None)
-    if isinstance(checker, StableDiffusionSafetyChecker) and getattr(extractor, "backend", "") == "torchvision":
-        _show_bytes(pipeline)
-
-
-def _take_bytes(pipeline: Any, processor: Any) -> None:
-    """Bring pictures that need no resizing to the device as bytes."""
-    import torch
-
-    usual = processor.preprocess
-
-    def preprocess(image: Any, height: int | None = None, width: int | None = None, **more: Any) -> Any:
-        pictures = image if isinstance(image, list) and not more else [None]
-        if all(isinstance(each, Image.Image) and each.mode == "RGB" for each in pictures):
-            sides = processor.get_default_height_width(image[0], height, width)
-            if {picture.size[::-1] for picture in image} == {sides}:
-                pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in image]))
-                image = pixels.to(pipeline._execution_device).permute(0, 3, 1, 2).float() / 255
-        return usual(image, height, width, **more)
-
-    processor.preprocess = preprocess
-
-
-def _show_bytes(pipeline: Any) -> None:
-    """Show the safety checker bytes on the device instead of pictures on the processor."""
-    import torch
-
-    usual = pipeline.run_safety_checker
-
-    def run(image: Any, device: Any, dtype: Any) -> Any:
-        if not torch.is_tensor(image):
-            return usual(image, device, dtype)
-        levels = (pipeline.image_processor.denormalize(image).float() * 255).round().byte()
-        pixels = pipeline.feature_extractor(levels, return_tensors="pt").pixel_values
-        return pipeline.safety_checker(images=image, clip_input=pixels.to(device, dtype))
-
-    pipeline.run_safety_checker = run

@@ -153,14 +153,14 @@ class _Worker(Generic[M]):
     ) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"pe-{device}")
         self._device, self._load, self._remedy = device, load, remedy
-        self._batch_size, self._most = batch_size, most
+        self._first, self._most = (1, most) if batch_size is None else (batch_size, batch_size)
         self.model: M | None = None
-        self._sizes: dict[Hashable, BatchSize] = {}
+        self._sizes: dict[Hashable, _BatchSize] = {}
 
     def drain(self, group: Group[M]) -> None:
         """Make batches until the group is empty; an error empties it for all."""
         try:
-            batch = self._sizes.setdefault(group.kind, BatchSize.of(self._batch_size, self._most))
+            batch = self._sizes.setdefault(group.kind, _BatchSize(self._first, self._most))
             while places := group.take(batch.size):
                 try:
                     outcomes = self._make(group, places)
@@ -212,34 +212,20 @@ class _Worker(Generic[M]):
 
 
 @dataclass
-class BatchSize:
-    """The number of items per batch, found for one kind on one device.
-
-    Attributes:
-        size: items per batch now, ≥ 1.
-        most: never more than this.
-        growing: a batch that went well is followed by one twice as large.
-    """
+class _BatchSize:
+    """Items of one kind per batch on one device: twice as many after each full one, up to `most`."""
 
     size: int
     most: int
-    growing: bool
-
-    @classmethod
-    def of(cls, batch_size: int | None, most: int) -> BatchSize:
-        """Return the recipe's number; without one, begin with 1 and grow to `most`."""
-        return cls(1, most, growing=True) if batch_size is None else cls(batch_size, batch_size, growing=False)
 
     def went_well(self, count: int) -> None:
         """Grow after a batch of `count` items, if it was full."""
-        if self.growing and count >= self.size:
+        if count >= self.size:
             self.size = min(2 * self.size, self.most)
-            self.growing = self.size < self.most
 
     def shrink(self, count: int) -> bool:
-        """Halve a batch of `count` items, which is the size before the last doubling; false if it had only one."""
-        self.growing = False
-        self.size = max(1, count // 2)
+        """Halve a batch of `count` items for good, which is the size before it grew; false if it had only one."""
+        self.size = self.most = max(1, count // 2)
         return count > 1
 
 

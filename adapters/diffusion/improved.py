@@ -21,14 +21,13 @@ from adapters.diffusion.description import Precision
 from adapters.diffusion.device import dtype_on
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
-from adapters.diffusion.weights import fill_network
 from pe.data.decoding import convert_pixels
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import require_torch
 from pe.plugins.protocols import Answer, Seeds, VariationRequest
-from pe.plugins.weights import SAFETENSORS, Published, find_published, read_weights
+from pe.plugins.weights import SAFETENSORS, Published, fill, find_published, read_weights
 
 if TYPE_CHECKING:
     import torch
@@ -190,7 +189,7 @@ class ImprovedFiles:
         if self.size % coarsest:
             raise RecipeError(f"size is {self.size}: {file.name} works on images of a multiple of {coarsest} pixels.")
         network = ImprovedUNet(shape)
-        fill_network(network, tensors, file)
+        fill(network, tensors, file)
         network.eval().requires_grad_(False).to(device, dtype)
         if compile:
             network.compile()
@@ -303,8 +302,7 @@ class ImprovedDiffusion(OfClasses):
         if self._side == self.size:
             return answer
         pixels, size = answer.samples.array, (self._side, self._side)
-        resized = np.empty((len(pixels), *size, pixels.shape[3]), dtype=np.uint8)
-        for place, image in enumerate(pixels):
-            resized[place] = convert_pixels(image, size=size, resize="stretch", channels=3, name="The image")
+        small = [convert_pixels(image, size=size, resize="stretch", channels=3) for image in pixels]
+        resized = np.array(small, dtype=np.uint8).reshape(-1, *size, 3)
         conditions = Conditions({**answer.conditions, DRAWN: pixels})
         return replace(answer, samples=Images(resized), conditions=conditions)

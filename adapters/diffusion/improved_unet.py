@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -80,7 +81,7 @@ class ImprovedUNet(nn.Module):
         skips = [width]  # channels of what each stage on the way down leaves for the way up
         for level, multiplier in enumerate(shape.multipliers):
             if level:
-                self.input_blocks.append(_Stage(_Halve(width)))
+                self.input_blocks.append(_Stage(_halve(width)))
                 skips.append(width)
             for _ in range(shape.blocks):
                 stage, width = _stage(shape, level, width, multiplier * shape.channels, time)
@@ -92,7 +93,7 @@ class ImprovedUNet(nn.Module):
             for place in range(shape.blocks + 1):
                 stage, width = _stage(shape, level, width + skips.pop(), multiplier * shape.channels, time)
                 if level and place == shape.blocks:
-                    stage.append(_Double(width))
+                    stage.append(_double(width))
                 self.output_blocks.append(_Stage(*stage))
         self.out = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1))
 
@@ -157,9 +158,7 @@ class _Residual(nn.Module):
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         scale, shift = self.emb_layers(time)[:, :, None, None].chunk(2, dim=1)
         hidden = self.out_layers[0](self.in_layers(x)) * (1 + scale) + shift
-        for layer in self.out_layers[1:]:
-            hidden = layer(hidden)
-        out: Tensor = self.skip_connection(x) + hidden
+        out: Tensor = self.skip_connection(x) + self.out_layers[1:](hidden)
         return out
 
 
@@ -182,25 +181,13 @@ class _Attention(nn.Module):
         return out.reshape(x.shape)
 
 
-class _Halve(nn.Module):
+def _halve(channels: int) -> nn.Module:
     """Half the resolution, by a convolution."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.op = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.op(x)
-        return out
+    return nn.Sequential(OrderedDict(op=nn.Conv2d(channels, channels, 3, stride=2, padding=1)))
 
 
-class _Double(nn.Module):
+def _double(channels: int) -> nn.Module:
     """Twice the resolution: pixels doubled, then a convolution."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.conv(functional.interpolate(x, scale_factor=2.0, mode="nearest"))
-        return out
+    return nn.Sequential(
+        OrderedDict(up=nn.Upsample(scale_factor=2.0), conv=nn.Conv2d(channels, channels, 3, padding=1))
+    )

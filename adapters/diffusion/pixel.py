@@ -17,11 +17,12 @@ from adapters.diffusion.description import Precision
 from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, seeded, steps_run
-from adapters.diffusion.weights import SAFETENSORS, fill_network, model_folder, read_json, require
+from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Seeds, VariationRequest
+from pe.plugins.weights import SAFETENSORS, fill, read_weights
 
 if TYPE_CHECKING:
     import torch
@@ -201,17 +202,11 @@ class PixelFiles:
     def network(self) -> UNet2DModel:
         """Return the network on the CPU; RecipeError if the weights are missing, damaged, or of another network."""
         from diffusers import UNet2DModel
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
 
         if not self.weights.is_file():
             raise RecipeError(f"{self.weights} is missing: put the model's weights there, as {SAFETENSORS}.")
         network = UNet2DModel.from_config(self.unet)
-        try:
-            tensors = load_file(self.weights)
-        except (SafetensorError, OSError) as error:
-            raise RecipeError(f"{self.weights} is no whole {SAFETENSORS} file: fetch it anew.") from error
-        fill_network(network, tensors, self.weights)
+        fill(network, read_weights(self.weights), self.weights)
         return network
 
     def load(

@@ -11,17 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.description import Description, class_of, describe
-from adapters.diffusion.weights import (
-    SAFETENSORS,
-    LoRA,
-    brief,
-    cached_model,
-    local_model,
-    model_folder,
-    read_json,
-    require,
-)
+from adapters.diffusion.weights import add_lora, cached_model, local_model, model_folder, read_json, require
 from pe.errors import RecipeError
+from pe.plugins.devices import words_of
+from pe.plugins.weights import SAFETENSORS
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +37,7 @@ class TextFiles:
     pipeline: str | None = None
     single_file: str | None = None
     components: Mapping[str, str] = field(default_factory=dict)
-    lora: LoRA = field(default_factory=LoRA)
+    lora: Mapping[str, float] = field(default_factory=dict)
     quantization: Mapping[str, Any] | None = None
 
     def folder(self) -> Path:
@@ -69,12 +62,12 @@ class TextFiles:
             with quiet_loading():
                 parts |= {name: self._part(name, place, index, dtypes) for name, place in self.components.items()}
                 pipeline = self._pipeline(kind, folder, dtypes, parts)
-                self.lora.add_to(pipeline, self.model, self.offline)
+                add_lora(pipeline, self.lora, self.model, self.offline)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             is_fetched = local_model(self.model) is None
             remedy = "fetch it anew with all its .safetensors files" if is_fetched else "put the whole model there"
             raise RecipeError(
-                f"The model {self.model} in {folder} cannot be loaded ({brief(error)}): {remedy}."
+                f"The model {self.model} in {folder} cannot be loaded ({words_of(error)}): {remedy}."
             ) from error
         return pipeline
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from adapters.diffusion.description import Description, Precision, Way, describe, describe_weight, inputs_of, over
-from adapters.diffusion.device import Memory, Offload, dtype_on, prepare_on_device
+from adapters.diffusion.device import Memory, Offload, dtype_on
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, seeded
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
 from adapters.diffusion.vary import (
@@ -23,15 +23,17 @@ from adapters.diffusion.vary import (
     set_sampler,
     vary_by_meaning,
 )
-from adapters.diffusion.weights import SAFETENSORS, LoRA, brief, require
+from adapters.diffusion.weights import lora_of, require
 from adapters.prompts import Ladder, Texts
 from pe.errors import RecipeError
+from pe.plugins.devices import words_of
 from pe.plugins.protocols import Failed, Refused
+from pe.plugins.weights import SAFETENSORS
 
 if TYPE_CHECKING:
     import torch
 
-MEMORY_SETTINGS = ("attention_slicing", "vae_slicing", "vae_tiling", "offload")
+MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 
 TRUE = "true_cfg_scale"
 """Classifier-free guidance of a model whose `guidance_scale` is distilled into its network, or has none."""
@@ -76,7 +78,6 @@ class TextSettings:
         quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
             components_to_quantize.
         precision_of: part → precision, where it is not `precision`.
-        attention_slicing: on MPS, attention head by head, which saves memory; elsewhere attention is fused.
         vae_slicing: decode images one at a time, which saves memory. None: those of a batch above 4.
         vae_tiling: decode an image tile by tile, which saves memory.
         offload: keep on the card only what is at work: none, model, group or sequential.
@@ -103,7 +104,6 @@ class TextSettings:
     lora: str | list[str] | dict[str, float] | None = None
     quantization: dict[str, Any] | None = None
     precision_of: dict[str, Precision] | None = None
-    attention_slicing: bool = False
     vae_slicing: bool | None = None
     vae_tiling: bool = False
     offload: Offload = "none"
@@ -133,18 +133,10 @@ class TextLoader:
         self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
         self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
         self._memory = Memory(**{name: getattr(config, name) for name in MEMORY_SETTINGS})
-        self._files = TextFiles(
-            model=config.model,
-            revision=config.revision,
-            variant=config.variant,
-            offline=offline,
-            safety_checker=config.safety_checker,
-            pipeline=config.pipeline,
-            single_file=config.single_file,
-            components=config.components or {},
-            lora=LoRA.of(config.lora),
-            quantization=config.quantization,
-        )
+        names = ("model", "revision", "variant", "safety_checker", "pipeline", "single_file", "quantization")
+        given = {name: getattr(config, name) for name in names}
+        lora, components = lora_of(config.lora), config.components or {}
+        self._files = TextFiles(**given, offline=offline, components=components, lora=lora)
         self._varying = self._files
         if config.variation_model is not None:
             self._varying = TextFiles(config.variation_model, offline=offline, safety_checker=config.safety_checker)
@@ -196,7 +188,6 @@ class TextLoader:
         pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
-            prepare_on_device(pipeline)
         self._memory.place(pipelines, device)
         model = TextModel(text, vary, self._memory, device, self._arguments)
         if self._compile is not None:
@@ -273,7 +264,9 @@ class TextLoader:
                     varying.load_ip_adapter(**{"local_files_only": self._offline, **self._config.ip_adapter})
             return vary_by_meaning(varying, self._arguments)
         except (OSError, ValueError, RuntimeError, ImportError) as error:
-            raise RecipeError(f"vary: {way} cannot be set up for '{self._varying.model}' ({brief(error)}).") from error
+            raise RecipeError(
+                f"vary: {way} cannot be set up for '{self._varying.model}' ({words_of(error)})."
+            ) from error
 
     def _controlnet(self, dtype: Any) -> Any:
         from diffusers import AutoModel

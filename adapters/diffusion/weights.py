@@ -8,18 +8,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pe.errors import MissingDependency, RecipeError
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from pe.plugins.devices import words_of
+from pe.plugins.weights import SAFETENSORS, cached_file
 
 log = logging.getLogger(__name__)
-
-SAFETENSORS = ".safetensors"
 
 
 def local_model(model: str) -> Path | None:
@@ -65,24 +61,20 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
         raise RecipeError(f"The hub has no model {model}, or wants you to log in first (`hf auth login`).") from error
     except (LocalEntryNotFoundError, OSError, ValueError, RuntimeError) as error:
         if cached is None:
-            raise RecipeError(f"The weights of {model} cannot be fetched ({brief(error, 160)}): {remedy}.") from error
-        log.warning("%s cannot be brought up to date (%s): what is in the cache is taken.", model, brief(error, 160))
+            raise RecipeError(f"The weights of {model} cannot be fetched ({words_of(error)}): {remedy}.") from error
+        log.warning("%s cannot be brought up to date (%s): what is in the cache is taken.", model, words_of(error))
         return cached
 
 
 def cached_model(model: str, revision: str | None) -> Path | None:
     """Return the repository's folder in the hub's cache, without asking the network; None: it is not there."""
-    from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
-    for index in ("model_index.json", "config.json", "unet/config.json"):
-        try:
-            file = try_to_load_from_cache(model, index, revision=revision)
-        except HFValidationError as error:
-            raise RecipeError(f"model: '{model}' is neither a folder nor a repository, OWNER/NAME.") from error
-        if isinstance(file, str):
-            return Path(file).parent
-    return None
+    try:
+        file = cached_file(model, ("model_index.json", "config.json", "unet/config.json"), revision)
+    except HFValidationError as error:
+        raise RecipeError(f"model: '{model}' is neither a folder nor a repository, OWNER/NAME.") from error
+    return None if file is None else file.parent
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
@@ -98,15 +90,6 @@ def read_json(file: Path) -> Mapping[str, Any]:
     return content
 
 
-def fill_network(network: nn.Module, tensors: Mapping[str, Tensor], file: Path) -> None:
-    """Put the tensors of a file into a network; RecipeError if they are of another one."""
-    try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        first = str(error).strip().splitlines()[1:2] or [str(error)]
-        raise RecipeError(f"{file} holds weights of another network: {first[0].strip()[:160]}") from error
-
-
 def require(library: str) -> None:
     """Raise MissingDependency if the library is not installed."""
     from importlib.util import find_spec
@@ -115,53 +98,37 @@ def require(library: str) -> None:
         raise MissingDependency.of(library, "diffusion", "A local diffusion model")
 
 
-def brief(error: Exception, length: int = 200) -> str:
-    """Return the beginning of a library's message, in one line."""
-    return " ".join(str(error).split())[:length].rstrip(".")
+def lora_of(setting: str | list[str] | Mapping[str, float] | None) -> dict[str, float]:
+    """Read the recipe's `lora`, a place, several, or place → weight: return the weight of each place."""
+    if isinstance(setting, Mapping):
+        return {place: float(weight) for place, weight in setting.items()}
+    return dict.fromkeys([setting] if isinstance(setting, str) else setting or (), 1.0)
 
 
-@dataclass(frozen=True)
-class LoRA:
-    """Weights that are added to a model's.
-
-    Attributes:
-        parts: (place, weight): a .safetensors file, a folder with one, or a repository of the hub, OWNER/NAME or
-            OWNER/NAME/FILE.
-    """
-
-    parts: tuple[tuple[str, float], ...] = ()
-
-    @classmethod
-    def of(cls, setting: str | list[str] | Mapping[str, float] | None) -> LoRA:
-        """Read the recipe's `lora`: a place, several, or place → weight."""
-        if isinstance(setting, Mapping):
-            return cls(tuple((place, float(weight)) for place, weight in setting.items()))
-        return cls(tuple((place, 1.0) for place in ([setting] if isinstance(setting, str) else setting or ())))
-
-    def add_to(self, pipeline: Any, model: str, offline: bool) -> None:
-        """Add them to a pipeline and those over its parts; RecipeError if it takes none, or one does not fit."""
-        if not self.parts:
-            return
-        require("peft")
-        if not hasattr(pipeline, "load_lora_weights"):
-            raise RecipeError(f"lora: {type(pipeline).__name__} takes none, so leave it out.")
-        names = [f"lora{i}" for i in range(len(self.parts))]
-        for name, (place, _) in zip(names, self.parts, strict=True):
-            where, file = _split(place)
-            try:
-                pipeline.load_lora_weights(
-                    where, weight_name=file, adapter_name=name, use_safetensors=True, local_files_only=offline
-                )
-                if not any(name in attached for attached in pipeline.get_list_adapters().values()):
-                    raise ValueError("no weight in it is of a layer that the model has")
-            except OSError as error:
-                raise RecipeError(f"lora: {place} cannot be read ({brief(error)}): name LoRA weights.") from error
-            except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
-                raise RecipeError(
-                    f"lora: {place} does not fit the model {model} ({brief(error)}): name LoRA weights of "
-                    "the same architecture."
-                ) from error
-        pipeline.set_adapters(names, [weight for _, weight in self.parts])
+def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool) -> None:
+    """Add LoRA weights to a pipeline and those over its parts; RecipeError if it takes none, or one does not fit."""
+    if not lora:
+        return
+    require("peft")
+    if not hasattr(pipeline, "load_lora_weights"):
+        raise RecipeError(f"lora: {type(pipeline).__name__} takes none, so leave it out.")
+    names = {place: f"lora{i}" for i, place in enumerate(lora)}
+    for place, name in names.items():
+        where, file = _split(place)
+        try:
+            pipeline.load_lora_weights(
+                where, weight_name=file, adapter_name=name, use_safetensors=True, local_files_only=offline
+            )
+            if not any(name in attached for attached in pipeline.get_list_adapters().values()):
+                raise ValueError("no weight in it is of a layer that the model has")
+        except OSError as error:
+            raise RecipeError(f"lora: {place} cannot be read ({words_of(error)}): name LoRA weights.") from error
+        except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+            raise RecipeError(
+                f"lora: {place} does not fit the model {model} ({words_of(error)}): name LoRA weights of the same "
+                "architecture."
+            ) from error
+    pipeline.set_adapters(list(names.values()), list(lora.values()))
 
 
 def _split(place: str) -> tuple[str, str | None]:

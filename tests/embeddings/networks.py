@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import Dinov2Config, Dinov2Model
 
-from embeddings.inception_network import InceptionNetwork
-from embeddings.networks import DINOv2, EfficientNetLite, Inception, OpenCLIP
+from embeddings.networks import DINOv2, EfficientNetLite, Inception, OpenCLIP, build_inception
 from embeddings.sentence_transformers import SentenceTransformers
 from pe.data.images import Images
 from tests.embeddings import sentences
@@ -64,7 +63,7 @@ def tiny_dinov2(folder, **settings):
 def networks(folder, offline=False):
     """All embeddings that run a network, by name, with random weights in files below `folder`."""
     config, weights = open_clip_files(folder)
-    save_file(lively(InceptionNetwork()), folder / "inception.safetensors")
+    save_file(lively(build_inception()), folder / "inception.safetensors")
     texts = {"sentence_transformers": sentences.encoder(folder / "e"), "static": sentences.static(folder / "static")}
     common = {"device": "cpu", "batch_size": 8, "offline": offline}
     return {

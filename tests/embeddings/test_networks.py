@@ -10,8 +10,7 @@ from sklearn.datasets import load_sample_images
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 from transformers import Dinov2Model
 
-from embeddings.inception_network import InceptionNetwork
-from embeddings.networks import WEIGHTS, DINOv2, EfficientNetLite, Inception, OpenCLIP
+from embeddings.networks import WEIGHTS, DINOv2, EfficientNetLite, Inception, OpenCLIP, build_inception
 from pe.data.images import Images
 from pe.errors import RecipeError
 from tests.embeddings.networks import dinov2_folder, images, lively, open_clip_files, tiny_dinov2
@@ -19,7 +18,7 @@ from tests.embeddings.networks import dinov2_folder, images, lively, open_clip_f
 
 def test_inception_has_the_features_of_torch_fidelity_and_of_clean_fid_s_resizing_others(tmp_path):
     file = str(tmp_path / "inception.pth")
-    torch.save(lively(InceptionNetwork()), file)
+    torch.save(lively(build_inception()), file)
     theirs = FeatureExtractorInceptionV3("theirs", ["2048"], feature_extractor_weights_path=file)
     samples = images(2, height=400, width=333)
     (features,) = theirs(torch.from_numpy(np.ascontiguousarray(np.moveaxis(samples.pixels, 3, 1))))

@@ -57,9 +57,3 @@ def test_attention_is_asked_for_in_the_layout_that_torch_fuses(monkeypatch):
     ImprovedUNet(Shape(32, (1, 2), 1, (1,), None))(torch.zeros(2, 3, 8, 8), torch.zeros(2))
     assert asked
     assert all(tensor.is_contiguous() for tensor in asked)
-
-
-def test_attention_is_not_sliced_where_torch_fuses_it(api_of):
-    model = api_of(XL, attention_slicing=True)._loader.load(torch.device("cpu"))
-    kinds = {type(processor).__name__ for processor in model._text.unet.attn_processors.values()}
-    assert kinds == {"AttnProcessor2_0"}
