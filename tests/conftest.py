@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
-
-from tests.adapters.server.serving import FOLDER, HELD, STARTING
+from xdist.scheduler import LoadFileScheduling
 
 settings.register_profile("without timings", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("without timings")
@@ -19,19 +17,9 @@ settings.load_profile("without timings")
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # servers of tests are behind no proxy
 
 
-class ByFile(LoadScopeScheduling):
-    """Give each process whole files, those of most tests first, so that none makes what another has made already.
-
-    The tests of the diffusion server are one piece of work: a server takes gigabytes. So that nobody waits for it to
-    start, those of hosts and of HTTP, which compute little, belong to the same piece and are run meanwhile.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        return FOLDER if nodeid.startswith((FOLDER, *STARTING, *HELD)) else nodeid.partition("::")[0]
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
-    return ByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Give each process whole files, those of most tests first, so that none makes what another has made already."""
+    return LoadFileScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

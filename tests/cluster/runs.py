@@ -1,18 +1,22 @@
 """A small run, on Ray or not; what is compared."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from pe.cluster.work import RayWork
+from pe.data.images import Images
 from pe.engine.execution import Surroundings, run_recipe
-from pe.histogram import PrivateWork
+from pe.histogram import PrivateWork, Voting, count_votes
 from pe.planning.build import object_kind
 from pe.plugins.protocols import Embedding
 from pe.privacy.noise import UnsafeSeededNoise
+from pe.private.dataset import PrivateDataset
+from pe.private.embeddings import PrivateEmbeddings, embed_private
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
+from tests.cluster.things import Chatty, Deadly, Dies, Flat
 from tests.generators import Shades
 
 SMALL = 2**10
@@ -31,15 +35,21 @@ def content(data: Path, **evolution: object) -> dict[str, object]:
     }
 
 
-def some(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels."""
+def some(count: int, pixels: int | bytes = 0, step: int = 10**9) -> PrivateDataset:
+    """Records, of which the first of every `step` has these pixels."""
+    images, labels = _drawn(count)
+    images[::step] = pixels if isinstance(pixels, int) else np.frombuffer(pixels, np.uint8).reshape(4, 4, 1)
+    return PrivateDataset.of(Images(images), labels, classes=("a", "b"))
+
+
+def _drawn(count: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     return rng.integers(0, 250, (count, 4, 4, 1), dtype=np.uint8), rng.integers(0, 2, count)
 
 
 def write_private(folder: Path, count: int = 90) -> Path:
     """The file of `count` records; a ninth of them is a patient, with records in every block and shard."""
-    images, labels = some(count)
+    images, labels = _drawn(count)
     file = folder / "private.npz"
     np.savez(file, images=images, labels=np.array(["a", "b"])[labels], patient=np.arange(count) % 9)
     return file
@@ -55,3 +65,29 @@ def carry_out(recipe: Recipe, out: Path, work: PrivateWork, embedding: Embedding
 def released(run: Path) -> dict[str, bytes]:
     """What private records had a part in and everybody may see: the releases, and the synthetic data."""
     return {file.name: file.read_bytes() for file in [*(run / "releases").iterdir(), run / "synthetic.npz"]}
+
+
+def check_lost_votes(marker: Path, end: Callable[[], None], candidates: int = 30, units: int = 20) -> None:
+    """The votes are those of one process, though a worker comes to its end, which the marker tells."""
+    rng = np.random.default_rng(0)
+    vectors, labels = rng.standard_normal((200, 8)).astype(np.float32), rng.integers(0, 2, 200).astype(np.int32)
+    private = PrivateEmbeddings(vectors, labels, np.arange(200) % units, ("a", "b"))
+    public = rng.standard_normal((candidates, 8)).astype(np.float32), rng.integers(0, 2, candidates).astype(np.int32)
+    found = RayWork(None, None, shard_bytes=SMALL).count_votes(private, *public, 2**16, Deadly(3, end=end))
+    assert marker.exists()
+    np.testing.assert_array_equal(found, count_votes(private, *public, 2**16, Voting(3)))
+
+
+def check_lost_blocks(marker: Path, end: Callable[[], None], dataset: PrivateDataset) -> None:
+    """The vectors are those of one process, though a worker comes to its end over bright images."""
+    found = embed_private(dataset, Dies(end), None, RayWork(None, None).embed)
+    assert marker.exists()
+    np.testing.assert_array_equal(found.vectors, embed_private(dataset, Flat(), None).vectors)
+
+
+def embed_and_vote(dataset: PrivateDataset) -> PrivateEmbeddings:
+    """The vectors of an embedding that says what it sees, after a vote."""
+    work = RayWork(None, None, shard_bytes=SMALL)
+    found = embed_private(dataset, Chatty(), None, work.embed)
+    work.count_votes(found, np.ones((4, 16), np.float32), np.array([0, 0, 1, 1], np.int32), 1, Voting())
+    return found

@@ -1,23 +1,20 @@
 """Embeddings and arguments that misbehave on a worker; Ray's workers import this file."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pe.data.images import Images
 from pe.histogram import Voting
+from tests.cluster.processes import kill, wait_until
 
 CANARY = b"Canary, sing on!"
 """The 16 pixels of a private image."""
@@ -32,13 +29,10 @@ def die_once(marker: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end_node(processes: tuple[int, ...], marker: Path, after: int = 0) -> None:
-    """End the node whose processes these are, its raylet first, as a machine's end would; other nodes wait for it.
+def end_node(processes: tuple[int, ...], marker: Path) -> None:
+    """End the node of these processes at its second call, as a machine's end would; other nodes wait for it.
 
-    Args:
-        processes: to be killed, and this one.
-        marker: exists from then on.
-        after: how many calls on that node come first.
+    The marker exists from then on.
     """
     if os.getppid() != processes[0]:
         wait_until(marker.exists)
@@ -46,24 +40,9 @@ def end_node(processes: tuple[int, ...], marker: Path, after: int = 0) -> None:
     calls = marker.with_suffix(".calls")
     with calls.open("a") as file:
         file.write(".")
-    if calls.stat().st_size > after:
+    if calls.stat().st_size > 1:
         marker.touch()
-        for pid in (*processes, os.getpid()):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    """Return as soon as the condition holds.
-
-    Raises:
-        TimeoutError: it does not.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{condition} still does not hold.")
-        time.sleep(0.005)
+        kill((*processes, os.getpid()))
 
 
 class Flat:
@@ -88,28 +67,14 @@ class Dies(Flat):
 
 
 @dataclass
-class Together(Flat):
-    """On workers it waits until two of them embed.
-
-    Attributes:
-        seen: the folder where each leaves a file.
-        home: the process that is no worker.
-    """
+class OfThisProcess(Flat):
+    """Gives other vectors in each process, and waits until two have left a file in the folder."""
 
     seen: Path
-    home: int = field(default_factory=os.getpid)
 
     def embed(self, samples: Images) -> np.ndarray:
-        if os.getpid() != self.home:
-            (self.seen / str(os.getpid())).touch()
-            wait_until(lambda: len(list(self.seen.iterdir())) > 1)
-        return super().embed(samples)
-
-
-class OfThisProcess(Together):
-    """Gives other vectors in each process."""
-
-    def embed(self, samples: Images) -> np.ndarray:
+        (self.seen / str(os.getpid())).touch()
+        wait_until(lambda: len(list(self.seen.iterdir())) > 1)
         return super().embed(samples) + np.float32(os.getpid())
 
 

@@ -1,7 +1,5 @@
 """Models for foreign servers, built from configurations: no weights are fetched."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -35,14 +33,8 @@ def blank_stable_diffusion(folder: Path) -> Path:
             up_block_types=("CrossAttnUpBlock2D",) * 3,
             mid_block_type=None,
         )
-        text = CLIPTextModel(
-            CLIPTextConfig(
-                hidden_size=768,
-                intermediate_size=3072,
-                num_hidden_layers=12,
-                num_attention_heads=12,
-            )
-        )
+        heads = {"num_hidden_layers": 12, "num_attention_heads": 12}
+        text = CLIPTextModel(CLIPTextConfig(hidden_size=768, intermediate_size=3072, **heads))
     _zeros(folder / "unet" / "diffusion_pytorch_model.safetensors", unet)
     _zeros(folder / "text_encoder" / "model.safetensors", text, "text_model.")
     return folder

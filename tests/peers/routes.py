@@ -1,7 +1,5 @@
 """The routes to foreign servers that are tried, and what each is known to heed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,32 +18,18 @@ SD: dict[str, Any] = {"steps": 2, "cfg_scale": 1, "batch": 4}
 
 @dataclass(frozen=True)
 class Route:
-    """An adapter's way to a server.
-
-    Attributes:
-        name: on the page of results.
-        server: the fixture that starts it.
-        kind: the adapter.
-        settings: of the adapter, beside the address.
-        side: of images, pixels.
-        channels: of images.
-        degree: whether variations of degree 0.1 lie nearer to their parents than those of 0.5, and these nearer than
-            those of 1.
-        seed: whether equal seeds give equal new images, and equal variations.
-        several: what becomes of several parents in a request, where the adapter can be told to send them.
-        wrong: settings that the server rejects, each with words of its answer.
-    """
+    """An adapter's way to a server, which the fixture `server` starts, with these settings beside the address."""
 
     name: str
     server: str
     kind: Literal["openai_images", "sdapi"]
     settings: dict[str, Any]
-    side: int
+    side: int  # of images, pixels
     channels: int = 3
-    degree: bool = True
-    seed: bool = True
-    several: Literal["each", "first", "refused", ""] = ""
-    wrong: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    degree: bool = True  # variations of a lower degree lie nearer to their parents
+    seed: bool = True  # equal seeds give equal new images, and equal variations
+    several: Literal["each", "first", "refused", ""] = ""  # what becomes of several parents in a request, if sent
+    wrong: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)  # rejected settings, words of the answer
 
     def recipe(self, url: str, **more: Any) -> dict[str, Any]:
         """The `api` of a recipe."""

@@ -1,10 +1,9 @@
-"""The chat adapter over the server of transformers, with a tiny model of random weights behind it."""
+"""The chat adapter over the server of transformers, with a tiny model of random weights, and over LiteLLM's proxy.
 
-from __future__ import annotations
+LiteLLM mocks the texts of some models, and hands others on in OpenAI's format, batches too.
+"""
 
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,42 +11,77 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import Rejected
-from pe.engine.execution import Surroundings, resume_run, run_recipe
-from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.engine.execution import Surroundings, resume_run
+from pe.planning.build import price_of
+from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.adapters.language import tiny
-from tests.durability.driver import forked
+from tests.endpoints.batch_server import BatchServer
+from tests.endpoints.faults import Script
+from tests.endpoints.serving import serving
 from tests.lines import content, installed
 from tests.peers import servers
-from tests.peers.conftest import Findings, cell
+from tests.peers.conftest import killed
+from tests.peers.routes import KEY_NAME
 
 __all__ = ["installed"]  # a fixture
 
 pytestmark = pytest.mark.timeout(1200)
 
+MOCKED = {
+    "mock": "A dull film, and long.",
+    "long": "litellm.ContextWindowExceededError",
+    "filtered": "Exception: content_filter_policy",
+}
+COMMON = {"prompts": "a {label} one", "max_tokens": 12}
 TEXTS = 20 + 40 + 20
-NAME = "transformers serve"
+PRICE = {"million_tokens": {"text_in": 1000.0, "text_out": 2000.0}, "currency": "USD"}
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The settings of an adapter to it."""
+def transformers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The settings of an adapter to transformers' server."""
     folder = tmp_path_factory.mktemp("transformers")
     (folder / "model").mkdir()
     model = tiny.causal(folder / "model")
     with servers.transformers_serve(folder, model) as url:
-        yield {"model": model, "base_url": f"{url}/v1", "key_env": None, "prompts": "a {label} one", "max_tokens": 12}
+        yield {"model": model, "base_url": f"{url}/v1", "key_env": None} | COMMON
 
 
-def random(api: Chat, seed: int = 7) -> Answer:
-    seeds, labels = np.array([seed], np.uint64), ("film",)
-    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
+@pytest.fixture(scope="module")
+def behind() -> Iterator[tuple[BatchServer, str]]:
+    server = BatchServer(Script())
+    with serving(server) as url:
+        yield server, f"{url}/v1"
 
 
-def test_texts_and_variations_come_with_their_tokens_counted(served: dict[str, Any], chat_findings: Findings) -> None:
-    api = Chat(**served, system="Be brief.", temperature=1.2, top_p=0.9)
+@pytest.fixture(scope="module")
+def proxy(behind, tmp_path_factory, keys):
+    """The settings of an adapter to LiteLLM's proxy."""
+    models = {
+        name: {"model": f"openai/{name}", "api_key": "none", "mock_response": said} for name, said in MOCKED.items()
+    }
+    models["m"] = {"model": "openai/m", "api_base": behind[1], "api_key": "none"}
+    with servers.litellm_of(tmp_path_factory.mktemp("litellm"), models, openai=behind[1]) as url:
+        yield {"model": "m", "base_url": f"{url}/v1", "key_env": KEY_NAME, "tries": 1} | COMMON
+
+
+@pytest.fixture
+def server(behind: tuple[BatchServer, str]) -> Iterator[BatchServer]:
+    """What answers behind the proxy; its script is empty again afterwards."""
+    yield behind[0]
+    behind[0].script = Script()
+
+
+def random(api: Chat, count: int = 1, seed: int = 7, job: JobNote | None = None) -> Answer:
+    labels, seeds = ("film",) * count, np.arange(seed, seed + count, dtype=np.uint64)
+    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
+
+
+def test_texts_and_variations_of_transformers_come_with_their_tokens_counted(transformers: dict[str, Any]) -> None:
+    api = Chat(**transformers, system="Be brief.", temperature=1.2, top_p=0.9)
     parent = random(api)
     labels, seeds = ("film",), np.array([3], np.uint64)
     conditions = api.draw_conditions(labels, seeds)
@@ -56,71 +90,85 @@ def test_texts_and_variations_come_with_their_tokens_counted(served: dict[str, A
         assert len(answer.samples) == 1, answer.missing
         assert answer.usage.text_in > 10
         assert answer.usage.text_out == 12
-    chat_findings[NAME]["tokens"] = "counted"
-
-
-def test_equal_seeds_give_equal_texts_where_the_server_is_sent_them(
-    served: dict[str, Any], chat_findings: Findings
-) -> None:
-    api = Chat(**served, seed_field="seed", temperature=1.0)
-    first, again, other = (random(api, seed).samples.strings for seed in (1, 1, 2))
+    seeded = Chat(**transformers, seed_field="seed", temperature=1.0)
+    first, again, other = (random(seeded, seed=seed).samples.strings for seed in (1, 1, 2))
     assert first == again != other
-    chat_findings[NAME]["`seed_field: seed`"] = "equal seeds give equal texts, other seeds others"
+
+
+def test_a_mocked_text_comes_with_its_tokens_counted(proxy: dict[str, Any]) -> None:
+    answer = random(Chat(**proxy | {"model": "mock"}, n=2, variation="paraphrase"), 2)
+    assert answer.samples.strings == [MOCKED["mock"]] * 2  # it heeds n
+    assert answer.usage == Usage(1, 2, tokens=30, text_in=10, text_out=20)
+
+
+def test_transformers_drops_n_and_the_texts_that_lack_are_failures(transformers: dict[str, Any]) -> None:
+    answer = random(Chat(**transformers, n=2, variation="paraphrase"), 2)
+    assert answer.missing[1].reason == "the endpoint sent 1 texts where 2 were asked for"
 
 
 @pytest.mark.parametrize(
-    ("case", "settings", "words"),
+    ("served", "settings", "words"),
     [
-        ("another model", {"model": "other"}, "Server is pinned to"),
-        ("an unknown field", {"extra": {"foo": 1}}, "Unexpected fields in the request"),
+        ("transformers", {"model": "other"}, "Server is pinned to"),
+        ("transformers", {"extra": {"foo": 1}}, "Unexpected fields in the request"),
+        ("proxy", {"model": "long"}, "ContextWindowExceededError"),
+        ("proxy", {"model": "other"}, "Invalid model name passed in model=other"),
+        ("proxy", {"model": "mock", "key_env": "PEERS_WRONG"}, "rejects"),
     ],
 )
-def test_what_the_server_rejects_stops_with_its_own_words(
-    served: dict[str, Any], case: str, settings: dict[str, Any], words: str, chat_findings: Findings
-) -> None:
+def test_what_a_server_rejects_stops_with_its_own_words_and_no_key(served, settings, words, request):
     with pytest.raises(Rejected, match=words) as told:
-        random(Chat(**served | settings))
-    chat_findings[NAME][case] = cell(told.value, {served["model"]: "MODEL"})
+        random(Chat(**request.getfixturevalue(served) | settings))
+    assert "sk-another-key" not in str(told.value)
 
 
-def test_n_is_dropped_and_the_texts_that_lack_are_failures(served: dict[str, Any], chat_findings: Findings) -> None:
-    api = Chat(**served, n=2, variation="paraphrase")
-    labels, seeds = ("film",) * 2, np.arange(2).astype(np.uint64)
-    answer = api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
-    assert answer.missing[1].reason == "the endpoint sent 1 texts where 2 were asked for"
-    chat_findings[NAME]["`n`"] = "ignored: the texts that lack have failed"
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("refusal", Refused("I can't.")),  # which the proxy moves to `provider_specific_fields`
+        ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
+        ("empty", Failed("the model wrote nothing")),
+    ],
+)
+def test_what_a_model_behind_the_proxy_withholds_is_an_outcome(proxy, server, fault, outcome):
+    server.script = Script(first=(fault,))
+    assert random(Chat(**proxy)).missing == {0: outcome}
+    assert isinstance(random(Chat(**proxy | {"model": "filtered"})).missing[0], Refused)  # by the proxy's own policy
 
 
-def test_pe_doctor_looks_at_it(served: dict[str, Any], chat_findings: Findings) -> None:
-    (found,) = Chat.look(served)
+@pytest.mark.parametrize("served", ["transformers", "proxy"])
+def test_pe_doctor_looks_at_it(served: str, request: pytest.FixtureRequest) -> None:
+    (found,) = Chat.look(request.getfixturevalue(served))
     assert found.state == "ok", found
-    chat_findings[NAME]["`pe doctor`"] = "finds the model"
 
 
-def carry_out(folder: Path, served: dict[str, Any]) -> None:
-    """Begin the run, or go on with it."""
-    if (folder / "run").exists():
-        resume_run(folder / "run", Surroundings())
-    else:
-        given = content(folder, {"kind": "chat", "concurrency": 2} | served)
-        run_recipe(Recipe.parse(given, "the test"), folder / "run", Surroundings())
+def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy: dict[str, Any], server: BatchServer) -> None:
+    before, note = server.submitted, JobNote()
+    settings = proxy | {"seed_field": "seed", "batch": 4, "poll": 0.1}
+    answer = random(Chat(**settings), 4, job=note)
+    assert len(answer.samples) == 4, answer.missing
+    assert answer.usage == Usage(1, 4, tokens=160, text_in=40, text_out=120)
+    named = server.batches[note.job].said["metadata"]["private_evolution"]
+    again = random(Chat(**settings), 4, job=JobNote(named, 1))  # as after a kill before its id was noted
+    assert again.samples.strings == answer.samples.strings
+    assert server.submitted == before + 1
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(
-    served: dict[str, Any], tmp_path: Path, chat_findings: Findings
-) -> None:
-    chunks = tmp_path / "run" / "confidential" / "chunks"
-    first = forked(carry_out, tmp_path, served)
-    while first.is_alive() and not (chunks.is_dir() and len(list(chunks.iterdir())) >= 9):
-        time.sleep(0.02)
-    first.kill()
-    first.join(60)
-    again = forked(carry_out, tmp_path, served)
-    again.join(600)
-    assert again.exitcode == 0
-    run = Run.open(tmp_path / "run")
-    with read_journal(run) as journal:
-        assert journal.totals().usage.images == TEXTS
-    assert len(run.synthetic) == 20
-    chat_findings[NAME]["a run of 20"] = "killed, resumed, every text counted once"
+@pytest.mark.parametrize("served", ["transformers", "proxy"])
+def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(served, tmp_path, request):
+    api = {"kind": "chat", "concurrency": 2} | request.getfixturevalue(served)
+    priced = {"seed_field": "seed", "price": PRICE}
+    given = content(tmp_path, api if served == "transformers" else api | priced)
+    if served == "proxy":
+        given["limits"] = {"max_cost": 100}
+    run = killed(tmp_path, given, chunks=9)
+    resume_run(run, Surroundings())
+    with read_journal(Run.open(run)) as journal:
+        totals = journal.totals().usage
+    assert totals.images == TEXTS
+    assert len(Run.open(run).synthetic) == 20
+    if served == "proxy":
+        assert (totals.text_in, totals.text_out) == (10 * TEXTS, 30 * TEXTS)
+        cost = price_of(Recipe.load(run / "recipe.yaml")).of(totals)
+        assert cost == pytest.approx(TEXTS * (10 * 0.001 + 30 * 0.002))

@@ -1,7 +1,5 @@
 """What the loggers write, by the libraries that they are for: read back, and searched for private records."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -17,7 +15,7 @@ from PIL import Image
 from pe.report.loggers import logged
 from pe.report.sections import public_plan
 from pe.store.run import Run
-from tests.peers.servers import ENVIRONMENTS
+from tests.peers.servers import python_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -114,11 +112,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def carry_out(*arguments: str | Path, folder: Path) -> str:
     """What the loggers' environment prints."""
-    python = ENVIRONMENTS / "loggers" / "bin" / "python"
-    assert python.exists(), f"{python} is missing: run `make test-peers`."
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "MLFLOW_DISABLE_TELEMETRY": "true"}
     env["WANDB_MODE"] = "offline"
-    done = subprocess.run([python, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    command = [python_of("loggers"), *arguments]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,6 +1,6 @@
 """Forms in which other software takes the data: folders for Hugging Face's hub and torchvision, WebDataset's shards.
 
-That `datasets`, `mlcroissant` and `webdataset` read them is tests/peers/test_exports.py's to say.
+That `datasets`, `mlcroissant` and `webdataset` read them is tests/peers/test_readers.py's to say.
 """
 
 from __future__ import annotations

@@ -1,64 +1,106 @@
-"""Asking a server in plain HTTP, as the tests do it."""
-
-from __future__ import annotations
+"""A server without Ray, and asking one in plain HTTP."""
 
 import base64
 import io
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import yaml
+from click.testing import CliRunner
+from diffusers.utils import logging as diffusers_log
 from PIL import Image
+from transformers.utils import logging as transformers_log
 
+from adapters.server.checks import Settings
+from adapters.server.command import serve
+from adapters.server.errors import Door
 from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, pack_request, read_answer
-from tests.adapters.server.serving import Server
+from adapters.server.ingress import Ingress
+from adapters.server.replica import Replica
+from tests.endpoints.serving import serving
 
 Pixels = npt.NDArray[np.uint8]
+GENERATIONS, EDITS, VARIATIONS = (f"/v1/images/{name}" for name in ("generations", "edits", "variations"))
+BATCH = "/v1/batch/images"
+JSON = "application/json"
 
 
-def post(server: Server, path: str, body: bytes, kind: str, key: str | None = None) -> tuple[int, bytes, Any]:
-    """Status, body and headers."""
-    headers = {"Content-Type": kind} | ({} if key is None else {"Authorization": f"Bearer {key}"})
+def settings_of(*options: str) -> Settings:
+    """What `pe serve` makes of its command line."""
+    printed = CliRunner().invoke(serve, [*options, "--print-config"], catch_exceptions=False).output
+    return Settings.model_validate(yaml.safe_load(printed)["applications"][0]["args"])
+
+
+@contextmanager
+def near(*options: str) -> Iterator[str]:
+    """The address of a server's ingress and replica in this process, behind its door."""
+    given = settings_of(*options).model_dump(mode="json")
+    logs = {log: log.get_verbosity() for log in (diffusers_log, transformers_log)}
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(server.url + path, data=body, headers=headers), timeout=90
-        ) as answer:
+        engine = Replica(given)
+        methods = {name: SimpleNamespace(remote=getattr(engine, name)) for name in ("describe", "make")}
+        handle: Any = SimpleNamespace(**methods)  # as Ray's
+        with serving(Door(Ingress(given, handle).__serve_build_asgi_app__())) as url:
+            yield url
+    finally:
+        for log, verbosity in logs.items():
+            log.set_verbosity(verbosity)
+
+
+def ask(url: str, body: bytes | None = None, method: str | None = None, **headers: str) -> tuple[int, bytes, Any]:
+    """Status, body and headers; the names of headers are written with _ for -."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, named, method=method), timeout=90) as answer:
             return answer.status, answer.read(), answer.headers
     except urllib.error.HTTPError as error:
         return error.code, error.read(), error.headers
 
 
-def generate(server: Server, content: dict[str, Any], key: str | None = None) -> tuple[int, Any, Any]:
-    """The answer of images/generations, its headers with it."""
-    body = json.dumps(content).encode()
-    status, answer, headers = post(server, "/v1/images/generations", body, "application/json", key)
-    return status, json.loads(answer), headers
+def bearer(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
-def batch(server: Server, wanted: BatchRequest, key: str | None = None) -> BatchAnswer:
+def get(url: str, path: str, key: str | None = None) -> tuple[int, Any]:
+    """Status and JSON."""
+    status, answer, _ = ask(url + path, **bearer(key))
+    return status, json.loads(answer)
+
+
+def generate(url: str, content: dict[str, Any], key: str | None = None) -> tuple[int, Any]:
+    """Status and JSON of the answer of images/generations."""
+    status, answer, _ = ask(url + GENERATIONS, json.dumps(content).encode(), content_type=JSON, **bearer(key))
+    return status, json.loads(answer)
+
+
+def batch(url: str, wanted: BatchRequest) -> BatchAnswer:
     """The answer of batch/images."""
-    status, answer, _ = post(server, "/v1/batch/images", pack_request(wanted), ARRAYS, key)
+    status, answer, _ = ask(url + BATCH, pack_request(wanted), content_type=ARRAYS)
     assert status == 200, answer
     return read_answer(answer, len(wanted))
 
 
-def pixels(entry: Any) -> Pixels:
-    """The pixels of an image in base64, h×w or h×w×3."""
-    text = entry["b64_json"] if isinstance(entry, dict) else entry.b64_json
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+def pixels(answer: Any) -> Pixels:
+    """The images that OpenAI's client has received, n×h×w or n×h×w×3."""
+    files = [io.BytesIO(base64.b64decode(entry.b64_json)) for entry in answer.data]
+    return np.stack([np.asarray(Image.open(file)) for file in files])
 
 
 def png(image: Pixels) -> bytes:
     """A PNG file."""
     buffer = io.BytesIO()
-    Image.fromarray(image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image).save(buffer, "PNG")
+    Image.fromarray(image).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def apart(one: Pixels, other: Pixels) -> int:
-    """Grey levels that two images, or batches of them, differ by at the most."""
+    """Grey levels that two batches of images differ by at the most."""
     assert one.shape == other.shape
     return int(np.abs(one.astype(int) - other.astype(int)).max())

@@ -1,10 +1,6 @@
-"""Every kind of model that the server runs, and every way to vary: what it makes is what the local adapter makes."""
+"""The client over every kind of model and way to vary: what the server makes is what the local adapter makes."""
 
-from __future__ import annotations
-
-import io
 import json
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,6 @@ import openai
 import pytest
 import torch
 from diffusers import DiffusionPipeline
-from PIL import Image
 from safetensors.torch import save_file
 
 from adapters.diffusion.improved import ImprovedDiffusion
@@ -23,67 +18,84 @@ from adapters.diffusion.text_to_image import TextToImage
 from adapters.http.servers import recognised
 from adapters.server_client import ServerClient
 from pe.engine.health import endpoint_findings
-from pe.engine.probe import probe_ladder
-from pe.errors import APIError
-from pe.planning.build import object_kind
+from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
-from pe.recipe.schema import Recipe
 from tests.adapters.diffusion import tiny, tiny_edit, tiny_more
 from tests.adapters.diffusion.test_improved import SMALL, weights
-from tests.adapters.server.asking import apart, pixels, png
-from tests.adapters.server.near import near
+from tests.adapters.server.asking import apart, ask, get, near, pixels, png
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # diffusers and numpy 2
-    pytest.mark.filterwarnings("ignore:Using extra keyword arguments:DeprecationWarning"),  # of Ray
-]
-
+CLASSES: dict[str | int, Any] = {"a": "7", "b": ["A", 3]}
 LABELS = tuple("abba")
 SEEDS = np.random.default_rng(4).integers(0, 2**64, len(LABELS), dtype=np.uint64)
 SIDE = 64
+
+
+def client(url: str, **settings: Any) -> ServerClient:
+    return ServerClient(**({"base_url": url, "classes": CLASSES, "steps": 4} | settings))
 
 
 def drawn(api: GenerationAPI) -> Answer:
     return api.random_api(RandomRequest(LABELS, SEEDS))
 
 
-def varied(api: GenerationAPI, parents: Answer, degree: float) -> Answer:
-    return api.variation_api(VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS + 1, degree))
+def varied(api: GenerationAPI, parents: Answer, degree: float, iteration: int = 1) -> Answer:
+    return api.variation_api(
+        VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS + 1, degree, iteration)
+    )
 
 
-def assert_same(remote: GenerationAPI, local: GenerationAPI) -> None:
-    """They draw the same samples, and vary them alike."""
+def assert_same(remote: GenerationAPI, local: GenerationAPI) -> Answer:
+    """They draw the same samples, and vary them alike; the samples."""
     parents, theirs = drawn(local), drawn(remote)
     assert apart(theirs.samples.array, parents.samples.array) <= 1
     for name in parents.conditions:
         np.testing.assert_array_equal(theirs.conditions[name], parents.conditions[name])
-    for degree in (0.5, 1.0):
+    for degree in (0, 0.5, 1.0):
         one, other = (varied(api, parents, degree) for api in (remote, local))
         assert not one.missing, one.missing
         assert apart(one.samples.array, other.samples.array) <= 1
+        assert (one.usage is None or one.usage.calls) == (degree > 0)
     assert remote.capabilities.degree == local.capabilities.degree
+    return parents
 
 
-def described(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{url}/v1/models", timeout=20) as answer:
-        found: dict[str, Any] = json.load(answer)["data"][0]["pe"]
-    return found
+def test_a_pixel_model_with_a_schedule_of_steps(small: str) -> None:
+    local = PixelSpace(model="small", classes=CLASSES, steps=4, device="cpu", batch_size=3)
+    parents = assert_same(client(small), local)
+    staged = client(small, steps=[4, 6])
+    six = varied(PixelSpace(model="small", classes=CLASSES, steps=6, device="cpu"), parents, 0.5)
+    assert apart(varied(staged, parents, 0.5, iteration=2).samples.array, six.samples.array) <= 1
+    assert staged.describe_degree(0.5, 2) == "noised and denoised, the last 3 of 6 steps"
+    missing = varied(client(small), parents, 0.1).missing
+    assert sorted(missing) == list(range(len(LABELS)))
+    assert "leaves no denoising step" in missing[0].reason
 
 
-def improved(folder: Path) -> str:
-    save_file(weights(SMALL), folder / "improved.safetensors")
-    return str(folder / "improved.safetensors")
+def test_what_the_model_cannot_do_is_said_in_one_sentence(small: str) -> None:
+    with pytest.raises(APIError, match="num_inference_steps lies from 1 to 50"):
+        drawn(client(small, steps=51))
+    with pytest.raises(APIError, match="knows no words"):
+        drawn(client(small, classes=None, prompts="a cat"))
+    with pytest.raises(RecipeError, match="no class named 'cat'"):
+        drawn(client(small, classes={"a": "cat", "b": 1}))
+
+
+def described(url: str, *names: str) -> list[Any]:
+    known = get(url, "/v1/models")[1]["data"][0]["pe"]
+    return [known[name] for name in names]
+
+
+def options(given: dict[str, Any]) -> list[str]:
+    return [part for name, value in given.items() for part in ("--set", f"{name}={json.dumps(value)}")]
 
 
 def test_a_checkpoint_of_improved_diffusion(tmp_path: Path) -> None:
-    file = improved(tmp_path)
+    file = str(tmp_path / "improved.safetensors")
+    save_file(weights(SMALL), file)
     common: dict[str, Any] = {"spacing": "stride", "rescaled": True, "size": 8}
-    options = [part for name, value in common.items() for part in ("--set", f"{name}={json.dumps(value)}")]
-    with near(file, *options) as url:
-        remote = ServerClient(base_url=url, steps=5)
-        assert_same(remote, ImprovedDiffusion(model=file, steps=5, device="cpu", **common))
-        known = described(url)
-        assert (known["class_count"], known["shape"], known["guidance"]) == (7, [8, 8, 3], False)
+    with near(file, *options(common)) as url:
+        assert_same(ServerClient(base_url=url, steps=5), ImprovedDiffusion(model=file, steps=5, device="cpu", **common))
+        assert described(url, "class_count", "shape", "guidance") == [7, [8, 8, 3], False]
         for _ in range(11):  # the replica goes on, where as many breakdowns would end it
             missing = drawn(ServerClient(base_url=url, steps=1)).missing
         assert missing[0].reason == "steps is 1: it must lie from 2 to 4000."
@@ -95,17 +107,12 @@ def test_a_checkpoint_of_improved_diffusion(tmp_path: Path) -> None:
 def test_a_pixel_model_is_guided_where_one_of_its_classes_stands_for_none(tmp_path: Path) -> None:
     model = tiny.pixel_folder(tmp_path / "model", classes=7)
     with near(model, "--guidance", "1", "--set", "eta=1") as url:
-        assert_same(
-            ServerClient(base_url=url, steps=4, guidance=3),
-            PixelSpace(model=model, steps=4, guidance=3, eta=1, device="cpu"),
-        )
-        known = described(url)
-        assert (known["class_count"], known["guidance"], known["vary"], known["degree"]) == (6, True, "noise", "exact")
+        local = PixelSpace(model=model, steps=4, guidance=3, eta=1, device="cpu")
+        assert_same(ServerClient(base_url=url, steps=4, guidance=3), local)
+        assert described(url, "class_count", "guidance", "vary", "degree") == [6, True, "noise", "exact"]
     (tmp_path / "model" / "classes.json").write_text(json.dumps({"classes": [f"kind {i}" for i in range(6)]}))
     with near(model) as url:
-        assert described(url)["guidance"]  # all its classes but one have names
-        plain = ServerClient(base_url=url, steps=4)
-        assert apart(drawn(plain).samples.array, drawn(PixelSpace(model=model, steps=4)).samples.array) <= 1
+        assert described(url, "guidance") == [True]  # all its classes but one have names
 
 
 def saved(pipeline: DiffusionPipeline, folder: Path) -> str:
@@ -127,67 +134,39 @@ def _controlnet(folder: Path, pipeline: Any) -> dict[str, Any]:
     return {"controlnet": saved(tiny_edit.control_net(pipeline.unet), folder / "net"), "sampler": "euler"}
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> tuple[str, Any]:
-    """A tiny Stable Diffusion, saved and as it is."""
-    torch.manual_seed(0)
-    pipeline = tiny.stable_diffusion()
-    return saved(pipeline, tmp_path / "model"), pipeline
-
-
-WAYS: dict[str, tuple[Callable[[Path, Any], dict[str, Any]], str, str]] = {
-    "instruction": (_edits, "told by the server, in words of its own", "worded as “near <the prompt>”"),
-    "meaning": (_ip_adapter, *["drawn anew, with a weight of 0.75 for what the parent shows"] * 2),
-    "structure": (_controlnet, *["drawn anew, with a weight of 0.75 for the parent's structure"] * 2),
+WAYS: dict[str, tuple[Callable[[Path, Any], dict[str, Any]], str]] = {
+    "instruction": (_edits, "told by the server, in words of its own"),
+    "meaning": (_ip_adapter, "drawn anew, with a weight of 0.5 for what the parent shows"),
+    "structure": (_controlnet, "drawn anew, with a weight of 0.5 for the parent's structure"),
 }
 
 
-def assert_ladder(api: GenerationAPI, meaning: str) -> None:
-    """`pe probe --ladder` tells and shows how it varies images."""
-    content = {
-        "private": {"kind": "folder", "path": "nowhere", "size": SIDE, "classes": ["a"]},
-        "api": {"kind": object_kind(api)},
-        "embedding": {"kind": "pixels"},
-        "privacy": {"epsilon": 1, "delta": 1e-5},
-        "evolution": {"iterations": 1, "population": 4},
-    }
-    found = probe_ladder(Recipe.parse(content, "the test"), None, (0, 0.25), api)
-    assert f"At 0.25: {meaning}\n" in str(found)
-    with Image.open(io.BytesIO(found.picture())) as picture:
-        assert picture.height > 1.5 * picture.width > 4.5 * SIDE  # five parents, each with two variations
-
-
-@pytest.mark.parametrize("way", [pytest.param("instruction", marks=pytest.mark.slow), "meaning", "structure"])
-def test_every_way_to_vary(way: str, model: tuple[str, Any], tmp_path: Path) -> None:
-    beside, *meanings = WAYS[way]
-    more = beside(tmp_path, model[1])
+@pytest.mark.parametrize(
+    "way", [*(pytest.param(way, marks=pytest.mark.slow) for way in ("instruction", "meaning")), "structure"]
+)
+def test_every_way_to_vary(way: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pipeline = tiny.stable_diffusion()
+    model = saved(pipeline, tmp_path / "model")
+    beside, meaning = WAYS[way]
+    more = beside(tmp_path, pipeline)
     common: dict[str, Any] = {"prompts": "a {label}", "steps": 3, "size": SIDE}
-    options = [part for name, value in more.items() for part in ("--set", f"{name}={json.dumps(value)}")]
-    with near(model[0], *options) as url:
+    with near(model, *options(more)) as url:
         remote = ServerClient(base_url=url, vary=way, **common)
-        local = TextToImage(model=model[0], device="cpu", batch_size=2, **common, **more)
-        assert_same(remote, local)
-        for api, meaning in zip((remote, local), meanings, strict=True):
-            assert_ladder(api, meaning)
-        assert remote.describe_degree(0) == "the parent itself, without a call"
+        parents = assert_same(remote, TextToImage(model=model, device="cpu", batch_size=2, **common, **more))
+        assert remote.describe_degree(0.5) == meaning
         words = way == "instruction"
-        known = described(url)
-        assert (known["vary"], known["degree"]) == (way, "wording" if words else "exact")
-        profile = recognised("openai_images", f"{url}/v1", lambda address: json.load(urllib.request.urlopen(address)))
-        assert profile is not None
+        assert described(url, "vary", "degree") == [way, "wording" if words else "exact"]
+        profile = recognised("openai_images", f"{url}/v1", lambda address: json.loads(ask(address)[1]))
         assert ("degree_exact" in profile.sets) is not words
         with pytest.raises(APIError, match=f"by {way}, not by noise: put `vary: {way}` in the recipe"):
             drawn(ServerClient(base_url=url, **common))
-        told = {
-            stated: list(endpoint_findings("diffusion_server", {"base_url": url, "vary": stated}))
-            for stated in (way, "noise")
-        }
         line = f"the server varies images by {way}, the degree {'told in words' if words else 'obeyed exactly'}"
-        assert [(one.state, one.remedy) for one in told[way] if one.what == line] == [("ok", "")]
-        assert [one.state for one in told["noise"] if one.what == line] == ["problem"]
-        parent = drawn(remote).samples.array[0]
-        answer = openai.OpenAI(base_url=f"{url}/v1", api_key="none").images.edit(
-            image=("a.png", png(parent[:40]), "image/png"), prompt="a", extra_body={"seed": 3, "num_inference_steps": 2}
-        )
-        assert answer.data is not None
-        assert pixels(answer.data[0]).shape == (40, SIDE, 3)  # its own size, whatever the way
+        for stated, state in ((way, "ok"), ("noise", "problem")):
+            told = endpoint_findings("diffusion_server", {"base_url": url, "vary": stated})
+            assert [one.state for one in told if one.what == line] == [state]
+        file = ("a.png", png(parents.samples.array[0, :40]), "image/png")
+        extra = {"seed": 3, "num_inference_steps": 2}
+        sdk = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
+        answer = sdk.images.edit(image=file, prompt="a", extra_body=extra)
+        assert pixels(answer).shape[1:] == (40, SIDE, 3)  # its own size, whatever the way

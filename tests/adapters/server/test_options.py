@@ -1,22 +1,33 @@
-"""What `pe serve` is told of its model, and what it refuses before Ray is started."""
-
-from __future__ import annotations
+"""What `pe serve` is told and refuses before Ray starts, what Ray builds from it, and which model a replica takes."""
 
 import json
+import re
+import shlex
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub.constants
 import pytest
 import torch
+import yaml
 from click.testing import CliRunner
 from safetensors.torch import save_file
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from adapters.server import application
-from adapters.server.checks import Settings
+from adapters.diffusion.pixel import PixelFiles
+from adapters.server import application, replica
+from adapters.server.application import build, with_room
+from adapters.server.checks import Settings, digest_of
 from adapters.server.command import serve
+from adapters.server.replica import PixelFamily, Replica, TextFamily, family_of
 from pe.errors import RecipeError
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
-from tests.adapters.server.near import settings_of
+from tests.adapters.server.asking import settings_of
+from tests.endpoints.serving import serving
 
 
 @pytest.fixture
@@ -56,7 +67,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "sd --set contrlnet=edits": ("--set", "unknown key 'contrlnet'; did you mean 'controlnet'?"),
     "owner/name --set contrlnet=edits": ("--set", "unknown key 'contrlnet'; did you mean 'controlnet'?"),
     "small --set vary=noise": ("--set", "unknown key 'vary'; known are 'eta', 'offline', 'revision', 'sampler'."),
-    "sd --set vary=sideways": ("--set", "vary must be 'noise', 'instruction', 'meaning' or 'structure'"),
     "sd --set vary=instruction": ("sd", "cannot vary by instruction"),
     "sd --set vary=meaning": ("sd", "needs an IP-Adapter: name one under ip_adapter"),
     'sd --set arguments={"true_cfg_scale":2}': ("arguments", "takes no true_cfg_scale"),
@@ -74,15 +84,160 @@ REFUSED: dict[str, tuple[str, str]] = {
     "improved.safetensors --steps 1": ("steps is 1", "from 2 to 4000"),
     "improved.safetensors --set spacing=even": ("--set", "spacing must be 'ends' or 'stride'"),
     "other.safetensors": ("other.json is missing", "belongs to the model"),
+    "/nowhere/model": ("", "there is nothing at '/nowhere/model'"),
+    "small --replicas none": ("", "--replicas"),
+    "small --limit images": ("", "NAME=N"),
+    "small --limit imags=3": ("", "did you mean 'images'"),
+    "small --limit images=0": ("", "images"),
+    "small --api-key-env NOT_SET": ("", "NOT_SET is not set"),
+    "small --host 0.0.0.0": ("", "--api-key-env"),
+    "small --host example.org": ("", "--api-key-env"),
+    "small --host :: --print-config": ("", "--api-key-env"),
+    "small --api-key-env SHORT": ("", "at least 16"),
 }
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_cannot_be_served_is_one_sentence_before_ray_is_started(
-    line: str, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_served_is_one_sentence_before_ray_is_started(line, here, monkeypatch):
+    monkeypatch.setenv("SHORT", "short")
     monkeypatch.setattr(application, "start", lambda *_: pytest.fail("Ray was to be started"))
     result = CliRunner().invoke(serve, line.split())
     assert isinstance(result.exception, RecipeError), result.exception
     for words in REFUSED[line]:
         assert words in str(result.exception)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = CliRunner().invoke(serve, ["small", "--port", str(taken.getsockname()[1])])
+    assert "take another --port" in str(result.exception)
+
+
+def test_ray_builds_the_application_from_the_arguments_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
+    built = call_user_app_builder_with_args_if_necessary(build, {"model": "small", "replicas": 2})
+    assert built._bound_deployment.name == "ingress"
+
+
+def test_the_deployment_has_the_room_that_there_is() -> None:
+    def room(resources: dict[str, float], **given: Any) -> tuple[float | None, int | None, float | None]:
+        found = with_room(Settings(model="small", **given), resources)
+        return found.gpus_per_replica, found.max_replicas, found.cpus_per_replica
+
+    assert room({"CPU": 4.0}) == (0.0, 1, 3.0)
+    assert room({"CPU": 2.0}, replicas=4) == (0.0, 1, 0.25)
+    assert room({"CPU": 65.0, "GPU": 8.0}) == (1.0, 8, 8.0)
+    assert room({"CPU": 65.0, "GPU": 8.0}, gpus_per_replica=0.5) == (0.5, 16, 4.0)
+    assert room({"CPU": 64.0, "GPU": 8.0}, max_replicas=2, cpus_per_replica=3) == (1.0, 2, 3.0)
+
+
+SNAPSHOTS = {
+    "main": {"unet": ["diffusers", "UNet2DModel"]},
+    "words": {"text_encoder": ["transformers", "CLIPTextModel"]},
+}
+UNET = {"_class_name": "UNet2DModel", "sample_size": 8, "in_channels": 3}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """What is asked of the hub, which has nothing; its cache has a model whose revisions are of two kinds."""
+    asked: list[str] = []
+
+    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        await Response(status_code=404)(scope, receive, send)
+
+    for i, (revision, index) in enumerate(SNAPSHOTS.items()):
+        contents = {
+            f"refs/{revision}": (commit := f"{i}" * 40),
+            f"snapshots/{commit}/model_index.json": json.dumps(index),
+            f"snapshots/{commit}/unet/config.json": json.dumps(UNET),
+            f"snapshots/{commit}/scheduler/scheduler_config.json": '{"_class_name": "DDIMScheduler"}',
+        }
+        for name, content in contents.items():
+            place = tmp_path / "models--somebody--model" / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content)
+    with serving(nothing) as url:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
+        address = url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+        yield asked
+
+
+def test_the_named_revision_s_index_decides_the_kind_of_model_and_offline_nobody_is_asked(hub: list[str]) -> None:
+    def kind(**given: Any) -> type:
+        return type(family_of(Settings(model="somebody/model", generator=given)))
+
+    assert kind(offline=True, revision="words") is TextFamily
+    assert kind(offline=True) is PixelFamily
+    assert hub == []
+    assert kind(revision="words") is TextFamily
+    assert {path.split("/resolve/")[-1] for path in hub if "/resolve/" in path} == {"words/model_index.json"}
+
+
+@pytest.mark.parametrize(
+    ("share", "bounds", "loads"),
+    [
+        ("0", [], ["cpu"]),  # though Ray does not hide the GPUs from it
+        ("0.5", [(0.5, "cuda:0"), (0.5, "cuda:1")], ["cuda:0", "cuda:1"]),
+        ("1", [], ["cuda:0", "cuda:1"]),
+    ],
+)
+def test_a_replica_bounds_its_memory_to_its_share_of_two_gpus_before_the_model_is_loaded(
+    share, bounds, loads, monkeypatch
+):
+    found: list[Any] = []
+    whole = PixelFiles.load
+
+    def load(self: PixelFiles, device: torch.device, *given: Any, **named: Any) -> Any:
+        found.append(str(device))
+        return whole(self, torch.device("cpu"), *given, **named)
+
+    def bound(fraction: float, device: torch.device) -> None:
+        found.append((fraction, str(device)))
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
+    monkeypatch.setattr(PixelFiles, "load", load)
+    monkeypatch.setattr(replica, "_keep_prompts_out_of_logs", lambda: None)  # for all of this process, and for good
+    Replica(settings_of("small", "--gpus-per-replica", share).model_dump(mode="json"))
+    assert (found[: len(bounds)], sorted(found[len(bounds) :])) == (bounds, loads)
+
+
+ROOT = Path(__file__).parents[3]
+KUBERAY = (ROOT / "examples/kuberay/rayservice.yaml").read_text(encoding="utf-8")
+KEY = "a-key-that-nobody-guesses"
+
+
+def test_the_manifest_for_kubernetes_is_what_the_command_in_it_prints_which_holds_no_key(monkeypatch):
+    from ray.serve.schema import ServeDeploySchema
+
+    (command,) = re.findall(r"^# +(pe serve .* --print-config)$", KUBERAY, re.M)
+    monkeypatch.setenv("PE_KEYS", KEY)
+    printed = CliRunner().invoke(serve, shlex.split(command)[2:], catch_exceptions=False).output
+    assert KEY not in printed
+    config = yaml.safe_load(KUBERAY)["spec"]["serveConfigV2"]
+    assert yaml.safe_load(config.replace("0" * 64, digest_of(KEY))) == yaml.safe_load(printed)
+    (application,) = ServeDeploySchema.model_validate(yaml.safe_load(config)).applications
+    assert Settings.model_validate(application.args).gpus_per_replica == 1  # whatever Ray has when it reads the file
+    assert application.import_path == "adapters.server.application:build"
+
+
+def test_each_container_of_the_manifest_has_what_the_server_needs() -> None:
+    cluster = yaml.safe_load(KUBERAY)["spec"]["rayClusterConfig"]
+    (workers,) = cluster["workerGroupSpecs"]
+    containers = [group["template"]["spec"]["containers"][0] for group in (cluster["headGroupSpec"], workers)]
+    for container in containers:
+        env = {each["name"]: each["value"] for each in container["env"]}
+        assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == application.DOOR
+        assert (env["RAY_USAGE_STATS_ENABLED"], env["RAY_worker_niceness"]) == ("0", "0")
+        assert [port["containerPort"] for port in container["ports"]] == [8000]
+    assert cluster["authOptions"]["mode"] == "token"
+    assert int(containers[1]["resources"]["limits"]["nvidia.com/gpu"]) * workers["replicas"] >= 2  # of a GPU each
+    assert f"ray=={cluster['rayVersion']}\n" in (ROOT / "constraints.txt").read_text(encoding="utf-8")

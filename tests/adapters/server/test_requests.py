@@ -1,26 +1,26 @@
-"""What is decided on a request before it reaches a replica; no server is needed."""
-
-from __future__ import annotations
+"""What becomes of a request before and after a replica; no server is needed."""
 
 import asyncio
-import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from ray.exceptions import RayActorError
 from starlette.requests import Request
 
 from adapters.server import ingress as bodies
-from adapters.server.checks import Description, Settings, checked
-from adapters.server.errors import Door, Refusal
-from adapters.server.formats import BatchRequest
+from adapters.server.checks import Description, Limits, Settings, checked
+from adapters.server.errors import Refusal
+from adapters.server.formats import BatchAnswer, BatchRequest
 from adapters.server.ingress import JSON, Bounded
+from adapters.server.service import Admission, Service
 
-SMALL = Description("small", 16, class_count=62, shape=(28, 28, 1))
+SMALL = Description("small", 2, class_count=62, shape=(28, 28, 1))
 
 
-def wanted(size: tuple[int, int] | None) -> BatchRequest:
-    return BatchRequest(np.zeros(1, np.uint64), size=size)
+def wanted(size: tuple[int, int] | None = None, count: int = 1) -> BatchRequest:
+    return BatchRequest(np.arange(count, dtype=np.uint64), size=size)
 
 
 def test_a_model_of_one_size_takes_that_size_and_no_other() -> None:
@@ -31,48 +31,82 @@ def test_a_model_of_one_size_takes_that_size_and_no_other() -> None:
         checked(wanted((28, 32)), SMALL, settings)
 
 
-def test_a_body_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "_PATIENCE", 0.1)
-
-    async def drips() -> dict[str, Any]:
-        await asyncio.sleep(0.001)
-        return {"type": "http.request", "body": b" ", "more_body": True}
-
-    async def read() -> None:
-        scope = {"type": "http", "headers": [(b"content-type", JSON.encode())]}
-        async for _ in Bounded(Request(scope, drips), JSON, 10**6).stream():
-            pass
-
-    with pytest.raises(Refusal) as refusal:
-        asyncio.run(asyncio.wait_for(read(), 20))
-    assert refusal.value.status_code == 408
-
-
-def test_a_large_body_has_time_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "_PATIENCE", 0.15)
-    pieces = [bytes(2**14)] * 10
+def body_of(pieces: list[bytes], pause: float) -> Bounded:
+    """A request whose pieces come after a pause each, the last one again and again."""
 
     async def comes() -> dict[str, Any]:
-        await asyncio.sleep(0.03)
-        return {"type": "http.request", "body": pieces.pop(), "more_body": bool(pieces)}
+        await asyncio.sleep(pause)
+        return {"type": "http.request", "body": pieces.pop(0) if pieces else b" ", "more_body": pieces != [b"end"]}
 
-    async def read() -> bytes:
-        return await Bounded(
-            Request({"type": "http", "headers": [(b"content-type", JSON.encode())]}, comes), JSON, 10**6
-        ).body()
-
-    assert len(asyncio.run(read())) == 10 * 2**14
+    return Bounded(Request({"type": "http", "headers": [(b"content-type", JSON.encode())]}, comes), JSON, 10**6)
 
 
-def test_a_request_without_a_path_does_not_reach_the_proxy() -> None:
-    sent: list[dict[str, Any]] = []
+def test_a_body_that_drips_is_given_up_and_a_large_one_has_time_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_PATIENCE", 0.15)
+    with pytest.raises(Refusal) as refusal:
+        asyncio.run(asyncio.wait_for(body_of([], 0.001).body(), 20))
+    assert refusal.value.status_code == 408
+    assert len(asyncio.run(body_of([bytes(2**14)] * 10 + [b"end"], 0.03).body())) == 10 * 2**14
 
-    async def proxy(*_: Any) -> None:
-        raise AssertionError
 
-    async def send(message: Any) -> None:
-        sent.append(message)
+def test_no_key_has_more_under_way_than_it_may_nor_all_together() -> None:
+    admission = Admission(Limits(requests=2, waiting=40))
+    with admission.request("one"), admission.request("one"), admission.request("other"):
+        with pytest.raises(Refusal, match="2 requests under way") as refusal, admission.request("one"):
+            pass
+        assert (refusal.value.status_code, refusal.value.headers) == (429, {"Retry-After": "1"})
+    with admission.request("one"), admission.images(50):  # more than fit, but the only ones
+        with pytest.raises(Refusal, match="The server is full") as refusal, admission.images(1):
+            pass
+        assert (refusal.value.status_code, refusal.value.headers) == (429, {"Retry-After": "2"})
+    with admission.images(20), admission.images(20):
+        pass
 
-    asyncio.run(Door(proxy)({"type": "http", "method": "GET", "path": "*", "headers": []}, None, send))  # type: ignore[arg-type]
-    assert sent[0]["status"] == 400
-    assert json.loads(sent[1]["body"])["error"]["type"] == "invalid_request_error"
+
+class Engine:
+    """Replicas behind a handle as Ray's: they die so many times, then each part's outcomes are its seeds."""
+
+    def __init__(self, deaths: int, seconds: float = 0.0) -> None:
+        self.parts: list[list[int]] = []
+        self.describe = self.make = SimpleNamespace(remote=self._answer)
+        self._deaths, self._seconds = deaths, seconds
+
+    async def _answer(self, part: BatchRequest | None = None, caller: str = "") -> Any:
+        if part is None:
+            return SMALL
+        await asyncio.sleep(self._seconds)
+        self._deaths -= 1
+        if self._deaths >= 0:
+            raise RayActorError
+        self.parts.append(part.seeds.tolist())
+        return [np.full((28, 28, 1), seed, np.uint8) for seed in part.seeds]
+
+
+def made(engine: Engine, **limits: Any) -> tuple[BatchAnswer, int]:
+    """Five images of a service over this engine, and how many were asked for again."""
+    again: list[int] = []
+    metrics: Any = SimpleNamespace(count_lost=again.append)
+    handle: Any = engine
+    service = Service(handle, Settings(model="small", limits=Limits(**limits)), metrics)
+    return asyncio.run(service.make(wanted(count=5), "one")), sum(again)
+
+
+def test_a_request_is_cut_into_batches_and_what_a_dead_replica_lost_is_asked_for_again() -> None:
+    engine = Engine(deaths=3)
+    answer, again = made(engine)
+    assert answer.images[:, 0, 0, 0].tolist() == answer.places.tolist() == [0, 1, 2, 3, 4]
+    assert sorted(engine.parts) == [[0, 1], [2, 3], [4]]
+    assert again == 5  # each part once
+
+
+@pytest.mark.parametrize(
+    ("engine", "limits", "why"),
+    [
+        (Engine(deaths=99), {}, "The replicas die"),
+        (Engine(deaths=0, seconds=5), {"seconds": 0.05}, "not done in time"),
+    ],
+)
+def test_what_no_replica_makes_in_time_is_asked_for_later(engine: Engine, limits: dict[str, float], why: str) -> None:
+    with pytest.raises(Refusal, match=why) as refusal:
+        made(engine, **limits)
+    assert (refusal.value.status_code, refusal.value.headers) == (503, {"Retry-After": "2"})

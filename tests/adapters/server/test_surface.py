@@ -1,263 +1,118 @@
-"""What a server says of itself, to clients, to Prometheus and to `pe doctor`, and whom it lets in."""
+"""What a server takes and says: its own description, OpenAI's client, keys, limits, logs, and its page."""
 
-from __future__ import annotations
-
+import base64
 import http.client
-import io
-import os
+import logging
 import re
+import shlex
 import socket
-import time
+import subprocess
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import jsonschema
+import numpy as np
+import openai
 import pytest
-import yaml
+import torch
 from click.testing import CliRunner
-from PIL import Image
 
-from adapters.server.application import build, with_room
-from adapters.server.checks import Limits, Settings, digest_of
-from adapters.server.command import serve
+from adapters.diffusion.text_to_image import TextToImage
+from adapters.server.checks import Limits
 from adapters.server.errors import CODES
+from adapters.server.formats import BatchRequest
 from adapters.server.ingress import ROUTES
+from adapters.server_client import ServerClient
 from pe.cli.plan import doctor
 from pe.errors import RecipeError
-from tests.adapters.server.asking import generate
-from tests.adapters.server.near import near
-from tests.adapters.server.serving import LOOPBACK, Server
+from pe.plugins.protocols import GenerationAPI, RandomRequest, VariationRequest
+from tests.adapters.diffusion import tiny
+from tests.adapters.server.asking import (
+    BATCH,
+    EDITS,
+    GENERATIONS,
+    JSON,
+    Pixels,
+    apart,
+    ask,
+    batch,
+    bearer,
+    generate,
+    get,
+    near,
+    pixels,
+    png,
+)
+from tests.adapters.server.test_malformed import FORM, GOOD, form
 
-BOUNDARY = "pe"
 PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
+OPEN = ("/openapi.json", "/healthz", "/readyz")
 
 
-def test_the_description_is_of_the_routes_there_are(small: Server) -> None:
-    _, page = small.get("/openapi.json")
-    for path, operations in page["paths"].items():
-        for method, operation in operations.items():
-            shown = "/v1/models/small" if path == "/v1/models/{model}" else path
-            status, _ = small.get(shown) if method == "get" and path != "/metrics" else (200, None)
-            assert status == 200, path
-            assert set(operation["responses"]) == {"200", *map(str, CODES)}
-            other = "GET" if method == "post" else "POST"
-            assert small.status(other, shown) == 405, path
-    assert small.status("GET", "/v1/images") == 404
-
-
-def test_the_description_lists_every_route(small: Server) -> None:
-    _, page = small.get("/openapi.json")
+def test_the_description_is_of_the_routes_there_are(small: str) -> None:
+    _, page = get(small, "/openapi.json")
     found = {(path, method) for path, each in page["paths"].items() for method in each}
     assert found == {(path.replace(":path", ""), method.lower()) for path, method, *_ in ROUTES}
     for path, method, _, kind in ROUTES:
-        operation = page["paths"][path.replace(":path", "")][method.lower()]
+        path = path.replace(":path", "")
+        operation = page["paths"][path][method.lower()]
         assert [*operation.get("requestBody", {}).get("content", {})] == ([kind] if kind else [])
-        assert ("security" in operation) == (path not in ("/openapi.json", "/healthz", "/readyz"))
-    assert page["info"]["x-limits"] == Limits(requests=80, steps=50).model_dump()
+        assert ("security" in operation) == (path not in OPEN)
+        assert set(operation["responses"]) == {"200", *map(str, CODES)}
+        shown = small + path.replace("{model}", "small")
+        if method == "GET" and path != "/metrics":  # which asks Ray
+            assert [ask(shown, method=each)[0] for each in ("GET", "HEAD")] == [200, 200]
+        assert ask(shown, method="GET" if method == "POST" else "POST")[0] == 405, path
+    assert page["info"]["x-limits"] == Limits(steps=50).model_dump()
+    components = {"components": page["components"]}  # to which the schemas refer
+    jsonschema.validate(get(small, "/nowhere")[1], components | page["components"]["schemas"]["Error"])
+    answered = page["paths"][GENERATIONS]["post"]["responses"]["200"]["content"][JSON]["schema"]
+    status, answer = generate(small, {"prompt": "7"})
+    assert status == 200
+    jsonschema.validate(answer, components | answered)
 
 
-@pytest.mark.filterwarnings("ignore:Using extra keyword arguments:DeprecationWarning")  # of Ray
-def test_without_a_key_no_page_of_another_site_is_answered() -> None:
+def test_without_a_key_no_page_of_another_site_is_answered(small: str) -> None:
     """Neither one whose name was bound to this machine, nor a form that sends to it."""
     own = {}, {"Host": "localhost:8000", "Origin": "http://localhost:3000"}, {"Host": "[::1]:8000"}
     hosts = ("rebound.example:8000", "127.0.0.1.example", "127.0.0.1@rebound.example", "", "[broken")
     origins = ("https://other.example", "null", "http://[broken")
     others = *({"Host": host} for host in hosts), *({"Origin": origin} for origin in origins)
-    with near("small", "--gpus-per-replica", "0", "--steps", "4") as url:
-        for headers in (*own, *others):
-            for method, path, body in (("GET", "/v1/models", None), ("POST", "/v1/images/edits", form())):
-                kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"} if body else {}
-                connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-                connection.request(method, path, body, kind | headers)
-                assert connection.getresponse().status == (200 if headers in own else 401), (path, headers)
-                connection.close()
+    body = form(GOOD, ("image", png(np.zeros((28, 28), np.uint8))))
+    for headers in (*own, *others):
+        for method, path, sent in (("GET", "/v1/models", None), ("POST", EDITS, body)):
+            connection = http.client.HTTPConnection(urlsplit(small).netloc, timeout=60)
+            connection.request(method, path, sent, ({"Content-Type": FORM} if sent else {}) | headers)
+            assert connection.getresponse().status == (200 if headers in own else 401), (path, headers)
+            connection.close()
 
 
-def form() -> bytes:
-    """What a page's form sends for an edit."""
-    image = io.BytesIO()
-    Image.new("L", (28, 28)).save(image, "PNG")
-    part = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{{}}"{{}}\r\n\r\n'
-    fields = "".join(part.format(name, "") + f"{value}\r\n" for name, value in (("prompt", 7), ("strength", 0.6)))
-    parts = fields + part.format("image", '; filename="a.png"')
-    return parts.encode() + image.getvalue() + f"\r\n--{BOUNDARY}--\r\n".encode()
-
-
-def test_what_is_asked_by_get_is_asked_by_head_too(small: Server) -> None:
-    assert {small.status("HEAD", path) for path in ("/healthz", "/readyz", "/v1/models", "/metrics")} == {200}
-
-
-def test_answers_and_errors_are_as_described(small: Server) -> None:
-    _, page = small.get("/openapi.json")
-    components = {"components": page["components"]}  # to which the schemas refer
-    error = page["components"]["schemas"]["Error"]
-    jsonschema.validate(small.get("/nowhere")[1], components | error)
-    answered = page["paths"]["/v1/images/generations"]["post"]["responses"]["200"]["content"]
-    status, answer, _ = generate(small, {"prompt": "7"})
-    assert status == 200
-    jsonschema.validate(answer, components | answered["application/json"]["schema"])
-
-
-def test_it_says_what_it_serves_and_within_which_limits(small: Server) -> None:
-    (model,) = small.get("/v1/models")[1]["data"]
-    assert model["pe"]["classes"][:3] == ["0", "1", "2"]
-    assert model["pe"]["class_count"] == 62
-    assert model["pe"]["limits"] == Limits(requests=80, steps=50).model_dump()
-    assert small.get("/healthz") == (200, {"status": "ok"})
-
-
-def test_prometheus_finds_images_batches_queues_engine_time_and_refusals(small: Server) -> None:
-    before = counted(small)
-    generate(small, {"prompt": "7"})
-    generate(small, {"prompt": "a cat"})
-    wanted = {"images_total", "batch_images_count", "queue_seconds_count", "engine_seconds_total"}
-    wanted |= {"answers_total", "answer_seconds_count", "images_sent_total", "refused"}
-    deadline, missing = time.monotonic() + 40, wanted
-    while missing:
-        assert time.monotonic() < deadline, missing
-        time.sleep(0.2)
-        after = counted(small)
-        missing = {name for name in wanted if after.get(name, 0.0) <= before.get(name, 0.0)}
-
-
-def counted(server: Server) -> dict[str, float]:
-    """The server's counters by the ends of their names; `refused`: those of its answers that are of status 400."""
-    parts = ("pe_server_answers_total{", 'path="/v1/images/generations"', 'status="400"')
-    refused = [line for line in server.text("/metrics").splitlines() if all(part in line for part in parts)]
-    found = {name.removeprefix("pe_server_"): value for name, value in server.metrics().items()}
-    return found | {"refused": sum(float(line.rpartition(" ")[2]) for line in refused)}
-
-
-def test_all_that_can_be_reached_without_a_token_listens_on_loopback(small: Server) -> None:
-    listening = small.listening()
-    assert {port for address, port in listening if address in LOOPBACK} >= {int(small.url.rpartition(":")[2])}
-    for _, port in [each for each in listening if each[0] not in LOOPBACK]:
-        assert refuses_strangers(port), port
-
-
-def test_none_of_its_processes_gives_way_to_what_else_the_machine_does(small: Server) -> None:
-    nice = {name: os.getpriority(os.PRIO_PROCESS, pid) for pid, name in small.pids().items()}
-    assert set(nice.values()) == {os.getpriority(os.PRIO_PROCESS, 0)}, nice
-
-
-def refuses_strangers(port: int) -> bool:
-    """Whether a gRPC port, which Ray opens in each replica for the others, asks for Ray's token."""
-    import grpc
-
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
-        try:
-            call(b"", timeout=10)
-        except grpc.RpcError as error:
-            return bool(error.code() is grpc.StatusCode.UNAUTHENTICATED)
-    return False
-
-
-def test_the_doctor_looks_at_an_endpoint(small: Server) -> None:
-    result = CliRunner().invoke(doctor, ["--endpoint", small.url])
-    assert result.exit_code == 0, result.output
-    assert "serves small" in result.output
-    assert "ready" in result.output
-
-
-def test_the_doctor_tells_of_an_endpoint_that_is_not_there() -> None:
-    with socket.socket() as taken:
+def test_the_doctor_looks_at_an_endpoint_and_opens_no_file(small: str) -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers
         taken.bind(("127.0.0.1", 0))
-        result = CliRunner().invoke(doctor, ["--endpoint", f"http://127.0.0.1:{taken.getsockname()[1]}/v1"])
-    assert result.exit_code == 1
-    assert "no answer" in result.output
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        cases = {small: (0, "ready"), nobody: (1, "no answer"), "file:///etc/passwd": (1, "no address")}
+        for url, (status, words) in cases.items():
+            result = CliRunner().invoke(doctor, ["--endpoint", url])
+            assert (result.exit_code, words in result.output) == (status, True)
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "127.0.0.1:8000"])
-def test_the_doctor_opens_no_file(url: str) -> None:
-    result = CliRunner().invoke(doctor, ["--endpoint", url])
-    assert result.exit_code == 1
-    assert "no address" in result.output
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "example.org", "::"])
-def test_others_are_let_in_only_with_a_key(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for options in ([], ["--print-config"]):
-        result = CliRunner().invoke(serve, ["small", "--host", host, *options])
-        assert isinstance(result.exception, RecipeError)
-        assert "--api-key-env" in str(result.exception)
-    monkeypatch.setenv("KEYS", "short")
-    result = CliRunner().invoke(serve, ["small", "--host", host, "--api-key-env", "KEYS", "--print-config"])
-    assert "at least 16" in str(result.exception)
-
-
-@pytest.mark.filterwarnings("ignore:Using extra keyword arguments:DeprecationWarning")  # of Ray
-def test_the_file_for_serve_deploy_is_ray_s_and_holds_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray.serve.schema import ServeDeploySchema
-
-    monkeypatch.setenv("KEYS", "a-key-that-nobody-guesses")
-    options = ["small", "--host", "0.0.0.0", "--api-key-env", "KEYS", "--replicas", "3", "--print-config"]
-    printed = CliRunner().invoke(serve, options, catch_exceptions=False).output
-    assert "nobody" not in printed
-    (application,) = ServeDeploySchema.model_validate(yaml.safe_load(printed)).applications
-    settings = Settings.model_validate(application.args)
-    assert settings.replicas == 3
-    assert settings.key_digests == (digest_of("a-key-that-nobody-guesses"),)
-    assert application.import_path == "adapters.server.application:build"
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--replicas", "none"], "--replicas"),
-        (["--limit", "images"], "NAME=N"),
-        (["--limit", "imags=3"], "did you mean 'images'"),
-        (["--limit", "images=0"], "images"),
-        (["--api-key-env", "NOT_SET"], "NOT_SET is not set"),
-    ],
-)
-def test_a_mistake_on_the_command_line_is_one_sentence(options: list[str], said: str) -> None:
-    result = CliRunner().invoke(serve, ["small", *options])
-    assert isinstance(result.exception, RecipeError)
-    assert said in str(result.exception)
-
-
-def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = CliRunner().invoke(serve, ["small", "--port", str(taken.getsockname()[1])])
-    assert "take another --port" in str(result.exception)
-
-
-def test_a_model_that_is_not_there_is_said_before_anything_starts() -> None:
-    result = CliRunner().invoke(serve, ["/nowhere/model"])
-    assert "there is nothing at '/nowhere/model'" in str(result.exception)
-
-
-@pytest.mark.filterwarnings("ignore:Using extra keyword arguments:DeprecationWarning")  # of Ray
-def test_ray_builds_the_application_from_the_arguments_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray
-    from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
-
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
-    application = call_user_app_builder_with_args_if_necessary(build, {"model": "small", "replicas": 2})
-    assert application._bound_deployment.name == "ingress"
-
-
-def test_the_deployment_has_the_room_that_there_is() -> None:
-    def room(resources: dict[str, float], **given: Any) -> tuple[float | None, int | None, float | None]:
-        found = with_room(Settings(model="small", **given), resources)
-        return found.gpus_per_replica, found.max_replicas, found.cpus_per_replica
-
-    assert room({"CPU": 4.0}) == (0.0, 1, 3.0)
-    assert room({"CPU": 2.0}, replicas=4) == (0.0, 1, 0.25)
-    assert room({"CPU": 65.0, "GPU": 8.0}) == (1.0, 8, 8.0)
-    assert room({"CPU": 65.0, "GPU": 8.0}, gpus_per_replica=0.5) == (0.5, 16, 4.0)
-    assert room({"CPU": 64.0, "GPU": 8.0}, max_replicas=2, cpus_per_replica=3) == (1.0, 2, 3.0)
-
-
-def test_the_python_of_the_page_runs(small: Server) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+def test_the_python_and_the_curl_of_the_page_run(small: str, tmp_path: Path) -> None:
+    page = PAGE.replace("http://127.0.0.1:8000", small).replace("100", "10")  # images
     names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block.replace("http://127.0.0.1:8000", small.url), "server.md", "exec"), names)
-    assert len(names["client"].images.generate(prompt="7").data) == 1
-    assert names["images"].shape == (100, 28, 28, 1)
+    images, batches = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(images, "server.md", "exec"), names)
+    first, _ = names["answer"].data
+    (tmp_path / "seven.png").write_bytes(base64.b64decode(first.b64_json))
+    (curl,) = re.findall(r"^ {4}(curl .*)$", page, re.M)
+    told = subprocess.run(shlex.split(curl), cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert '"b64_json"' in told
+    exec(compile(batches, "server.md", "exec"), names)
+    assert names["images"].shape == (10, 28, 28, 1)
 
 
 def test_the_page_lists_every_limit_and_every_path() -> None:
@@ -265,3 +120,196 @@ def test_the_page_lists_every_limit_and_every_path() -> None:
         assert f"| {name} | {value:,.0f} |" in PAGE
     for path, *_ in ROUTES:
         assert path.replace("{model:path}", "NAME").replace("/v1/models/NAME", "`/v1/models/NAME`") in PAGE, path
+
+
+def sdk(url: str, key: str = "none") -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def drawn(url: str, n: int = 1, prompt: str = "7", **extra: Any) -> Pixels:
+    return pixels(sdk(url).images.generate(prompt=prompt, n=n, extra_body={"seed": 5} | extra))
+
+
+def edited(url: str, image: Pixels, strength: float) -> Pixels:
+    extra = {"seed": 9, "strength": strength}
+    return pixels(sdk(url).images.edit(image=("a.png", png(image), "image/png"), prompt="7", extra_body=extra))
+
+
+def test_new_images_are_those_of_their_seeds_or_each_another(small: str) -> None:
+    two = drawn(small, 2)
+    same = batch(small, BatchRequest(np.array([5, 6], dtype=np.uint64), classes=np.full(2, 7))).images
+    assert apart(two, same[..., 0]) <= 1
+    assert apart(*(drawn(small, seed=None) for _ in range(2))) > 1
+    assert apart(drawn(small, num_inference_steps=8), two[:1]) > 1
+    for label in (7, "7"):
+        assert apart(drawn(small, prompt="", class_label=label), two[:1]) <= 1
+    assert apart(drawn(small, class_label="A"), two[:1]) > 1
+
+
+def test_an_edit_is_a_variation_of_its_strength(small: str) -> None:
+    parent = drawn(small)
+    assert apart(edited(small, parent[0], 0), parent) == 0
+    moved = [np.abs(edited(small, parent[0], strength).astype(int) - parent).mean() for strength in (0.25, 1)]
+    assert 0 < moved[0] < moved[1]
+    with pytest.raises(openai.BadRequestError, match="leaves no denoising step"):
+        edited(small, parent[0], 0.01)
+    assert edited(small, np.zeros((61, 90, 3), dtype=np.uint8), 0).shape == (1, 28, 28)  # of another size and colour
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the client has deprecated it
+        answer = sdk(small).images.create_variation(image=("a.png", png(parent[0]), "image/png"), n=3)
+    assert len(answer.data) == 3
+
+
+def test_models_and_errors_are_those_of_openai_s_client(small: str) -> None:
+    (model,) = sdk(small).models.list().data
+    assert model.id == sdk(small).models.retrieve("small").id == "small"
+    own = model.model_extra["pe"]
+    assert (own["class_count"], own["classes"][:2], own["shape"]) == (62, ["0", "1"], [28, 28, 1])
+    assert own["limits"] == Limits(steps=50).model_dump()
+    for lost in (lambda: sdk(small).models.retrieve("dall-e-3"), lambda: drawn(small, model="dall-e-3")):
+        with pytest.raises(openai.NotFoundError, match="'small'") as told:
+            lost()
+        assert told.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as bad:
+        drawn(small, 17)
+    assert (bad.value.param, bad.value.type) == ("n", "invalid_request_error")
+
+
+def test_many_at_once_get_what_each_gets_alone_and_one_bad_request_fails_alone(small: str) -> None:
+    rng = np.random.default_rng(3)
+    requests = []
+    for i in range(12):
+        n, degree = 1 + i % 3, (None, 0.5, 0.7, 1.0)[i % 4]
+        images = None if degree is None else rng.integers(0, 256, (n, 28, 28, 1)).astype(np.uint8)
+        seeds = rng.integers(0, 2**64, n, dtype=np.uint64)
+        requests.append(BatchRequest(seeds, degree, 2 + i % 2, images=images, classes=rng.integers(0, 62, n)))
+    bad = BatchRequest(np.zeros(1, np.uint64), 0.01, 2, images=np.zeros((1, 28, 28, 1), np.uint8))
+    with ThreadPoolExecutor(13) as clients:
+        *together, no_step = clients.map(lambda wanted: batch(small, wanted), [*requests, bad])
+    for wanted, found in zip(requests, together, strict=True):
+        assert apart(found.images, batch(small, wanted).images) <= 1
+    assert "leaves no denoising step" in no_step.missing[0].reason
+
+
+FIRST, SECOND = KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
+SECRET = "marmalade"
+LIMITS = {"requests": 1, "n": 4, "steps": 8, "pixels": 4096}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny Stable Diffusion, saved as real ones are."""
+    folder = tmp_path_factory.mktemp("text") / "model"
+    torch.manual_seed(0)
+    tiny.stable_diffusion(faithful=True).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def text(model: str) -> Iterator[str]:
+    """A server of a model that takes prompts, behind keys, with narrow limits."""
+    limits = [part for name, value in LIMITS.items() for part in ("--limit", f"{name}={value}")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEST_KEYS", ",".join(KEYS))
+        options = ("--api-key-env", "TEST_KEYS", "--steps", "2", "--guidance", "2", "--set", "sampler=euler")
+        with near(model, *options, *limits) as url:
+            yield url
+
+
+@pytest.mark.parametrize("key", [None, "", "wrong-key-of-the-tests", FIRST[:-1], FIRST + "x", "Ünïcödé-key-of-tests"])
+def test_nothing_is_done_without_a_key_of_the_server(text: str, key: str | None) -> None:
+    header = None if key is None else key.encode("utf-8").decode("latin-1")
+    for path in ("/v1/models", "/v1/models/x", "/metrics"):
+        status, answer = get(text, path, header)
+        assert (status, answer["error"]["type"]) == (401, "authentication_error")
+    for path in (GENERATIONS, EDITS, BATCH):
+        assert ask(text + path, b"", **bearer(header))[0] == 401
+    assert get(text, "/readyz")[0] == get(text, "/openapi.json")[0] == 200  # of no use to a stranger
+    assert len(sdk(text, FIRST).models.list().data) == len(sdk(text, SECOND).models.list().data) == 1
+
+
+def test_prompts_sizes_guidance_and_negative_prompts_are_heeded(text: str) -> None:
+    def of(prompt: str = "a cat", size: str = "32x32", **extra: Any) -> Pixels:
+        return pixels(sdk(text, FIRST).images.generate(prompt=prompt, size=size, extra_body={"seed": 3} | extra))
+
+    plain = of()
+    assert plain.shape == (1, 32, 32, 3)
+    assert apart(of(), plain) <= 1
+    assert of(size="48x32").shape == (1, 32, 48, 3)
+    others = {"guidance_scale": 6}, {"negative_prompt": "b"}, {"num_inference_steps": 4}, {"seed": 4}
+    for other in (of("a dog"), *(of(**extra) for extra in others)):
+        assert apart(other, plain) > 1
+    file = ("a.png", png(np.zeros((33, 47, 3), np.uint8)), "image/png")
+    for size, shape in ((openai.NOT_GIVEN, (32, 40)), ("32x48", (48, 32))):  # without a size it keeps its own
+        answer = sdk(text, FIRST).images.edit(image=file, prompt="a", size=size, extra_body={"strength": 0.5})
+        assert pixels(answer).shape[1:3] == shape
+
+
+@pytest.mark.parametrize(
+    ("content", "param"),
+    [
+        ({"prompt": "a" * 4001}, "prompt"),
+        ({"prompt": "\ud800"}, "prompt"),
+        ({"negative_prompt": "\udfff"}, "prompt"),
+        ({"negative_prompt": "b", "guidance_scale": 1}, "negative_prompt"),
+        ({"size": "33x32"}, "size"),
+        ({"size": "128x128"}, "size"),
+        ({"class_label": 1}, "class_label"),
+        ({"n": 5}, "n"),
+        ({"num_inference_steps": 9}, "num_inference_steps"),
+    ],
+)
+def test_what_lies_beyond_the_limits_names_its_field(text: str, content: dict[str, Any], param: str) -> None:
+    status, answer = generate(text, {"prompt": "a"} | content, FIRST)
+    assert (status, answer["error"]["param"]) == (400, param)
+
+
+def test_the_client_answers_as_the_local_adapter_does(text: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", SECOND)
+    texts = {"prompts": {"a": "one {label}", "b": ["two", "three"]}, "negative_prompt": {"a": "c", "b": ""}}
+    common = texts | {"steps": [4, 3], "guidance": [3.0, 2.0], "size": 32, "image_size": 16}
+    labels, seeds = tuple("abba"), np.random.default_rng(0).integers(0, 2**64, 4, dtype=np.uint64)
+
+    def both(api: GenerationAPI) -> tuple[Pixels, Pixels, list[str]]:
+        drawn = api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds ^ seeds[:1])))
+        varied = api.variation_api(VariationRequest(drawn.samples, labels, drawn.conditions, seeds + 1, 0.7, 2))
+        return drawn.samples.array, varied.samples.array, drawn.conditions["prompt"].tolist()
+
+    one = both(ServerClient(base_url=text, key_env="TEST_KEY", concurrency=1, **common))
+    other = both(TextToImage(model=model, device="cpu", batch_size=2, sampler="euler", **common))
+    assert one[2] == other[2]
+    assert max(apart(one[i], other[i]) for i in (0, 1)) <= 1
+    with pytest.raises(RecipeError, match="takes prompts"):
+        ServerClient(base_url=text, key_env="TEST_KEY").random_api(RandomRequest(("a",), np.zeros(1, np.uint64)))
+    result = CliRunner().invoke(doctor, ["--endpoint", f"{text}/v1"])
+    assert (result.exit_code, "--key-env" in result.output) == (1, True)
+    assert CliRunner().invoke(doctor, ["--endpoint", text, "--key-env", "TEST_KEY"]).exit_code == 0
+
+
+def test_a_key_has_no_more_under_way_than_it_may_and_others_are_let_in(text: str) -> None:
+    address = urlsplit(text)
+    head = f"POST {GENERATIONS} HTTP/1.1\nHost: a\nAuthorization: Bearer {FIRST}\nContent-Type: {JSON}\n"
+    with socket.create_connection((address.hostname, address.port)) as half_sent:
+        half_sent.sendall(f"{head}Content-Length: 100\n\n{{".replace("\n", "\r\n").encode())
+        get(text, "/v1/models", FIRST)  # by then the server has seen the other
+        status, _, headers = ask(text + GENERATIONS, b"{}", content_type=JSON, **bearer(FIRST))
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert generate(text, {"prompt": "a", "size": "32x32"}, SECOND)[0] == 200
+
+
+def test_neither_logs_nor_errors_hold_a_prompt_or_a_key(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    libraries = [logging.getLogger(name) for name in ("diffusers", "transformers")]
+    for library in libraries:
+        library.addHandler(caplog.handler)
+    long = " ".join([SECRET] * 60)  # longer than the model takes, of which the libraries would warn
+    with caplog.at_level(logging.DEBUG, "ray.serve"):
+        assert generate(text, {"prompt": long, "size": "32x32"}, FIRST)[0] == 200
+        assert generate(text, {"prompt": SECRET, "size": "1x1"}, FIRST)[0] == 400
+        for wrong in ({"prompt": [SECRET]}, {"prompt": "a", "n": SECRET}, {"prompt": "a", "image_url": SECRET}):
+            status, answer = generate(text, wrong, FIRST)
+            assert (status, SECRET in str(answer)) == (400, False)
+    for library in libraries:
+        library.removeHandler(caplog.handler)
+    assert "answered" in caplog.text
+    told = caplog.text + str([vars(record) for record in caplog.records])
+    assert [secret for secret in (SECRET, *KEYS) if secret in told] == []
