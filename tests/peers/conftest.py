@@ -1,5 +1,8 @@
 """The servers, each started once for all tests, and a run over one that is killed on its way."""
 
+import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +11,11 @@ import pytest
 
 from pe.engine.execution import Surroundings, run_recipe
 from pe.recipe.schema import Recipe
+from tests.adapters.server.serving import free_port, served
 from tests.durability.driver import forked
-from tests.peers import models, servers
+from tests.peers import models
 from tests.peers.routes import KEYS, ROUTES, Route
+from tests.peers.servers import PATIENCE, litellm_of, program, running
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,24 +28,51 @@ def keys() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def litellm(tmp_path_factory: pytest.TempPathFactory, keys: None) -> Iterator[str]:
-    with servers.litellm(tmp_path_factory.mktemp("litellm")) as url:
-        yield url
+    """LiteLLM's proxy over `pe serve small`, which draws characters of 28×28."""
+    with served("small", "--replicas", "1") as behind:
+        models = {"digits": {"model": "openai/small", "api_base": f"{behind.url}/v1", "api_key": "none"}}
+        with litellm_of(tmp_path_factory.mktemp("litellm"), models) as url:
+            yield url
 
 
 @pytest.fixture(scope="session")
 def xinference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("xinference")
-    with servers.xinference(folder, models.tiny_stable_diffusion(folder / "model")) as url:
+    """Xinference with a tiny model under the name `tiny`."""
+    port, folder = free_port(), tmp_path_factory.mktemp("xinference")
+    url, model = f"http://127.0.0.1:{port}", models.tiny_stable_diffusion(folder / "model")
+    command = [program("xinference", "bin/xinference-local"), "--host", "127.0.0.1", "--port", str(port)]
+    settings = {"XINFERENCE_AUTH_ADVANCED": "0", "XINFERENCE_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"}
+    with running(command, folder / "xinference.log", f"{url}/v1/models", XINFERENCE_DISABLE_METRICS="1", **settings):
+        (folder / "home" / "cache" / "v2").mkdir(parents=True, exist_ok=True)  # 4.1 links a local model into it unmade
+        spec = {"version": 2, "model_family": "stable_diffusion", "model_name": "tiny", "model_uri": model.as_uri()}
+        spec |= {"model_ability": ["text2image", "image2image"], "model_id": None, "model_revision": None}
+        spec |= {"default_generate_config": {"num_inference_steps": 4}}
+        registration = {"model": json.dumps(spec | {"controlnet": []}), "persist": False}
+        _post(f"{url}/v1/model_registrations/image", registration)
+        launch = {"model_uid": "tiny", "model_name": "tiny", "model_type": "image", "enable_virtual_env": False}
+        _post(f"{url}/v1/models", launch)
         yield url
+
+
+def _post(url: str, body: dict[str, object]) -> None:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE):
+            return
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{url}: {error.read().decode(errors='replace')}") from error
 
 
 @pytest.fixture(scope="session")
 def stable_diffusion_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("sd_cpp")
+    """stable-diffusion.cpp's server with a blank model and a tiny autoencoder."""
+    port, folder = free_port(), tmp_path_factory.mktemp("sd_cpp")
     model = models.blank_stable_diffusion(folder / "model")
     autoencoder = models.faithful_autoencoder(folder / "taesd.safetensors")
-    with servers.stable_diffusion_cpp(folder, model, autoencoder) as url:
-        yield url
+    command = [program("stable-diffusion.cpp", "build/bin/sd-server"), "-m", str(model), "--taesd", str(autoencoder)]
+    command += ["--listen-port", str(port), "--steps", "2", "--cfg-scale", "1"]
+    with running(command, folder / "sd-server.log", f"http://127.0.0.1:{port}/v1/models"):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session", params=ROUTES, ids=lambda route: route.name)

@@ -3,7 +3,9 @@
 LiteLLM mocks the texts of some models, and hands others on in OpenAI's format, batches too.
 """
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,14 @@ from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.adapters.language import tiny
+from tests.adapters.server.serving import free_port
 from tests.endpoints.batch_server import BatchServer
 from tests.endpoints.faults import Script
 from tests.endpoints.serving import serving
 from tests.lines import content, installed
-from tests.peers import servers
 from tests.peers.conftest import killed
 from tests.peers.routes import KEY_NAME
+from tests.peers.servers import litellm_of, running
 
 __all__ = ["installed"]  # a fixture
 
@@ -42,11 +45,14 @@ PRICE = {"million_tokens": {"text_in": 1000.0, "text_out": 2000.0}, "currency": 
 
 @pytest.fixture(scope="module")
 def transformers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The settings of an adapter to transformers' server."""
-    folder = tmp_path_factory.mktemp("transformers")
+    """The settings of an adapter to transformers' server, of the toolkit's own environment, pinned to a model."""
+    port, folder = free_port(), tmp_path_factory.mktemp("transformers")
+    (folder / "hf" / "hub").mkdir(parents=True)  # else its list of models is a 500
     (folder / "model").mkdir()
-    model = tiny.causal(folder / "model")
-    with servers.transformers_serve(folder, model) as url:
+    model, url = tiny.causal(folder / "model"), f"http://127.0.0.1:{port}"
+    command = [str(Path(sys.executable).with_name("transformers")), "serve", "--host", "127.0.0.1", "--device", "cpu"]
+    command += ["--port", str(port), model]
+    with running(command, folder / "log", f"{url}/health", HF_HUB_OFFLINE="1", HF_HOME=str(folder / "hf")):
         yield {"model": model, "base_url": f"{url}/v1", "key_env": None} | COMMON
 
 
@@ -64,7 +70,7 @@ def proxy(behind, tmp_path_factory, keys):
         name: {"model": f"openai/{name}", "api_key": "none", "mock_response": said} for name, said in MOCKED.items()
     }
     models["m"] = {"model": "openai/m", "api_base": behind[1], "api_key": "none"}
-    with servers.litellm_of(tmp_path_factory.mktemp("litellm"), models, openai=behind[1]) as url:
+    with litellm_of(tmp_path_factory.mktemp("litellm"), models, openai=behind[1]) as url:
         yield {"model": "m", "base_url": f"{url}/v1", "key_env": KEY_NAME, "tries": 1} | COMMON
 
 
