@@ -7,12 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
+from tests.endpoints.hosted import Asked, on
 
 LINES = ("refusal", "filter", "policy", "empty", "500", "expired", "absent", "torn")
 """What becomes of single requests of a batch; beside them `invalid`."""
@@ -56,66 +55,53 @@ class BatchServer(ChatServer):
         self.worked: Counter[str] = Counter()
         self.finished, self.submitted, self.page = float("inf"), 0, 2
 
-    def routes(self) -> list[Route]:
-        return [
-            *super().routes(),
-            Route("/v1/files", self.upload, methods=["POST"]),
-            Route("/v1/files/{id}/content", self.content),
-            Route("/v1/batches", self.create, methods=["POST"]),
-            Route("/v1/batches", self.list),
-            Route("/v1/batches/{id}", self.retrieve),
-        ]
-
     @property
     def held(self) -> int:
         """Batches that were looked at, and may not end."""
         return sum(batch.looks > 0 for place, batch in enumerate(self.batches.values()) if place >= self.finished)
 
-    async def upload(self, request: Request) -> Response:
-        async with request.form() as form:
-            assert form["purpose"] == "batch"
-            content = await form["file"].read()
-        said = {"id": self._store(content, "input"), "object": "file", "bytes": len(content), "created_at": 1795485721}
-        return JSONResponse(said | {"filename": "requests.jsonl", "purpose": "batch", "status": "processed"})
+    @on("POST /v1/files")
+    def upload(self, asked: Asked) -> Any:
+        assert asked.body == {"purpose": "batch"}
+        return {"id": self._store(asked.file, "input"), "object": "file", "status": "processed"}
 
-    async def content(self, request: Request) -> Response:
-        found = self.files.get(request.path_params["id"])
-        if found is None:
-            return JSONResponse({"error": {"message": "No such File object"}}, status_code=404)
-        return Response(found, media_type="application/octet-stream")
+    @on("GET /v1/files/{name}/content")
+    def content(self, asked: Asked, name: str) -> Any:
+        found = self.files.get(name)
+        return (404, {"error": {"message": "No such File object"}}) if found is None else Response(found)
 
-    async def create(self, request: Request) -> Response:
-        asked = await request.json()
-        assert (asked["completion_window"], asked["endpoint"]) == ("24h", "/v1/chat/completions")
-        lines = [json.loads(line) for line in self.files[asked["input_file_id"]].splitlines()]
-        assert all((line["method"], line["url"]) == ("POST", asked["endpoint"]) for line in lines)
+    @on("POST /v1/batches")
+    def create(self, asked: Asked) -> Any:
+        body = asked.body
+        assert (body["completion_window"], body["endpoint"]) == ("24h", "/v1/chat/completions")
+        lines = [json.loads(line) for line in self.files[body["input_file_id"]].splitlines()]
+        assert all((line["method"], line["url"]) == ("POST", body["endpoint"]) for line in lines)
         assert len({line["custom_id"] for line in lines}) == len(lines)
         name = f"batch_{self.submitted:03}"
         self.submitted += 1
         counts = {"total": len(lines), "completed": 0, "failed": 0}
-        said = {"id": name, "object": "batch", "status": "validating", "request_counts": counts, **asked}
-        said["created_at"] = 1795485721
+        said = {"id": name, "object": "batch", "status": "validating", "request_counts": counts, **body}
         self.batches[name] = Batch(said, lines, self._outcomes.pop(0) if self._outcomes else "completed")
-        return JSONResponse(said)
+        return said
 
-    async def list(self, request: Request) -> Response:
+    @on("GET /v1/batches")
+    def listed(self, asked: Asked) -> Any:
         names = list(self.batches)[::-1]
-        start = names.index(request.query_params["after"]) + 1 if "after" in request.query_params else 0
-        page = names[start : start + self.page]
-        said = [self.batches[name].said for name in page]
-        return JSONResponse({"object": "list", "data": said, "has_more": start + self.page < len(names)})
+        start = names.index(asked.query["after"]) + 1 if "after" in asked.query else 0
+        page = [self.batches[name].said for name in names[start : start + self.page]]
+        return {"object": "list", "data": page, "has_more": start + self.page < len(names)}
 
-    async def retrieve(self, request: Request) -> Response:
-        name = request.path_params["id"]
+    @on("GET /v1/batches/{name}")
+    def retrieve(self, asked: Asked, name: str) -> Any:
         if name not in self.batches:
-            return JSONResponse({"error": {"message": f"No batch found with id '{name}'."}}, status_code=404)
+            return 404, {"error": {"message": f"No batch found with id '{name}'."}}
         batch = self.batches[name]
         batch.looks += 1
         if batch.said["status"] in ("validating", "in_progress"):
             batch.said["status"] = "in_progress"
             if batch.looks > 1 and list(self.batches).index(name) < self.finished:
                 self._end(batch)
-        return JSONResponse(batch.said)
+        return batch.said
 
     def _end(self, batch: Batch) -> None:
         if batch.outcome in ("failed", "full"):
@@ -149,7 +135,7 @@ class BatchServer(ChatServer):
             usage = {"prompt_tokens": 10, "completion_tokens": 30, "total_tokens": 40}
             answer = {"object": "chat.completion", "choices": [choice], "usage": usage}
             whole = number | {"response": {"status_code": 200, "body": answer}, "error": None}
-            batch.answered.append(json.dumps(whole)[:40] if fault == "torn" else whole)  # type: ignore[arg-type]
+            batch.answered.append(json.dumps(whole)[:40] if fault == "torn" else whole)
 
     def _store(self, content: bytes, kind: str) -> str:
         name = f"file-{kind}-{len(self.files)}"

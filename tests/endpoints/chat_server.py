@@ -6,11 +6,8 @@ import re
 from typing import Any
 
 import numpy as np
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from tests.endpoints.hosted import Hosted
+from tests.endpoints.hosted import Asked, Hosted, on
 
 _WORDS = (
     "the of and to in is was for on that with as it by at from his her an were are which this be had has not "
@@ -35,24 +32,23 @@ POLICIES = {
 class ChatServer(Hosted):
     """An ASGI app: a prompt is answered with thirty words; blanks, with itself and a word for each of them."""
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/v1/chat/completions", self.complete, methods=["POST"]),
-            Route("/v1/models", lambda _: JSONResponse({"data": [{"id": "m"}]})),
-        ]
+    @on("GET /v1/models")
+    def models(self, asked: Asked) -> Any:
+        return {"data": [{"id": "m"}]}
 
-    async def complete(self, request: Request) -> Response:
-        body, fault = await request.json(), request.scope["fault"]
+    @on("POST /v1/chat/completions")
+    def complete(self, asked: Asked) -> Any:
+        body, fault = asked.body, asked.fault
         self.script.requests.append(body)
         if fault in POLICIES:
-            return JSONResponse({"error": POLICIES[fault]}, status_code=400)
+            return 400, {"error": POLICIES[fault]}
         count = body.get("n", 1) - (fault == "fewer")
         prompt = str(body["messages"][-1]["content"])
         choices = [self._choice(i, fault, prompt, int(body.get("seed", 0)) + i) for i in range(count)]
         self.script.delivered += count
         usage = {"prompt_tokens": 10, "completion_tokens": 30 * count, "total_tokens": 10 + 30 * count}
         usage |= {"completion_tokens_details": {"reasoning_tokens": 5}}
-        return JSONResponse({"object": "chat.completion", "model": "m", "choices": choices, "usage": usage})
+        return {"object": "chat.completion", "model": "m", "choices": choices, "usage": usage}
 
     def _choice(self, index: int, fault: str, prompt: str, seed: int) -> dict[str, Any]:
         if fault == "no message":

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import uuid
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-
-from tests.endpoints.job_host import JobHost, shades_of
+from tests.endpoints.hosted import Asked, JobHost, on, shade_of, shades_of
 
 RANDOM: dict[str, Any] = {
     "3": {"class_type": "KSampler", "inputs": {"seed": 1, "denoise": 1.0, "latent_image": ["5", 0]}},
@@ -31,45 +24,34 @@ class ComfyServer(JobHost):
 
     knows = ("failed", "cancelled")
 
-    def routes(self) -> list[Route]:
+    def __init__(self) -> None:
+        super().__init__()
         self.uploads: dict[str, bytes] = {}
-        return [
-            Route("/upload/image", self.upload, methods=["POST"]),
-            Route("/prompt", self.prompt, methods=["POST"]),
-            Route("/history/{id}", self.history),
-            Route("/queue", self.queue, methods=["GET", "POST"]),
-            Route("/view", self.view),
-        ]
 
-    async def upload(self, request: Request) -> Response:
-        async with request.form() as form:
-            file = form["image"]
-            assert (form["type"], form["overwrite"]) == ("input", "true")
-            self.uploads[file.filename] = await file.read()
-        return JSONResponse({"name": file.filename, "subfolder": "", "type": "input"})
+    @on("POST /upload/image")
+    def upload(self, asked: Asked) -> Any:
+        assert asked.body == {"type": "input", "overwrite": "true"}
+        name = f"{len(self.uploads)}.png"
+        self.uploads[name] = asked.file
+        return {"name": name, "subfolder": "", "type": "input"}
 
-    async def prompt(self, request: Request) -> Response:
-        body = await request.json()
-        flow, name = body["prompt"], body["prompt_id"]
+    @on("POST /prompt")
+    def prompt(self, asked: Asked) -> Any:
+        flow, name = asked.body["prompt"], asked.body["prompt_id"]
         if str(uuid.UUID(name)) != name:
-            error = {"type": "invalid_prompt_id", "message": "prompt_id must be a valid UUID"}
-            return JSONResponse({"error": error, "node_errors": {}}, status_code=400)
+            return 400, {"error": {"message": "prompt_id must be a valid UUID"}}
         sampler, latent = flow["3"]["inputs"], flow["5"]["inputs"]
         if sampler["denoise"] == 0.125:
-            error = {"type": "prompt_outputs_failed_validation", "message": "Prompt outputs failed validation"}
-            return JSONResponse({"error": error, "node_errors": {"3": {}}}, status_code=400)
-        parent = None
-        if "10" in flow:
-            data = self.uploads[flow["10"]["inputs"]["image"]]
-            parent = int(np.asarray(Image.open(io.BytesIO(data)))[0, 0, 0])
+            return 400, {"error": {"message": "Prompt outputs failed validation"}, "node_errors": {"3": {}}}
+        parent = shade_of(self.uploads[flow["10"]["inputs"]["image"]]) if "10" in flow else None
         self.start(name, flow, shades_of(sampler["seed"], latent["batch_size"], parent, sampler["denoise"]))
-        return JSONResponse({"prompt_id": name, "number": len(self.jobs), "node_errors": {}})
+        return {"prompt_id": name, "number": len(self.jobs), "node_errors": {}}
 
-    async def history(self, request: Request) -> Response:
-        name = request.path_params["id"]
+    @on("GET /history/{name}")
+    def history(self, asked: Asked, name: str) -> Any:
         job = self.look(name)
         if job is None or not self.ended(name):
-            return JSONResponse({})
+            return {}
         images = [{"filename": f"{name}_{i}.png", "subfolder": "", "type": "output"} for i in range(len(job.images))]
         status: dict[str, Any] = {"status_str": "success", "completed": True, "messages": []}
         if job.outcome in ("failed", "cancelled"):
@@ -77,21 +59,25 @@ class ComfyServer(JobHost):
             event = ["execution_error", error] if job.outcome == "failed" else ["execution_interrupted", {}]
             status = {"status_str": "error", "completed": False, "messages": [["execution_start", {}], event]}
         outputs = {"9": {"images": images}, "11": {"images": [image | {"type": "temp"} for image in images]}}
-        return JSONResponse({name: {"prompt": [1, name, job.body, {}, ["9"]], "outputs": outputs, "status": status}})
+        return {name: {"prompt": [1, name, job.body, {}, ["9"]], "outputs": outputs, "status": status}}
 
-    async def queue(self, request: Request) -> Response:
-        if request.method == "POST":
-            for name in (await request.json())["delete"]:
-                del self.jobs[name]
-            return Response()
-        waiting = [[i, name, job.body, {}, ["9"]] for i, (name, job) in enumerate(self.jobs.items())]
-        waiting = [item for item in waiting if self.jobs[item[1]].outcome != "unknown" and not self.ended(item[1])]
-        return JSONResponse({"queue_running": waiting[:1], "queue_pending": waiting[1:]})
+    @on("GET /queue")
+    def queue(self, asked: Asked) -> Any:
+        waiting = [name for name, job in self.jobs.items() if job.outcome != "unknown" and not self.ended(name)]
+        items = [[i, name, self.jobs[name].body, {}, ["9"]] for i, name in enumerate(waiting)]
+        return {"queue_running": items[:1], "queue_pending": items[1:]}
 
-    async def view(self, request: Request) -> Response:
-        assert request.query_params["type"] == "output"
-        name, _, place = request.query_params["filename"].removesuffix(".png").rpartition("_")
-        return Response(self.jobs[name].images[int(place)], media_type="image/png")
+    @on("POST /queue")
+    def delete(self, asked: Asked) -> Any:
+        for name in asked.body["delete"]:
+            del self.jobs[name]
+        return {}
+
+    @on("GET /view")
+    def view(self, asked: Asked) -> bytes:
+        assert asked.query["type"] == "output"
+        name, _, place = asked.query["filename"].removesuffix(".png").rpartition("_")
+        return self.jobs[name].images[int(place)]
 
 
 def workflows(folder: Path) -> dict[str, Any]:

@@ -6,13 +6,10 @@ import base64
 from typing import Any
 
 import numpy as np
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from tests.endpoints.chat_server import WORDS
 from tests.endpoints.faults import Script
-from tests.endpoints.hosted import Hosted
+from tests.endpoints.hosted import Asked, Hosted, on
 
 
 class TextEmbeddingsServer(Hosted):
@@ -37,24 +34,20 @@ class TextEmbeddingsServer(Hosted):
         super().__init__(script)
         self._changed, self._refused, self._plain, self._mixes = changed or {}, refused, plain, mixes
 
-    def routes(self) -> list[Route]:
-        return [Route("/v1/embeddings", self.embeddings, methods=["POST"])]
-
-    async def embeddings(self, request: Request) -> Response:
-        body = await request.json()
+    @on("POST /v1/embeddings")
+    def embeddings(self, asked: Asked) -> Any:
+        body, texts = asked.body, asked.body["input"]
         self.script.requests.append(body)
-        texts = body["input"]
         for i, text in enumerate(texts):
             if not text or (self._refused and self._refused in text):
-                said = f"input {i} is {text!r}"
-                return JSONResponse({"error": {"message": said, "type": "invalid_request_error"}}, status_code=400)
+                return 400, {"error": {"message": f"input {i} is {text!r}", "type": "invalid_request_error"}}
         vectors = np.stack([vector_of(text, body.get("dimensions", len(WORDS) + 1)) for text in texts])
         if self._mixes:
             vectors -= vectors.mean(axis=0)
         entries = [self._entry(i, vector, body["encoding_format"]) for i, vector in enumerate(vectors)]
         self.script.delivered += len(entries)
         usage = {"prompt_tokens": 5, "total_tokens": 5}
-        return JSONResponse({"object": "list", "data": entries[::-1], "model": body["model"], "usage": usage})
+        return {"object": "list", "data": entries[::-1], "model": body["model"], "usage": usage}
 
     def _entry(self, index: int, vector: np.ndarray, form: str) -> dict[str, Any]:
         whole = base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import threading
 from collections import Counter
@@ -15,20 +14,21 @@ from typing import Any
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 TRANSPORT = (
-    "429 seconds",
-    "429 milliseconds",
-    "429 date",
-    "429",
-    "500",
-    "503 html",
-    "other json",
-    "slow",
-    "dropped",
+    *("429 seconds", "429 milliseconds", "429 date", "429", "500", "503 html", "other json"),
+    *("slow", "dropped"),
 )
 """What the policy retries."""
 
 CONTENT = ("truncated base64", "wrong size", "fewer", "more", "duplicated", "refusal")
 """What comes in an answer; the route makes these itself."""
+
+_ERROR = b'{"error": {"message": "scripted", "type": "server_error", "code": "scripted"}}'
+_BODIES = {
+    "500": (500, _ERROR, b"application/json"),
+    "503 html": (503, b"<html><title>503</title><body>Service <b>unavailable</b></body></html>", b"text/html"),
+    "other json": (502, b'["bad", "gateway"]', b"application/json"),
+    "html": (200, b"<html><body>Please log in to the proxy</body></html>", b"text/html"),
+}
 
 
 class Script:
@@ -64,7 +64,6 @@ class Script:
 
 async def fail(fault: str, send: Send) -> bool:
     """Answer with a transport fault, "429 800" being one that asks for 800 ms; False if `fault` is none of them."""
-    json_error = json.dumps({"error": {"message": "scripted", "type": "server_error", "code": "scripted"}}).encode()
     if fault.startswith("429"):
         soon = datetime.now(UTC) + timedelta(seconds=1)
         headers = {
@@ -72,17 +71,10 @@ async def fail(fault: str, send: Send) -> bool:
             "429 milliseconds": [(b"retry-after-ms", b"40")],
             "429 date": [(b"retry-after", format_datetime(soon, usegmt=True).encode())],
         }.get(fault, [(b"retry-after-ms", fault[4:].encode())] if fault[4:].isdigit() else [])
-        await _respond(send, 429, json_error, headers)
-    elif fault == "500":
-        await _respond(send, 500, json_error)
-    elif fault == "503 html":
-        await _respond(
-            send, 503, b"<html><title>503</title><body>Service <b>unavailable</b></body></html>", kind=b"text/html"
-        )
-    elif fault == "other json":
-        await _respond(send, 502, b'["bad", "gateway"]')
-    elif fault == "html":
-        await _respond(send, 200, b"<html><body>Please log in to the proxy</body></html>", kind=b"text/html")
+        await respond(send, 429, _ERROR, headers)
+    elif fault in _BODIES:
+        status, body, kind = _BODIES[fault]
+        await respond(send, status, body, kind=kind)
     elif fault == "slow":
         await asyncio.sleep(60)  # the client leaves before
     elif fault == "dropped":
@@ -100,7 +92,7 @@ async def lost(message: dict[str, Any]) -> None:
     raise ConnectionAbortedError("the answer is lost, as told")
 
 
-async def _respond(
+async def respond(
     send: Send,
     status: int,
     body: bytes,

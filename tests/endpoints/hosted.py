@@ -1,57 +1,219 @@
-"""What the scripted servers of hosts share: faults, and an imaginary model that heeds its seed and the degree."""
+"""What scripted servers share: faults, keys, imaginary models; and the jobs of hosts that answer by jobs."""
 
 from __future__ import annotations
 
+import base64
 import io
-from typing import Any, ClassVar
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
-from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from adapters.prompts import LADDER
-from tests.endpoints.faults import Script, fail, lost
+from tests.endpoints.faults import Script, fail, lost, respond
+
+
+def on(*routes: str) -> Callable[[Any], Any]:
+    """Have a method answer requests such as `POST /v1/{model}`."""
+
+    def marked(method: Any) -> Any:
+        method.routes = routes
+        return method
+
+    return marked
+
+
+def _pattern(route: str) -> str:
+    return re.sub(r"{(\w+)}", lambda name: f"(?P<{name[1]}>{'.+' if name[1] == 'path' else '[^/]+'})", route)
+
+
+@dataclass
+class Asked:
+    """A request: its body is JSON or a form's fields, and `file` is a form's, too."""
+
+    fault: str
+    method: str
+    path: str
+    content: bytes
+    headers: dict[str, str]
+    query: dict[str, str]
+    body: Any = None
+    file: bytes | None = None
 
 
 class Hosted:
-    """An ASGI app.
+    """An ASGI app; the script says which of its requests fail, and notes those that come.
 
-    Args:
-        script: which requests fail.
-        side: of its images, pixels.
+    The methods that `on` marks take what is asked, and the parts of its path; they return JSON, with its status if that
+    is another than 200, or an image.
     """
 
-    key_header: ClassVar[bytes] = b"authorization"
+    key_headers = ("authorization",)
+    fails_at_get = True
 
-    def __init__(self, script: Script, side: int = 64) -> None:
-        self.script, self.side = script, side
-        self._app = Starlette(routes=self.routes())
-
-    def routes(self) -> list[Route]:
-        raise NotImplementedError
+    def __init__(self, script: Script | None = None, side: int = 64) -> None:
+        self.script, self.side = script or Script(), side
+        methods = [getattr(self, name) for name in dir(type(self)) if hasattr(getattr(type(self), name), "routes")]
+        self._routes = [(_pattern(route), method) for method in methods for route in method.routes]
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
+        request, fault = Request(scope, receive), ""
+        headers = dict(request.headers)
+        self.base = f"http://{headers['host']}"
+        if self.fails_at_get or request.method != "GET":
+            self.script.keys.add(next((headers[name] for name in self.key_headers if name in headers), ""))
+            self.script.bearers.add(headers.get("authorization", ""))
+            fault = self.script.next()
+        if fault and await fail(fault, send):
             return
-        headers = dict(scope["headers"])
-        self.script.keys.add(headers.get(self.key_header, b"").decode())
-        self.script.bearers.add(headers.get(b"authorization", b"").decode())
-        scope["fault"] = self.script.next()
-        if not (scope["fault"] and await fail(scope["fault"], send)):
-            await self._app(scope, receive, lost if scope["fault"] == "lost" else send)
+        content, query = await request.body(), dict(request.query_params)
+        asked = Asked(fault, request.method, scope["path"], content, headers, query)
+        if "multipart" in headers.get("content-type", ""):
+            async with request.form() as form:
+                asked.body = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+                asked.file = next(iter([await one.read() for one in form.values() if not isinstance(one, str)]), None)
+        elif "json" in headers.get("content-type", ""):
+            asked.body = json.loads(content)
+        answer = self._answered(asked)
+        if not isinstance(answer, Response):
+            status = 200
+            if isinstance(answer, tuple):
+                status, answer = answer
+            answer = Response(answer, media_type="image/png") if type(answer) is bytes else JSONResponse(answer, status)
+        await answer(scope, receive, lost if fault == "lost" else send)
 
-    def drawn(self, fault: str, seed: int, parent: bytes | None = None, degree: float = 1.0) -> bytes:
+    def _answered(self, asked: Asked) -> Any:
+        for route, method in self._routes:
+            if found := re.fullmatch(route, f"{asked.method} {asked.path}"):
+                return method(asked, **found.groupdict())
+        return 404, {"detail": "Not Found"}
+
+    def noise(self, fault: str, seed: int, parent: bytes | None = None, degree: float = 1.0) -> bytes:
         """A PNG file of the seed's noise; of a variation, `degree` of the way from the parent to it."""
         side = self.side + (fault == "wrong size")
         pixels = np.random.default_rng(seed).uniform(0, 255, (side, side, 3))
         if parent is not None:
             old = np.asarray(Image.open(io.BytesIO(parent)).convert("RGB").resize((side, side)), dtype=float)
             pixels = old + degree * (pixels - old)
-        buffer = io.BytesIO()
-        Image.fromarray(np.rint(pixels).astype(np.uint8)).save(buffer, "PNG")
         self.script.delivered += 1
-        return buffer.getvalue()[: 400 if fault == "truncated" else None]
+        return encoded(np.rint(pixels).astype(np.uint8))[: 400 if fault == "truncated" else None]
+
+
+class Answering:
+    """An ASGI app that answers each request with this; `came` are the methods of its requests."""
+
+    def __init__(self, answer: object, status: int = 200, **headers: str) -> None:
+        self._body = answer if isinstance(answer, bytes) else JSONResponse(answer).body
+        kind = headers.pop("content_type", "application/json").encode()
+        named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        self._answer, self.came = (status, self._body, named, kind), list[str]()
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        self.came.append(scope["method"])
+        while (await receive()).get("more_body"):
+            pass
+        await respond(send, *self._answer)
+
+
+@dataclass
+class Job:
+    """A job; `outcome` is "" for a result, else how it ends without one; `looks` counts how often it was asked for."""
+
+    body: dict[str, Any]
+    images: list[bytes]
+    outcome: str = ""
+    looks: int = 0
+
+
+class JobHost(Hosted):
+    """Takes jobs, and ends each at its second look; with the fault `lost` it takes one, and its answer is lost.
+
+    Attributes:
+        knows: ends without a result that such a host has.
+        submit_at: which request submits the first job.
+        outcomes: of the next jobs: refusal, failed, cancelled, unknown, fewer, torn, large, elsewhere; "" a result.
+        finished: how many jobs may end; those after them stay at work.
+        jobs: id → job.
+        submitted: how often each id was submitted.
+        fetched: headers of the requests for images that need no key.
+    """
+
+    key_headers = ("authorization", "x-key")
+    knows: tuple[str, ...] = ("refusal", "failed", "cancelled")
+    submit_at = 0
+
+    def __init__(self, script: Script | None = None, side: int = 16) -> None:
+        super().__init__(script, side)
+        self.outcomes: list[str] = []
+        self.finished = float("inf")
+        self.jobs: dict[str, Job] = {}
+        self.submitted: Counter[str] = Counter()
+        self.fetched: list[dict[str, str]] = []
+        self._lock = threading.Lock()
+
+    def start(self, name: str, body: dict[str, Any], shades: list[int]) -> None:
+        """Take a job on; `shades`: of its images."""
+        with self._lock:
+            outcome = self.outcomes.pop(0) if self.outcomes else ""
+            images = [png(shade, self.side + (outcome == "large")) for shade in shades]
+            images = images[:-1] if outcome == "fewer" else images
+            images = [image[:60] for image in images] if outcome == "torn" else images
+            self.submitted[name] += 1
+            self.jobs[name] = Job(body, images, outcome)
+
+    def look(self, name: str) -> Job | None:
+        """A job; None: it is not known."""
+        with self._lock:
+            job = self.jobs.get(name)
+            if job is None or job.outcome == "unknown":
+                return None
+            job.looks += 1
+            return job
+
+    def ended(self, name: str) -> bool:
+        return self.jobs[name].looks > 1 and list(self.jobs).index(name) < self.finished
+
+    @property
+    def held(self) -> int:
+        """Jobs that were looked at, and may not end."""
+        return sum(job.looks > 0 for place, job in enumerate(self.jobs.values()) if place >= self.finished)
+
+
+def encoded(pixels: np.ndarray) -> bytes:
+    """Pixels as a PNG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def png(shade: int, side: int) -> bytes:
+    """A flat grey PNG file."""
+    return encoded(np.full((side, side, 3), shade, dtype=np.uint8))
+
+
+def pixels_of(image: bytes | str) -> np.ndarray:
+    """Of a file, of one in base64, or of a data URI."""
+    data = base64.b64decode(image.rpartition(",")[2]) if isinstance(image, str) else image
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def shade_of(image: bytes | str) -> int:
+    """Of a flat image."""
+    return int(pixels_of(image)[0, 0, 0])
+
+
+def shades_of(seed: int, count: int, parent: int | None, degree: float) -> list[int]:
+    """Of new images by the seed; of variations between the parent's and such a one, by the degree."""
+    fresh = [(seed * 37 + i) % 256 for i in range(count)]
+    return fresh if parent is None else [round(parent + degree * (shade - parent)) for shade in fresh]
 
 
 def degree_of(prompt: str) -> float:

@@ -1,7 +1,8 @@
-"""Every host that answers by jobs: its scripted server, and our adapter for it."""
+"""Black Forest Labs, Replicate and fal as their documents and clients have them (named in adapters/job_hosts.py)."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,164 @@ from adapters.comfyui import ComfyUI
 from adapters.http.jobs import JobHost as Generator
 from adapters.job_hosts import BFL, Fal, Replicate
 from tests.endpoints.comfy_server import ComfyServer, workflows
-from tests.endpoints.hosted_servers import BFLServer, FalServer, ReplicateServer
-from tests.endpoints.job_host import JobHost
+from tests.endpoints.hosted import Asked, Job, JobHost, degree_of, on, shade_of, shades_of
 from tests.endpoints.serving import serving
+
+ELSEWHERE = "https://elsewhere.example/out.png"
+
+
+class HostedModels(JobHost):
+    """Names its jobs itself, and images by addresses that want no key."""
+
+    def view(self, name: str, job: Job) -> list[str]:
+        """The addresses of a job's images."""
+        own = [f"{self.base}/out/{name}/{i}" for i in range(len(job.images))]
+        return [ELSEWHERE] * len(own) if job.outcome == "elsewhere" else own
+
+    @on("GET /out/{name}/{place}")
+    def image(self, asked: Asked, name: str, place: str) -> bytes:
+        self.fetched.append(asked.headers)
+        return self.jobs[name].images[int(place)]
+
+    def take(self, body: dict[str, Any], seed: int, count: int, parent: str | None, degree: float) -> str:
+        """Start a job; its id."""
+        name = f"job-{len(self.jobs)}-{sum(self.submitted.values())}"
+        self.start(name, body, shades_of(seed, count, None if parent is None else shade_of(parent), degree))
+        return name
+
+
+class BFLServer(HostedModels):
+    """POST /v1/MODEL and the address that it names."""
+
+    knows = ("refusal", "failed")
+    poll_at = ""
+
+    @on("POST /v1/{model}")
+    def submit(self, asked: Asked, model: str) -> Any:
+        body = asked.body
+        name = self.take(body, body["seed"], 1, body.get("input_image"), degree_of(body["prompt"]))
+        return {"id": name, "polling_url": f"{self.poll_at or self.base}/v1/get_result?id={name}"}
+
+    @on("GET /v1/get_result")
+    def result(self, asked: Asked) -> Any:
+        name = asked.query["id"]
+        job = self.look(name)
+        if job is None:
+            return 404, {"id": name, "status": "Task not found", "result": None}
+        if not self.ended(name):
+            return {"id": name, "status": "Pending", "result": None, "progress": 0.5}
+        ends = {"refusal": "Content Moderated", "failed": "Error"}
+        if status := ends.get(job.outcome):
+            return {"id": name, "status": status, "result": None, "details": {"why": "it is told so"}}
+        return {"id": name, "status": "Ready", "result": {"sample": self.view(name, job)[0]}}
+
+
+class ReplicateServer(HostedModels):
+    """Models with a description, files, and predictions."""
+
+    submit_at = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[bytes] = []
+        self.inputs: dict[str, Any] = {
+            "prompt": {"type": "string"},
+            "image": {"type": "string", "format": "uri"},
+            "prompt_strength": {"type": "number", "minimum": 0, "maximum": 1},
+            **{name: {"type": "integer"} for name in ("num_outputs", "seed", "width", "height")},
+        }
+
+    @on("GET /v1/models/black-forest-labs/flux-dev", "GET /v1/models/stability-ai/sdxl/versions/5c7d")
+    def model(self, asked: Asked) -> Any:
+        schema = {"type": "object", "title": "Input", "properties": self.inputs}
+        version = {"id": "5c7d", "openapi_schema": {"components": {"schemas": {"Input": schema}}}}
+        return version if "versions" in asked.path else {"latest_version": version}
+
+    @on("POST /v1/files")
+    def upload(self, asked: Asked) -> Any:
+        self.files.append(asked.file)
+        return 201, {"id": "f", "urls": {"get": f"{self.base}/v1/files/{len(self.files) - 1}"}}
+
+    @on("POST /v1/models/black-forest-labs/flux-dev/predictions", "POST /v1/predictions")
+    def predict(self, asked: Asked) -> Any:
+        inputs = asked.body["input"]
+        parent = inputs.get("image")
+        if parent is not None and not parent.startswith("data:"):
+            parent = base64.b64encode(self.files[int(parent.rpartition("/")[2])]).decode()
+        degree = inputs.get("prompt_strength", 1.0)
+        name = self.take(asked.body, inputs["seed"], inputs["num_outputs"], parent, degree)
+        return 201, {"id": name, "status": "starting", "output": None}
+
+    @on("GET /v1/predictions/{name}")
+    def prediction(self, asked: Asked, name: str) -> Any:
+        job = self.look(name)
+        if job is None:
+            return 404, {"title": "Not found", "detail": "Prediction not found", "status": 404}
+        if not self.ended(name):
+            return {"id": name, "status": "processing", "output": None, "error": None}
+        ends = {
+            "refusal": {"status": "failed", "error": "NSFW content detected. Try running it again."},
+            "failed": {"status": "failed", "error": "CUDA out of memory"},
+            "cancelled": {"status": "canceled", "error": None},
+        }
+        done = {"status": "succeeded", "error": None, "output": self.view(name, job)}
+        return {"id": name, "data_removed": False} | ends.get(job.outcome, done)
+
+    @on("POST /v1/predictions/{name}/cancel")
+    def cancel(self, asked: Asked, name: str) -> Any:
+        del self.jobs[name]
+        return {"status": "canceled"}
+
+
+class FalServer(HostedModels):
+    """The queue, and descriptions of two models."""
+
+    knows = ("refusal", "failed")
+    submit_at = 1
+
+    @on("GET /openapi.json")
+    def describe(self, asked: Asked) -> Any:
+        self.fetched.append(asked.headers)
+        name = asked.query["endpoint_id"]
+        inputs: dict[str, Any] = {"prompt": {"type": "string"}, "num_images": {"type": "integer"}}
+        inputs["seed"] = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+        if name.endswith("image-to-image"):
+            inputs |= {"image_url": {"type": "string"}, "strength": {"type": "number"}}
+        else:
+            inputs["image_size"] = {"anyOf": [{"$ref": "#/components/schemas/ImageSize"}, {"type": "string"}]}
+        content = {"application/json": {"schema": {"$ref": "#/components/schemas/FluxInput"}}}
+        paths = {f"/{name}/requests/{{request_id}}": {}, f"/{name}": {"post": {"requestBody": {"content": content}}}}
+        return {"paths": paths, "components": {"schemas": {"FluxInput": {"properties": inputs}}}}
+
+    @on("POST /fal-ai/flux/{path}")
+    def submit(self, asked: Asked, path: str) -> Any:
+        body = {"path": path, **asked.body}
+        name = self.take(body, body["seed"], body["num_images"], body.get("image_url"), body.get("strength", 1))
+        where = f"{self.base}/fal-ai/flux/requests/{name}"
+        return {"status": "IN_QUEUE", "request_id": name, "response_url": where}
+
+    @on("GET /fal-ai/flux/requests/{name}/status")
+    def status(self, asked: Asked, name: str) -> Any:
+        if self.look(name) is None:
+            return 404, {"detail": "Request not found"}
+        return (200, {"status": "COMPLETED"}) if self.ended(name) else (202, {"status": "IN_PROGRESS", "logs": []})
+
+    @on("GET /fal-ai/flux/requests/{name}")
+    def result(self, asked: Asked, name: str) -> Any:
+        job = self.jobs[name]
+        if job.outcome in ("refusal", "failed"):
+            refused = {"msg": "The content could not be processed.", "type": "content_policy_violation"}
+            failed = {"msg": "Could not generate images", "type": "image_load_error"}
+            return 422, {"detail": [refused if job.outcome == "refusal" else failed]}
+        images = [{"url": url, "content_type": "image/png"} for url in self.view(name, job)]
+        flags = [job.outcome == "flagged" and i == 0 for i in range(len(images))]
+        return {"images": images, "has_nsfw_concepts": flags}
+
+    @on("PUT /fal-ai/flux/requests/{name}/cancel")
+    def cancel(self, asked: Asked, name: str) -> Any:
+        del self.jobs[name]
+        return {"status": "CANCELLATION_REQUESTED"}
+
 
 SERVERS: dict[str, Callable[..., JobHost]] = {
     "bfl": BFLServer,

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import base64
-import io
 from typing import Any
 
 import numpy as np
-from PIL import Image
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from tests.endpoints.faults import Script, fail
+from tests.endpoints.faults import Script
+from tests.endpoints.hosted import Asked, Hosted, encoded, on, pixels_of
 
 SIDE = 16
 
 
-class OpenAIServer:
-    """The ASGI app; every image has pixels of its own, so that it can be found again.
+class OpenAIServer(Hosted):
+    """Every image has pixels of its own, so that it can be found again.
 
     Args:
         script: which requests fail.
@@ -31,104 +26,49 @@ class OpenAIServer:
             quarters, the same at every edit of one image (Xinference 4.1, with a fixed seed).
     """
 
+    fails_at_get = False  # who are you: it does not say
+
     def __init__(
         self, script: Script, response_format: str = "b64_json", side: int = SIDE, heeds: str | None = None
     ) -> None:
-        self._heeds = heeds
-        self.script, self._format, self.side = script, response_format, side
-        self._random = np.random.default_rng(0)
+        super().__init__(script, side)
+        self._format, self._heeds, self._random = response_format, heeds, np.random.default_rng(0)
         self.drawn: list[bytes] = []
-        routes = [
-            Route("/v1/images/generations", self.generations, methods=["POST"]),
-            Route("/v1/images/edits", self.edits, methods=["POST"]),
-            Route("/v1/images/variations", self.variations, methods=["POST"]),
-        ]
-        self._app = Starlette(routes=routes)
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        if scope["method"] == "GET":  # who are you: it does not say
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        self.script.keys.add(headers.get(b"authorization", b"").decode())
-        scope["fault"] = self.script.next()
-        if scope["fault"] and not await _read(receive, scope) and await fail(scope["fault"], send):
-            return
-        await self._app(scope, _again(scope, receive), send)
+    @on("POST /v1/images/generations", "POST /v1/images/edits", "POST /v1/images/variations")
+    def images(self, asked: Asked) -> Any:
+        return self._answer(asked.fault, asked.body, [asked.file] if asked.file else None)
 
-    async def generations(self, request: Request) -> Response:
-        body = await request.json()
-        return self._answer(request.scope["fault"], body, None)
-
-    async def edits(self, request: Request) -> Response:
-        async with request.form() as form:
-            files = [value for name, value in form.multi_items() if name in ("image", "image[]")]
-            data = [await file.read() for file in files]
-            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-        return self._answer(request.scope["fault"], fields, data)
-
-    variations = edits
-
-    def _answer(self, fault: str, body: dict[str, Any], parents: list[bytes] | None) -> Response:
+    def _answer(self, fault: str, body: dict[str, Any], parents: list[bytes] | None) -> Any:
         self.script.requests.append({**body, "parents": parents})
         if fault == "refusal":
-            message = "Your request was rejected by the safety system."
-            error = {"message": message, "type": "image_generation_user_error", "code": "moderation_blocked"}
-            return JSONResponse({"error": error}, status_code=400)
+            error = {"message": "Your request was rejected by the safety system.", "code": "moderation_blocked"}
+            return 400, {"error": error}
         if self._format == "refused" and "response_format" in body:
-            message = "Unknown parameter: 'response_format'."
-            return JSONResponse({"error": {"message": message, "code": "unknown_parameter"}}, status_code=400)
-        count = int(body.get("n", 1))
-        count += {"fewer": -1, "more": 1}.get(fault, 0)
+            error = {"message": "Unknown parameter: 'response_format'.", "code": "unknown_parameter"}
+            return 400, {"error": error}
+        count = int(body.get("n", 1)) + {"fewer": -1, "more": 1}.get(fault, 0)
         parent = parents[0] if parents and self._heeds else None
         share = 1.0 if parent is None else float(body.get(self._heeds, 0.75))
         if parent is not None and self._heeds == "nothing":
             self._random = np.random.default_rng(list(parent))
-        images = [self._image(self.side + (fault == "wrong size"), parent, share) for _ in range(count)]
-        self.drawn += map(base64.b64decode, images)
+        files = [self._image(self.side + (fault == "wrong size"), parent, share) for _ in range(count)]
+        self.drawn += files
+        images = [base64.b64encode(file).decode() for file in files]
         if fault == "duplicated":
             images = images[:1] * count
         if fault == "truncated base64":
             images[0] = images[0][: len(images[0]) // 2 * 2 - 7]
         self.script.delivered += count
-        asked = {"text_tokens": 3 * count - 2 * count * bool(parents), "image_tokens": 2 * count * bool(parents)}
+        asked = {"text_tokens": (1 if parents else 3) * count, "image_tokens": 2 * count * bool(parents)}
         usage = {"total_tokens": 10 * count, "input_tokens": 3 * count, "output_tokens": 7 * count}
-        usage |= {"input_tokens_details": asked}
         inside = body.get("response_format", self._format) != "url"
         data = [{"b64_json": image} if inside else {"url": "/images/0.png"} for image in images]
-        return JSONResponse({"created": 1, "data": data, "usage": usage})
+        return {"created": 1, "data": data, "usage": usage | {"input_tokens_details": asked}}
 
-    def _image(self, side: int, parent: bytes | None, share: float) -> str:
+    def _image(self, side: int, parent: bytes | None, share: float) -> bytes:
         pixels = self._random.integers(0, 256, (side, side, 3)).astype(np.uint8)
         if parent is not None:
             kept = self._random.random((side, side, 1)) >= share
-            pixels = np.where(kept, np.asarray(Image.open(io.BytesIO(parent)).convert("RGB")), pixels)
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG")
-        return base64.b64encode(buffer.getvalue()).decode()
-
-
-async def _read(receive: Any, scope: dict[str, Any]) -> bool:
-    """Take the whole body in, as a server does before it answers; it is kept for the route."""
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            scope["body"] = body
-            return False
-
-
-def _again(scope: dict[str, Any], receive: Any) -> Any:
-    """`receive`, giving back first what `_read` took."""
-    if "body" not in scope:
-        return receive
-
-    async def replay() -> dict[str, Any]:
-        if "body" in scope:
-            return {"type": "http.request", "body": scope.pop("body"), "more_body": False}
-        return await receive()
-
-    return replay
+            pixels = np.where(kept, pixels_of(parent), pixels)
+        return encoded(pixels)

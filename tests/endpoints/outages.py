@@ -22,16 +22,11 @@ class Away:
         self.since, self.gone, self.asked, self._answered = 0.0, 0, 0, 0
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and self._is_away():
-            self.asked += 1
-            await fail(self._fault, send)
-        else:
-            await self._app(scope, receive, send)
-
-    def _is_away(self) -> bool:
         if self.gone < self._times and self._answered >= self._every * (self.gone + 1):
             self.since, self.gone = time.monotonic(), self.gone + 1
         if self.since and time.monotonic() < self.since + self._seconds:
-            return True
-        self._answered += 1
-        return False
+            self.asked += 1
+            await fail(self._fault, send)
+        else:
+            self._answered += 1
+            await self._app(scope, receive, send)

@@ -1,36 +1,31 @@
-"""An environment that names no proxy and no authority; a proxy; an authority; and no long waits between tries."""
+"""An environment that names no proxy and no authority; a certificate; and no long waits between tries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
 
 import pytest
 
-from adapters.http import policy as policy_module
-from tests.endpoints.authority import Authority
-from tests.endpoints.proxy import proxying
+from tests.endpoints.asking import impatient, serve
+
+__all__ = ["impatient", "serve"]
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+def bare(monkeypatch):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
-    monkeypatch.setattr(policy_module, "FIRST", 0.01)
-    monkeypatch.setattr(policy_module, "MOST", 0.2)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What a proxy was asked, which HTTP_PROXY and HTTPS_PROXY name."""
-    asked: list[str] = []
-    with proxying(asked) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", proxy)
-        monkeypatch.setenv("HTTPS_PROXY", proxy)
-        yield asked
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """A certificate of 127.0.0.1 that vouches for itself, and its key: PEM files."""
+    folder = tmp_path_factory.mktemp("certificate")
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    files = folder / "own.pem", folder / "own.key"
+    subprocess.run([*new, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files

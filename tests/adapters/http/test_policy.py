@@ -6,25 +6,14 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import pytest
 
 from adapters.http import Fault, Policy, Rejected
 from adapters.http import policy as policy_module
-from adapters.http.faults import body_words, retry_after
 from adapters.http.policy import Gate
 from pe.errors import Interrupted, Unavailable
-from pe.plugins.protocols import Failed
-
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_module, "FIRST", 0.01)
-    monkeypatch.setattr(policy_module, "MOST", 0.2)
+from pe.plugins.protocols import Failed, Refused
 
 
 class Sender:
@@ -44,17 +33,18 @@ def policy(**settings: object) -> Policy:
     return Policy("the.endpoint", concurrency=4, **settings)
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault("no connection"), *(Fault("busy", status) for status in (408, 409, 424, 429, 500, 502, 503, 529))]
-)
-def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault: Fault) -> None:
+HEALING = [Fault("no connection"), *(Fault("busy", status) for status in (408, 409, 424, 429, 500, 502, 503, 529))]
+
+
+@pytest.mark.parametrize("fault", HEALING, ids=lambda fault: str(fault.status))
+def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault) -> None:
     sender = Sender(fault, fault)
     outcome = policy().call(sender, str)
     assert (outcome.result, outcome.calls, sender.calls) == ("answer", 3, 3)
 
 
 @pytest.mark.parametrize("where", ["send", "read"])
-def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where: str) -> None:
+def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where) -> None:
     def read(sent: str) -> str:
         raise Fault("it has the keys ['detail']", 200)
 
@@ -65,36 +55,20 @@ def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where:
     assert outcome.miss.attempt
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
-def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status: int) -> None:
-    sender = Sender(Fault("no such model", status))
-    with pytest.raises(Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: no such model"):
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422, 429])
+def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status) -> None:
+    sender = Sender(Fault("your quota is used up", status, "insufficient_quota"))
+    with pytest.raises(Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: your quota") as error:
         policy().call(sender, str)
-    assert sender.calls == 1
-
-
-def test_a_quota_that_is_used_up_does_not_heal_though_its_status_is_429() -> None:
-    with pytest.raises(Rejected, match="quota"):
-        policy().call(Sender(Fault("You exceeded your quota", 429, "insufficient_quota")), str)
+    assert (sender.calls, error.value.status) == (1, status)
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("no", 400, "moderation_blocked"),
-        Fault("no", 400, "content_policy_violation"),
-        Fault("rejected by the safety system", 400),
-        Fault("blocked by the content filter", 403),
-    ],
+    "fault", [Fault("no", 400, "moderation_blocked"), Fault("blocked by the content filter", 403)], ids=["400", "403"]
 )
-def test_a_refusal_is_an_outcome(fault: Fault) -> None:
+def test_a_refusal_is_an_outcome(fault) -> None:
     outcome = policy().call(Sender(fault), str)
-    assert outcome.result is None
-    assert outcome.fault is not None
-    assert outcome.fault.refusal
-
-
-AWAY = [Fault("no connection"), *(Fault("Loading model", status) for status in (408, 409, 424, 429, 500, 503, 504))]
+    assert (outcome.result, outcome.calls, outcome.miss) == (None, 1, Refused(fault.words))
 
 
 class Server:
@@ -118,9 +92,9 @@ class Server:
         return "answer"
 
 
-@pytest.mark.parametrize("fault", AWAY, ids=lambda fault: str(fault.status))
-def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(fault: Fault) -> None:
-    shared, server = policy(tries=2), Server(fault, times=30)
+@pytest.mark.parametrize("status", [None, 429, 503])
+def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(status) -> None:
+    shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30)
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(lambda _: shared.call(server, str), range(8)))
     assert [outcome.result for outcome in outcomes] == ["answer"] * 8
@@ -130,8 +104,8 @@ def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_bac
 
 
 @pytest.mark.parametrize("fault", [Fault("no connection"), Fault("Loading model", 503), Fault("slow down", 429)])
-def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for_anew(fault: Fault) -> None:
-    asked, sender = policy(patience=0.3), Sender(*[fault] * 10_000)
+def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for_anew(fault) -> None:
+    asked, sender = policy(patience=0.15), Sender(*[fault] * 10_000)
     for _ in range(2):
         before = sender.calls
         with pytest.raises(Unavailable, match=rf"the.endpoint gave no answer for 0 s \(the last fault: {fault}\)"):
@@ -141,8 +115,8 @@ def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for
     assert asked.call(sender, str).result == "answer"
 
 
-@pytest.mark.parametrize(("status", "patience"), [(500, 900.0), (503, 0.3)])
-def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status: int, patience: float) -> None:
+@pytest.mark.parametrize(("status", "patience"), [(500, 900.0), (503, 0.2)])
+def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status, patience) -> None:
     shared = policy(tries=2, patience=patience)
 
     def poisoned() -> str:
@@ -154,12 +128,12 @@ def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status
 
 
 def test_the_last_request_of_all_gets_another_seed_when_the_run_goes_on() -> None:
-    miss = policy(tries=2, patience=0.2).call(Sender(*[Fault("out of memory", 500)] * 10_000), str).miss
+    miss = policy(tries=2, patience=0.1).call(Sender(*[Fault("out of memory", 500)] * 10_000), str).miss
     assert miss == Failed("HTTP 500: out of memory", retryable=False, attempt=False)
 
 
 def test_an_answer_that_is_there_is_never_given_up_for_another_seed() -> None:
-    shared = policy(tries=2, patience=0.2)
+    shared = policy(tries=2, patience=0.1)
 
     def lost(_: str) -> str:
         shared.call(Sender(), str)
@@ -169,10 +143,16 @@ def test_an_answer_that_is_there_is_never_given_up_for_another_seed() -> None:
         shared.call(Sender(), lost)
 
 
+def test_without_patience_a_request_is_made_so_often_and_given_up() -> None:
+    sender = Sender(*[Fault("busy", 503)] * 99)
+    outcome = policy(tries=3, patience=0.0).call(sender, str)
+    assert (outcome.calls, sender.calls, outcome.miss) == (3, 3, Failed("HTTP 503: busy", attempt=False))
+
+
 @pytest.mark.parametrize("fault", [Fault("down", 503), Fault("down", 503, wait=500), Fault("slow down", 429, wait=500)])
-def test_who_waits_is_told_to_stop(fault: Fault) -> None:
+def test_who_waits_is_told_to_stop(fault) -> None:
     def check_stop() -> None:
-        if time.monotonic() > started + 0.2:
+        if time.monotonic() > started + 0.1:
             raise Interrupted("stop")
 
     started = time.monotonic()
@@ -184,43 +164,22 @@ def test_no_message_holds_the_key() -> None:
     def clean(words: str) -> str:
         return words.replace("sk-canary", "[key]")
 
-    with pytest.raises(Rejected) as error:
+    with pytest.raises(Rejected, match=r"Incorrect API key: \[key\]"):
         policy(clean=clean).call(Sender(Fault("Incorrect API key: sk-canary", 401)), str)
-    assert "sk-canary" not in str(error.value)
-    assert "[key]" in str(error.value)
     with pytest.raises(Unavailable, match=r"\[key\] is busy"):
-        policy(clean=clean, tries=1, patience=0.1).call(Sender(*[Fault("sk-canary is busy", 503)] * 99), str)
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({"Retry-After": "7"}, 7.0),
-        ({"retry-after": "0.5"}, 0.5),
-        ({"Retry-After-Ms": "250", "Retry-After": "9"}, 0.25),
-        ({"Retry-After": format_datetime(NOW + timedelta(seconds=30), usegmt=True)}, 30.0),
-        ({"Retry-After": format_datetime(NOW - timedelta(seconds=30), usegmt=True)}, 0.0),
-        ({"Retry-After": "soon"}, None),
-        ({"Retry-After": "-3"}, None),
-        ({"Retry-After": "nan"}, None),
-        ({}, None),
-    ],
-)
-def test_retry_after_is_read_in_all_its_forms(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers, NOW) == seconds
+        policy(clean=clean, tries=1, patience=0.05).call(Sender(*[Fault("sk-canary is busy", 503)] * 99), str)
 
 
 def test_the_wait_that_the_server_asks_for_holds_all_workers_back() -> None:
     throttled, others = policy(), []
-    sender = Sender(Fault("slow down", 429, wait=0.4))
+    sender = Sender(Fault("slow down", 429, wait=0.3))
     started = time.monotonic()
     first = threading.Thread(target=lambda: throttled.call(sender, str))
     first.start()
     time.sleep(0.1)
-    for _ in range(3):
-        throttled.call(lambda: others.append(time.monotonic() - started), str)
+    throttled.call(lambda: others.append(time.monotonic() - started), str)
     first.join()
-    assert min(others) >= 0.4
+    assert min(others) >= 0.3
 
 
 def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
@@ -231,26 +190,24 @@ def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
 
 
 def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others() -> None:
-    assert policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.3)), str).result == "answer"
-    sender = Sender(*[Fault("again", 429, wait=0.3)] * 9)
+    assert policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.2)), str).result == "answer"
+    sender = Sender(*[Fault("again", 429, wait=0.2)] * 9)
     with pytest.raises(Unavailable):
-        policy(patience=0.05, longest=0.5).call(sender, str)
+        policy(patience=0.05, longest=0.3).call(sender, str)
     assert sender.calls <= 3
 
 
-def test_a_wait_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(policy_module, "WORTH_TELLING", 0.2)
+def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(policy_module, "WORTH_TELLING", 0.1)
     caplog.set_level("INFO", "adapters")
     asked, clock = policy(), r"\d\d:\d\d:\d\d"
-    asked.call(Sender(Fault("slow down", 429, wait=0.1)), str)
+    asked.call(Sender(Fault("slow down", 429, wait=0.05)), str)
     assert asked.wait == ""
-    told = {
-        Fault("an hour", 429, wait=0.5): "rate limited by the server until ",
-        Fault(
-            "Loading model", 503, wait=0.5
-        ): r"no answer from the server \(HTTP 503: Loading model\), trying again at ",
-    }
-    for fault, words in told.items():
+    loading = r"no answer from the server \(HTTP 503: Loading model\), trying again at "
+    for fault, words in (
+        (Fault("an hour", 429, wait=0.3), "rate limited by the server until "),
+        (Fault("Loading model", 503, wait=0.3), loading),
+    ):
         waiting = threading.Thread(target=asked.call, args=(Sender(fault), str))
         waiting.start()
         while not asked.wait:
@@ -258,7 +215,7 @@ def test_a_wait_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch, caplog
         assert re.fullmatch(words + clock, asked.wait)
         assert f"the.endpoint: {asked.wait}" in caplog.text
         waiting.join()
-        time.sleep(0.1)
+        time.sleep(0.05)
         assert asked.wait == ""
 
 
@@ -269,6 +226,9 @@ def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it
     assert gate.width == 16
     gate.throttled(since=1, pause=None)
     assert gate.width == 12
+    for _ in range(13):  # a whole round
+        gate.succeeded()
+    assert gate.width == 13
     for _ in range(200):
         gate.succeeded()
     assert gate.width == 20
@@ -279,7 +239,7 @@ def test_no_more_pass_at_once_than_the_gate_is_wide() -> None:
     for since in range(4):
         gate.throttled(since, None)
 
-    def work() -> None:
+    def work(_: int) -> None:
         nonlocal inside, most
         with gate.passing():
             with lock:
@@ -289,40 +249,6 @@ def test_no_more_pass_at_once_than_the_gate_is_wide() -> None:
             with lock:
                 inside -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(30) as pool:
+        list(pool.map(work, range(30)))
     assert most == gate.width == 4
-
-
-@pytest.mark.parametrize(
-    ("body", "words", "code"),
-    [
-        (b'{"error": {"message": "No such model", "code": "model_not_found"}}', "No such model", "model_not_found"),
-        (
-            b'{"error": {"message": "Bad", "type": "invalid_request_error", "code": null}}',
-            "Bad",
-            "invalid_request_error",
-        ),
-        (b'{"detail": "Not Found"}', "Not Found", ""),
-        (b'{"error": "OutOfMemoryError", "detail": "", "errors": "CUDA out of memory"}', "OutOfMemoryError", ""),
-        (b'{"detail": [{"loc": ["body"], "msg": "field required"}]}', '[{"loc": ["body"]', ""),
-        (b'["bad", "gateway"]', '["bad", "gateway"]', ""),
-        (b'"just words"', "just words", ""),
-        (b"<html><style>p {}</style><body><h1>502</h1>\n<p>Bad gateway</p></body></html>", "502 Bad gateway", ""),
-        (b"\xff\x00plain", "\ufffd plain", ""),
-        (b"", "", ""),
-    ],
-)
-def test_the_server_s_words_are_found_whatever_shape_they_have(body: bytes, words: str, code: str) -> None:
-    found, its_code = body_words(body)
-    assert found.startswith(words)
-    assert its_code == code
-
-
-def test_long_words_are_cut_and_stay_on_one_line() -> None:
-    found, _ = body_words("a\x1b[31m\n" * 5000)
-    assert len(found) == 300
-    assert found.isprintable()

@@ -1,0 +1,301 @@
+"""The adapter for OpenAI's images API over a real server on loopback: what it asks, what it makes of answers, runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pe
+from adapters.http import Rejected
+from adapters.openai_images import OpenAIImages, OpenAISettings, billed
+from pe.engine.execution import Surroundings, run_recipe
+from pe.errors import APIError, RecipeError
+from pe.plugins.protocols import Failed, Refused, Usage
+from pe.recipe.schema import Recipe
+from pe.store.writer import read_journal
+from tests.durability.driver import make_private
+from tests.endpoints.asking import CANARY, openai, random, varied
+from tests.endpoints.faults import CONTENT, TRANSPORT, Script
+from tests.endpoints.guard import Guarded
+from tests.endpoints.hosted import Answering, pixels_of
+from tests.endpoints.openai_server import SIDE, OpenAIServer
+from tests.generators import Mean
+
+SIZED = {"size": f"{SIDE}x{SIDE}"}
+
+
+@pytest.fixture
+def make(serve):
+    """An adapter, and the script of the server that it talks to."""
+
+    def made(*faults: str, default: str = "b64_json", **settings: object):
+        script = Script(first=faults)
+        return OpenAIImages(**openai(serve(OpenAIServer(script, default)), **settings)), script
+
+    return made
+
+
+def test_one_request_brings_n_images_of_one_prompt(make) -> None:
+    api, script = make(quality="low", extra={"guidance_scale": 3.5}, **SIZED)
+    answer = random(api, 4)
+    assert answer.samples.array.shape == (4, SIDE, SIDE, 3)
+    assert answer.usage == Usage(1, 4, 40, text_in=12, image_out=28, megapixels=4 * SIDE * SIDE / 1e6)
+    (body,) = script.requests
+    wanted = {"prompt": "a cat", "model": "gpt-image-x", "n": 4, "quality": "low", "guidance_scale": 3.5}
+    assert {name: body[name] for name in wanted} == wanted
+    assert script.keys == {f"Bearer {CANARY}"}
+
+
+def test_organisation_and_project_are_sent_as_openais_sdk_does(serve, monkeypatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
+    server = Guarded(OpenAIServer(Script()), f"Bearer {CANARY}")
+    random(OpenAIImages(**openai(serve(server), server=None)))
+    (headers,) = server.came
+    assert (headers["openai-organization"], headers["openai-project"]) == ("org-1", "proj-2")
+
+
+def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make) -> None:
+    api, script = make(wordings={0.5: "like {prompt}, a little changed", 1: "another"}, input_fidelity="high")
+    assert len(varied(api, 0.5, [77, 77]).samples) == len(varied(api, 0.51, [77]).samples) + 1 == 2
+    first, second = script.requests
+    assert (first["prompt"], second["prompt"]) == ("like a cat, a little changed", "another")
+    assert (first["input_fidelity"], first["n"]) == ("high", "2")
+    (parent,) = first["parents"]
+    assert (pixels_of(parent) == 77).all()
+    assert "a little changed" in api.describe_degree(0.2)
+    assert (varied(api, 0.0).samples.array == 77).all()
+    assert len(script.requests) == 2  # degree 0 makes no call
+
+
+WORDED = "Make a close variation of this image: same subject and composition, small differences in detail."
+FIELD = {"degree_field": "strength"}
+DOUBT = "sent as strength = 0.25, which the server may ignore"
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt", "strength", "degree", "described"),
+    [
+        ({}, WORDED, None, "wording", "worded as"),
+        (FIELD, WORDED, "0.25", "wording", DOUBT),
+        (FIELD | {"degree_exact": True}, "a cat", "0.25", "exact", "sent as strength = 0.25"),
+        (
+            FIELD | {"degree_exact": True, "wordings": {1: "other {prompt}"}},
+            "other a cat",
+            "0.25",
+            "exact",
+            "worded as",
+        ),
+        ({"variation": "variations"}, None, None, "none", "not told to the endpoint"),
+        ({"variation": "variations"} | FIELD, None, "0.25", "none", DOUBT),
+        (
+            {"variation": "variations"} | FIELD | {"degree_exact": True},
+            None,
+            "0.25",
+            "exact",
+            "sent as strength = 0.25",
+        ),
+    ],
+)
+def test_a_degree_is_told_in_words_unless_its_field_is_known_to_be_heeded(
+    make, settings, prompt, strength, degree, described
+) -> None:
+    api, script = make(seed_field="seed", **settings)
+    assert len(varied(api, 0.25).samples) == 1
+    (body,) = script.requests
+    assert (body.get("prompt"), body.get("strength"), body["seed"]) == (prompt, strength, "0")
+    assert api.capabilities.degree == degree
+    assert described in api.describe_degree(0.25)
+
+
+def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselves(make) -> None:
+    for settings in ({}, {"variation": "variations"}):
+        api, script = make(default="url", **settings)
+        assert len(random(api).samples) == len(varied(api).samples) == 1
+        assert {body["response_format"] for body in script.requests} == {"b64_json"}
+    api, _ = make(default="url", response_format=None)
+    assert "have it send the image itself (`response_format: b64_json`)" in random(api).missing[0].reason
+
+
+def test_response_format_is_not_sent_to_those_who_refuse_it(make) -> None:
+    api, script = make(default="refused", response_format=None)
+    assert len(random(api).samples) == 1
+    assert "response_format" not in script.requests[0]
+    with pytest.raises(APIError, match="Unknown parameter: 'response_format'"):
+        random(make(default="refused")[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, None),
+        ({"base_url": "https://eu.api.openai.com/v1"}, None),
+        ({"base_url": "https://mine.openai.azure.com/openai/v1"}, None),
+        ({"base_url": "https://gateway.example", "azure_api_version": "2025-04-01-preview"}, None),
+        ({"base_url": "https://gateway.example/openai.com/v1"}, "b64_json"),
+        ({"response_format": "b64_json"}, "b64_json"),
+    ],
+)
+def test_who_is_sent_response_format(given, sent) -> None:
+    settings = OpenAISettings(model="m", prompts="a", image_size=8, **given)
+    assert settings.served_by(settings.profile).response_format == sent
+
+
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        (None, Usage(0)),
+        ("many", Usage(0)),
+        ({"total_tokens": 9}, Usage(0, tokens=9)),
+        ({"input_tokens": 3, "output_tokens": 4}, Usage(0, tokens=7, image_out=4)),
+        (
+            {
+                "total_tokens": 100,
+                "input_tokens_details": {"text_tokens": 10, "image_tokens": 20, "more": {}},
+                "output_tokens": 70,
+                "output_tokens_details": {"text_tokens": 6, "image_tokens": 64},
+            },
+            Usage(0, tokens=100, text_in=10, image_in=20, text_out=6, image_out=64),
+        ),
+        ({"input_tokens_details": [3], "output_tokens": -4, "total_tokens": "7"}, Usage(0)),
+    ],
+)
+def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, counted) -> None:
+    assert (billed(told) or Usage(0)) == counted
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"n": 0}, r"n must be at least 1, not 0\."),
+        ({"prompts": ""}, "prompts holds an empty text"),
+        ({"prompts": {}}, "prompts is empty"),
+        ({"prompts": {"dog": "a dog"}}, "there is none for the label 'cat'"),
+        ({"wordings": {0.5: "a"}}, "the last is 1"),
+        ({"wordings": {0: "a", 1: "b"}}, "they lie above 0"),
+        ({"degree_exact": True}, "heeds degree_field: name that field"),
+        ({"wordings": {}, "degree_field": "strength"}, "the last is 1"),
+        ({"image_size": 0}, "each side has 1 to 8192 pixels"),
+        ({"key_env": "NO_KEY"}, "the environment variable NO_KEY is not set"),
+    ],
+)
+def test_settings_out_of_range_are_one_sentence(settings, sentence) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        random(OpenAIImages(**openai("http://127.0.0.1:9", **settings)))
+
+
+def test_a_missing_key_is_missed_only_when_it_is_needed() -> None:
+    api = OpenAIImages(**pe.api("openai_images", **openai("http://127.0.0.1:9", key_env="NO_KEY")).settings)
+    assert (api.capabilities.max_chunk, api.info.hosts) == (4, ("127.0.0.1:9",))
+
+
+@pytest.mark.parametrize("fault", TRANSPORT)
+def test_transport_faults_are_retried_and_counted(make, fault) -> None:
+    api, script = make(fault)
+    answer = random(api, 4)
+    assert (len(answer.samples), answer.missing, answer.usage.calls) == (4, {}, 2)
+    assert script.seen[fault] == 1
+
+
+@pytest.mark.parametrize("fault", CONTENT)
+def test_what_is_wrong_with_one_image_costs_no_other(make, fault) -> None:
+    api, script = make(fault, **SIZED)
+    answer = random(api, 4)
+    expected = {"truncated base64": 3, "wrong size": 0, "fewer": 3, "more": 4, "duplicated": 4, "refusal": 0}[fault]
+    assert (len(answer.samples), len(answer.missing)) == (expected, 4 - expected)
+    outcome = Refused if fault == "refusal" else Failed
+    assert all(isinstance(miss, outcome) for miss in answer.missing.values())
+    assert answer.usage.images == (0 if fault == "refusal" else script.delivered)
+
+
+HOSTILE = {
+    "no list": {"data": None},
+    "an object in place of the list": {"data": {"b64_json": "AAAA"}},
+    "a list in place of the object": [{"b64_json": "AAAA"}],
+    "entries that are no objects": {"data": [None, 3, "x", ["y"]]},
+    "neither image nor address": {"data": [{}, {"b64_json": None}, {"b64_json": 7}, {"b64_json": ""}]},
+    "no address": {
+        "data": [{"url": "file:///etc/passwd"}, {"url": "http://127.0.0.1:1/x.png"}, {"url": 5}, {"url": []}]
+    },
+    "an address that is none": {"data": [{"url": "https://[::"}, {"url": "https://"}, {"url": ["https"]}]},
+    "nesting without end": b"[" * 1_000_000,
+    "odd usage": {"data": [], "usage": {"total_tokens": "many"}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name, serve) -> None:
+    answer = random(OpenAIImages(**openai(serve(Answering(HOSTILE[name])), server=None)), 4)
+    assert len(answer.samples) == 0
+    assert sorted(answer.missing) == [0, 1, 2, 3]
+    assert all(isinstance(miss, Failed) and miss.retryable and miss.reason for miss in answer.missing.values())
+    assert answer.usage.tokens == 0
+
+
+def recipe(folder: Path, url: str, population: int, **settings: object) -> Recipe:
+    make_private(folder / "private.npz")
+    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    given = openai(url, concurrency=8, tries=8, **SIZED)
+    content = {
+        "private": private,
+        "api": {"kind": "openai_images"} | given | settings,
+        "embedding": {"kind": "object:tests.generators.Mean"},
+        "privacy": {"noise_multiplier": 1, "delta": 1e-5},
+        "evolution": {"iterations": 1, "population": population, "lookahead": 2, "attempts": 8},
+    }
+    return Recipe.parse(content, "the test")
+
+
+def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_each_image(
+    serve, tmp_path, capsys
+) -> None:
+    faults, key = ("429 milliseconds", "500", "other json", "dropped", *CONTENT), tmp_path / "key"
+    script = Script(first=faults, share=0.05, faults=faults)
+    guard = Guarded(OpenAIServer(script), "Bearer key-canary-1", "Bearer key-canary-2", expires=30)
+    key.write_text("key-canary-1")
+
+    async def app(scope, receive, send) -> None:
+        if len(guard.came) == 30:  # one who renews keys does it before they expire
+            (tmp_path / "new").write_text("key-canary-2")
+            (tmp_path / "new").rename(key)
+        await guard(scope, receive, send)
+
+    settings = {"key_env": None, "key_file": key, "server": None, "timeout": 20.0}
+    settings["prompts"] = {"a": ["an a", "one a"], "b": "a b"}
+    run = run_recipe(recipe(tmp_path, serve(app), 100, **settings), tmp_path / "run", Surroundings(embedding=Mean()))
+    with read_journal(run) as journal:
+        totals = journal.totals()
+    assert len(run.synthetic) == 100
+    assert all(script.seen[fault] for fault in faults)
+    assert totals.usage.images == script.delivered
+    assert totals.usage.calls == sum(script.seen.values())
+    assert totals.usage.tokens == 10 * script.delivered
+    # refused variations keep their parent or leave the mean; all others are there
+    assert 400 - totals.refused <= totals.answered <= 400
+    assert "adapters.http.policy: " in (run.confidential / "log.txt").read_text()
+    assert script.keys == {"Bearer key-canary-1", "Bearer key-canary-2"}
+    files = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert not any(b"key-canary" in content for content in [*files, "".join(capsys.readouterr()).encode()])
+    prompts_of = (("an a", "one a"), ("a b",))
+    assert {body["prompt"] for body in script.requests if not body["parents"]} == {"an a", "one a", "a b"}
+    for population in run.populations():
+        for label, prompt in zip(population.labels, population.conditions["prompt"], strict=True):
+            assert prompt in prompts_of[label]
+
+
+def test_a_run_that_the_endpoint_rejects_stops_at_once_and_no_file_of_it_holds_the_key(serve, tmp_path) -> None:
+    closed = Answering({"error": {"message": f"Incorrect API key provided: {CANARY}"}}, 401)
+    given = recipe(tmp_path, serve(closed), 20, server=None)
+    with pytest.raises(Rejected, match=r"HTTP 401: Incorrect API key provided: \[key\]"):
+        run_recipe(given, tmp_path / "run", Surroundings(embedding=Mean()))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert (tmp_path / "run" / "confidential" / "log.txt") in files
+    assert not any(CANARY.encode() in path.read_bytes() for path in files)
+
+
+def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path) -> None:
+    given = recipe(tmp_path, "http://me:canary-pw@127.0.0.1:1", 20)
+    with pytest.raises(RecipeError, match="basic_auth_env"):
+        run_recipe(given, tmp_path / "run", Surroundings(embedding=Mean()))
+    assert not any(b"canary-pw" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

@@ -1,0 +1,195 @@
+"""Servers that people run themselves: /sdapi/v1, Hugging Face's format, and what each known server heeds."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from adapters.hf_inference import HFInference
+from adapters.http.settings import PROFILES, OpenAIServer, SDServer, markdown
+from adapters.openai_images import OpenAIImages
+from adapters.sdapi import SDAPI
+from pe.data.population import Members
+from pe.dispatch.dispatcher import Dispatcher
+from pe.errors import APIError, RecipeError
+from pe.plugins.protocols import Failed, Refused
+from pe.store.writer import RunWriter
+from tests.endpoints import sd_server
+from tests.endpoints.asking import CANARY, given, openai, random, shades, varied
+from tests.endpoints.faults import Script
+from tests.endpoints.foreign import OPTIONS, ForeignOpenAI, ForeignSD
+
+
+@pytest.fixture
+def sdapi(serve):
+    """An adapter, and the script of its server."""
+
+    def made(*faults, path="", kind=SDAPI, **settings):
+        script = Script(first=faults)
+        more = {"batch": 4} if kind is SDAPI else {}
+        return kind(**given(serve(sd_server.SDServer(script)) + path, **more) | settings), script
+
+    return made
+
+
+@pytest.fixture
+def hugging(sdapi):
+    return partial(sdapi, path="/hf", kind=HFInference)
+
+
+def test_one_txt2img_brings_a_whole_batch(sdapi) -> None:
+    api, script = sdapi("429 milliseconds", sampler="DDIM", negative_prompt="text", extra={"clip_skip": 2})
+    answer = random(api, 4)
+    assert shades(answer) == [40, 41, 42, 43]
+    assert answer.usage.calls == 2
+    (body,) = script.requests
+    wanted = {"prompt": "a cat", "negative_prompt": "text", "sampler_name": "DDIM", "clip_skip": 2, "batch_size": 4}
+    assert (wanted | {"width": 16, "height": 16, "steps": 20}).items() <= body.items()
+    assert script.keys == {f"Bearer {CANARY}"}
+
+
+@pytest.mark.parametrize("data_uri", [False, True])
+def test_one_img2img_varies_several_parents_by_the_degree(sdapi, data_uri) -> None:
+    api, script = sdapi(data_uri=data_uri, several_parents=True)
+    assert shades(varied(api, 0.5, [10, 100, 200])) == [132, 178, 228]
+    (body,) = script.requests
+    assert body["denoising_strength"] == 0.5
+    assert all(image.startswith("data:") == data_uri for image in body["init_images"])
+    assert (api.capabilities.shares, api.capabilities.degree) == ("condition", "exact")
+    assert "about 10 of 20 steps" in api.describe_degree(0.5)
+    assert shades(varied(api, 0.0, [7])) == [7]
+    assert len(script.requests) == 1  # degree 0 makes no call
+
+
+def test_a_lacking_image_fails_alone_and_one_of_another_size_too(sdapi) -> None:
+    assert random(sdapi("fewer")[0], 4).missing.keys() == {3}
+    answer = random(sdapi(size=32)[0], 2)
+    assert len(answer.missing) == 2
+    assert all("32" in miss.reason for miss in answer.missing.values())
+
+
+def test_what_cannot_heal_stops_the_run_without_the_key(sdapi) -> None:
+    with pytest.raises(APIError, match="HTTP 404: Not Found") as error:
+        random(sdapi(path="/nowhere")[0])
+    assert CANARY not in str(error.value)
+
+
+def test_hugging_face_s_format_brings_one_image_a_call(hugging) -> None:
+    api, script = hugging("429 milliseconds", steps=4, guidance_scale=1.5, size=16)
+    answer = random(api)
+    assert (shades(answer), answer.usage.calls) == ([40], 2)
+    (body,) = script.requests
+    parameters = {"num_inference_steps": 4, "guidance_scale": 1.5, "seed": 40, "height": 16, "width": 16}
+    assert body == {"inputs": "a cat", "parameters": parameters}
+    assert script.keys == {f"Bearer {CANARY}"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "degree"),
+    [({"degree_field": "strength", "degree_exact": True}, "exact"), ({"degree_field": "strength"}, "wording")],
+)
+def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging, settings, degree) -> None:
+    api, script = hugging(**settings)
+    assert len(varied(api, 0.3, [50]).samples) == 1
+    parameters = script.requests[0]["parameters"]
+    assert api.capabilities.degree == degree
+    assert parameters["strength"] == 0.3
+    assert ("close variation" in parameters["prompt"]) == (degree == "wording")
+
+
+def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging) -> None:
+    api, _ = hugging("refusal", "truncated base64")
+    assert isinstance(random(api).missing[0], Refused)
+    assert isinstance(random(api).missing[0], Failed)
+
+
+def test_hugging_face_needs_a_model_or_an_address() -> None:
+    with pytest.raises(RecipeError, match="either model or base_url"):
+        HFInference(prompts="a", image_size=8)
+
+
+def test_the_setting_names_the_servers_of_the_table_and_the_page_shows_it() -> None:
+    for api, names in (("openai_images", OpenAIServer), ("sdapi", SDServer)):
+        assert sorted(get_args(names)) == sorted({"auto", *(each.server for each in PROFILES if each.api == api)})
+    assert all(("exact" in each.degree) == each.sets.get("degree_exact", each.api == "sdapi") for each in PROFILES)
+    assert markdown() in (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
+
+
+SENT = {
+    "sglang": {"seed": "0", "response_format": "b64_json"},
+    "vllm-omni": {"seed": "0", "strength": "0.2", "response_format": "b64_json"},
+    "xinference": {"response_format": "b64_json"},
+    "localai": None,
+    "ovms": {"rng_seed": "0", "strength": "0.2", "response_format": "b64_json"},
+    "stable-diffusion.cpp": {"response_format": "b64_json"},
+    "litellm": {},
+    "unknown": {"response_format": "b64_json"},
+}
+"""Server → what it is sent of a variation, beside the prompt, the model and the number."""
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("server", SENT)
+def test_a_server_of_openai_s_api_is_recognised_and_its_fields_are_used(serve, server, named) -> None:
+    app = ForeignOpenAI(server)
+    stated = {"server": None if server == "unknown" else server} if named else {}
+    if SENT[server] is None:
+        with pytest.raises(RecipeError, match=r"LocalAI \(server: localai\) cannot vary a sample by 'edit'"):
+            random(OpenAIImages(**openai(serve(app), **stated)))
+        assert not app.requests
+        return
+    api = OpenAIImages(**openai(serve(app), **stated))
+    for _ in range(2):
+        varied(api, 0.2)
+    body = app.requests[0]
+    assert {name: body[name] for name in body.keys() - {"prompt", "model", "n", "parents"}} == SENT[server]
+    assert api.capabilities.degree == ("exact" if server == "ovms" else "wording")
+    assert body["prompt"] == "a cat" if server == "ovms" else body["prompt"].startswith("Make an almost identical")
+    assert len(app.asked) == len(set(app.asked)) <= (0 if named else 3)  # once, before the first request
+
+
+def test_what_a_recipe_states_goes_before_what_is_known_of_the_server(serve) -> None:
+    app = ForeignOpenAI("ovms")
+    url = serve(app)
+    stated = openai(url, server="ovms", degree_exact=False, seed_field=None, response_format=None)
+    varied(api := OpenAIImages(**stated), 0.2)
+    assert app.requests[0].keys() == {"prompt", "model", "n", "strength", "parents"}
+    assert api.capabilities.degree == "wording"
+    for field, degree in (("guidance_scale", "wording"), ("strength", "exact")):
+        assert OpenAIImages(**openai(url, server="ovms", degree_field=field)).capabilities.degree == degree
+    assert SDAPI(**given(url, server="forge", several_parents=False)).capabilities.shares == "parent"
+
+
+def test_a_server_that_still_loads_is_asked_again(serve) -> None:
+    app = ForeignOpenAI("ovms", loads=1)
+    assert len(varied(OpenAIImages(**openai(serve(app))), 0.2).samples) == 1
+    assert app.asked == ["/v1/models"] * 2
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("server", [*OPTIONS, "xinference"])
+def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp_path, server, named) -> None:
+    app, batch = ForeignSD(server), 1 if server == "xinference" else 4
+    named_or_asked = server if named else "auto"
+    api = SDAPI(**given(serve(app), batch=batch, extra={"model": "m"}, server=named_or_asked))
+    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
+        dispatcher = Dispatcher(api, run, ("cat",), seed=3)
+        first = dispatcher.random(np.zeros(6, np.int32))
+        second = dispatcher.variations(1, first, Members.offspring(np.array([0, 1, 1, 1, 1, 1, 2, 5])), 0.2)
+    origin = np.array(shades(first))[second.parents]
+    assert shades(second) == [round(shade + 0.2 * (255 - shade)) for shade in origin.tolist()]
+    each_varied = named and server in ("a1111", "forge")
+    assert api.capabilities.shares == ("condition" if each_varied else "parent")
+    variations = [body for body in app.requests if "init_images" in body]
+    assert max(len(body["init_images"]) for body in variations) == (4 if each_varied else 1)
+    assert max(body["batch_size"] for body in variations) == batch
+    assert all(body["init_images"][0].startswith("data:") == (server == "xinference") for body in variations)
+
+
+def test_a_way_of_varying_that_the_server_lacks_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(RecipeError, match=r"OpenVINO .* cannot vary a sample by 'variations'; it has variation: edit"):
+        OpenAIImages(**openai("http://127.0.0.1:9", server="ovms", variation="variations"))

@@ -1,0 +1,235 @@
+"""What an endpoint's answer means: a fault in its own words, a refusal of this sample, or images."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import time
+import zlib
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from adapters.http import Fault, images_in
+from adapters.http.answers import PictureRule, answer_of
+from adapters.http.faults import body_words, retry_after
+from adapters.http.policy import Outcome
+from pe.data.samples import Conditions
+from pe.plugins.protocols import Failed
+from tests.endpoints.hosted import png
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"Retry-After-Ms": "250", "Retry-After": "9"}, 0.25),
+        ({"Retry-After": format_datetime(NOW + timedelta(seconds=30), usegmt=True)}, 30.0),
+        ({"Retry-After": "Sat, 21 Nov 2026 12:00:30"}, 30.0),
+        ({"Retry-After": format_datetime(NOW - timedelta(seconds=30), usegmt=True)}, 0.0),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-3"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_in_all_its_forms(headers, seconds) -> None:
+    assert retry_after(headers, NOW) == seconds
+
+
+def test_a_quota_says_in_its_body_how_long_to_wait() -> None:
+    body = '{"error": {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "22.5s"}]}}'
+    assert Fault.of_response(429, {}, body).wait == 22.5
+    assert Fault.of_response(429, {"Retry-After": "3"}, body).wait == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "code"),
+    [
+        ('{"error": {"message": "No such model", "code": "model_not_found"}}', "No such model", "model_not_found"),
+        ('{"error": {"message": "Bad", "type": "invalid", "code": null}}', "Bad", "invalid"),
+        ('{"detail": "Not Found"}', "Not Found", ""),
+        ('{"error": "OutOfMemoryError", "detail": "", "errors": "CUDA out of memory"}', "OutOfMemoryError", ""),
+        ('{"detail": [{"loc": ["body"], "msg": "field required"}]}', '[{"loc": ["body"]', ""),
+        ('["bad", "gateway"]', '["bad", "gateway"]', ""),
+        ('"just words"', "just words", ""),
+        ("<html><style>p {}</style><body><h1>502</h1>\n<p>Bad <b>ga</b>teway", "502 Bad ga teway", ""),
+        ("<title>503</title>Busy <script>if(a<b){}</script>at 3 < 4", "503 Busy at 3 < 4", ""),
+        (b"\xff\x00plain", "\ufffd plain", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_server_s_words_are_found_whatever_shape_they_have(body, words, code) -> None:
+    found, its_code = body_words(body)
+    assert found.startswith(words)
+    assert its_code == code
+
+
+def test_long_words_are_cut_and_stay_on_one_line() -> None:
+    found, _ = body_words("a\x1b[31m\n" * 5000)
+    assert len(found) == 300
+    assert found.isprintable()
+
+
+def test_a_page_of_errors_is_read_in_linear_time() -> None:
+    began = time.monotonic()
+    for piece in ("<", "<script", "<!--", "</style", "x<script>"):
+        Fault.of_response(502, {}, piece * (2**21 // len(piece)))
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"error": {"message": "CUDA out\nof \x1b[31mmemory", "code": 500}}, "CUDA out of [31mmemory"),
+        ({"detail": "CUDA out of memory", "images": None}, "CUDA out of memory"),
+        ({"error": "CUDA out of memory", "images": []}, "CUDA out of memory"),
+        ({"job": 5, "state": "queued"}, "it has the keys ['job', 'state']"),
+    ],
+)
+def test_an_error_that_comes_as_a_success_is_told_in_the_server_s_words(answer, words) -> None:
+    with pytest.raises(Fault) as error:
+        images_in(answer, "images")
+    assert str(error.value) == f"HTTP 200: the answer holds no list of images: {words}"
+    assert not error.value.heals
+    assert not error.value.refusal
+
+
+@pytest.mark.parametrize(
+    "error", [{"message": "no", "code": "content_filter"}, "NSFW content was found", {"type": "moderation_blocked"}]
+)
+def test_a_refusal_that_comes_as_a_success_is_one(error) -> None:
+    assert Fault.of_object({"error": error}, "no image").refusal
+
+
+def fault(status: int, body: object) -> Fault:
+    return Fault.of_response(status, {}, body if isinstance(body, str) else json.dumps(body))
+
+
+def openai(message: str, code: str | int | None = None, **more) -> dict[str, object]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code} | more}
+
+
+MANAGED = "The response was filtered due to the prompt triggering Azure OpenAI's content management policy."
+GOOGLE = "The prompt contains words that violate Google's Responsible AI practices."
+BLOCKED = "The response is blocked, as it may violate our policies. Tell your account team."
+CHECKED = {"msg": "It contained material flagged by a content checker.", "type": "content_policy_violation"}
+REFUSALS = {
+    "OpenAI": (400, openai("Your request was rejected by the safety system. Contact us.", "moderation_blocked")),
+    "OpenAI, without a code": (400, openai("Your request was rejected as a result of our safety system.")),
+    "OpenAI, texts": (400, openai("Your prompt was flagged as potentially violating our usage policy.")),
+    "Azure": (400, openai(MANAGED, "content_filter")),
+    "Azure, an inner code": (400, openai("Bad.", "400", innererror={"code": "ResponsibleAIPolicyViolation"})),
+    "Azure, pictures": (400, openai("Your task failed as a result of our safety system.", "contentFilter")),
+    "Google": (400, openai(GOOGLE, 400)),
+    "Google, the image": (400, openai(BLOCKED)),
+    "Bedrock": (400, {"message": "This request has been blocked by our content filters."}),
+    "Bedrock, Anthropic": (400, {"message": "Output blocked by content filtering policy"}),
+    "Stability": (403, {"name": "content_moderation", "errors": ["Your request was flagged."]}),
+    "Stability, v1": (400, {"name": "invalid_prompts", "message": "One or more prompts contains filtered words."}),
+    "fal": (422, {"detail": [CHECKED]}),
+    "fal, the image": (422, {"detail": "The generated image was blocked by the safety filter."}),
+    "Replicate": (400, {"detail": "NSFW content detected. Try running it again, or try a different prompt."}),
+    "Replicate, FLUX": (400, {"detail": "The input or output was flagged as sensitive. (E005)"}),
+    "xAI": (400, {"error": "Generated image rejected by content moderation."}),
+    "OpenRouter": (403, openai("openai/x requires moderation on OpenAI. Your input was flagged for sex.", 403)),
+    "DashScope": (400, openai("Input data may contain inappropriate content.", "data_inspection_failed")),
+    "DeepSeek": (400, openai("Content Exists Risk", "invalid_request_error")),
+    "LiteLLM": (400, openai("litellm.BadRequestError: litellm.ContentPolicyViolationError: no", "400")),
+}
+RESOURCE = "Your resource was temporarily blocked because we detected what may violate our content policy."
+FIREWALL = "<style>a{b}</style><h1>Sorry, you have been blocked</h1>by a security service</html>"
+STOPS = {
+    "unknown to OpenAI": (400, openai("Unknown parameter: 'moderation'.", "unknown_parameter", param="moderation")),
+    "a value": (400, openai("Invalid value: 'none'. Supported values are: 'low' and 'auto'.", param="moderation")),
+    "one of": (400, openai("moderation must be one of low, auto")),
+    "Pydantic": (422, {"detail": [{"loc": ["body", "moderation"], "msg": "Extra inputs are not permitted"}]}),
+    "of a field": (400, {"message": "The request was rejected: field 'content_filter' is of no use here"}),
+    "not of this model": (400, openai("The model does not support content filter settings.")),
+    "fal's checker": (422, {"detail": [{"loc": ["enable_safety_checker"], "msg": "Input should be a bool"}]}),
+    "BFL's tolerance": (422, {"detail": "safety_tolerance: Input should be less than or equal to 6"}),
+    "terms": (403, {"error": "You must accept the content policy of this model first."}),
+    "a filter's name": (400, {"message": "Content filter policy 'strict' was not found for this deployment"}),
+    "a model's name": (400, {"error": "Model 'nsfw' not found"}),
+    "Azure, the whole resource": (403, openai(RESOURCE, "Forbidden")),
+    "the account": (403, {"error": "Your account has been flagged by our content moderation."}),
+    "a firewall": (403, FIREWALL),
+    "moderation of a server": (400, {"error": "The moderation endpoint is not enabled"}),
+}
+
+
+@pytest.mark.parametrize("host", REFUSALS)
+def test_words_on_this_content_are_a_refusal(host) -> None:
+    assert fault(*REFUSALS[host]).refusal
+
+
+@pytest.mark.parametrize("host", STOPS)
+def test_words_on_a_setting_or_an_account_stop_the_run(host) -> None:
+    found = fault(*STOPS[host])
+    assert not found.refusal
+    assert not found.heals
+
+
+FILE = png(9, 16)
+PADDED = base64.b64encode(FILE + b"\0" * (-len(FILE) % 3) + b"\xfb\xff\xbf\0").decode()  # +/+/AA==
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PADDED,
+        "\r\n".join(PADDED[i : i + 76] for i in range(0, len(PADDED), 76)) + "\r\n",
+        f" \t{PADDED[:50]} {PADDED[50:]}",
+        PADDED.rstrip("="),
+        PADDED.replace("+", "-").replace("/", "_"),
+        f"data:image/png;base64,\n{quote(PADDED)}",
+    ],
+)
+def test_base64_is_read_as_servers_write_it(text) -> None:
+    assert (PictureRule(16, 16).decode_text(text) == 9).all()
+
+
+def bomb() -> str:
+    """A PNG of some 4 kB that says it is 65,535 × 65,535 pixels, in base64."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 65535, 65535, 8, 2, 0, 0, 0)
+    pixels = chunk(b"IDAT", zlib.compress(bytes(2**22), 9))
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")).decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        *((text, "base64 is broken") for text in ("=", "A", "AAAAA", "AA=AAA==", "AAAA!", "\u00e9" * 8)),
+        ("", "are no PNG, JPEG or WebP image"),
+        (base64.b64encode(b"GIF89a").decode(), "6 bytes that are no PNG, JPEG or WebP image"),
+        (base64.b64encode(FILE[:60]).decode(), "truncated"),
+        (base64.b64encode(png(9, 17)).decode(), "17"),
+        ("a bomb", "announces more than 67,108,864 pixels"),
+        (None, "an entry without an image"),
+        ("data:image/png", "a data URI without data"),
+    ],
+)
+def test_what_is_no_image_of_the_size_that_was_asked_for_has_failed(text, words) -> None:
+    found = PictureRule(16, 16, fixed_size=(16, 16)).decode_text(bomb() if text == "a bomb" else text)
+    assert isinstance(found, Failed)
+    assert words in found.reason
+
+
+def test_images_beyond_those_asked_for_are_billed_and_ignored_and_missing_ones_have_failed() -> None:
+    images = [np.full((16, 8, 3), shade, np.uint8) for shade in range(3)]
+    more = answer_of(2, Outcome((images, None), None, 1), PictureRule(8, 8), Conditions())
+    assert more.samples.array[:, 0, 0, 0].tolist() == [0, 1]
+    assert (more.usage.calls, more.usage.images, more.usage.megapixels) == (1, 3, 3 * 16 * 8 / 1e6)
+    fewer = answer_of(4, Outcome((images, None), None, 2), PictureRule(8, 8), Conditions())
+    assert fewer.missing == {3: Failed("the endpoint sent 3 images where 4 were asked for")}
