@@ -276,7 +276,6 @@ def _compared(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -
 
 def _heeds(its: Profile) -> str:
     if not its.varies:
-        return f"it cannot vary an image; {its.evidence}"
+        return "it cannot vary an image"
     sets = ", ".join(f"{name}: {str(value).lower()}" for name, value in its.sets.items())
-    words = f"degree {its.degree}; seed {its.seed}; several parents: {its.several}; refusals: {its.refusals}"
-    return f"{words}{f'; sets {sets}' if sets else ''}; {its.evidence}"
+    return f"degree {its.degree}; seed {its.seed}; several parents: {its.several}{f'; sets {sets}' if sets else ''}"

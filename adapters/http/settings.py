@@ -37,152 +37,59 @@ SDServer = Literal["a1111", "auto", "forge", "sdnext", "stable-diffusion.cpp", "
 
 @dataclass(frozen=True)
 class Profile:
-    """One server behind one API: a row of the table in docs/endpoints.md.
+    """What is known of a server behind an API, and used; docs/endpoints.md has the whole table, and where it is from.
 
     Attributes:
         server: as the setting `server` names it.
         title: as people call it.
-        evidence: how this was found (measured, from source or documented) and in which project, commit or version.
-        varies: how its samples are varied: `edit`, `variations`, `img2img`; none: not at all.
         degree: what it does with a degree as a number.
         seed: what it does with a seed.
         several: what it does with several parents in one request.
-        refusals: how an answer of its content filter looks.
         sets: settings that it stands for, in place of their defaults.
+        varies: how its samples are varied: `edit`, `variations`, `img2img`; none: not at all.
         api: the kind of generator that speaks to it.
     """
 
     server: str
     title: str
-    evidence: str
-    varies: tuple[str, ...] = ("edit",)
     degree: str = "no field"
     seed: str = "no field"
     several: str = "references for one image"
-    refusals: str = "no filter in its routes"
     sets: Mapping[str, Any] = field(default_factory=dict)
+    varies: tuple[str, ...] = ("edit",)
     api: API = "openai_images"
 
 
-_sd_profile = partial(Profile, varies=("img2img",), degree="exact", seed="heeded", api="sdapi")
+_seeded = partial(Profile, seed="heeded (`seed`)")
+_sdapi = partial(Profile, degree="exact", seed="heeded", varies=("img2img",), api="sdapi")
+_NO_FORMAT: dict[str, Any] = {"response_format": None}
+_STRENGTH: dict[str, Any] = {"degree_field": "strength"}
+_EXACT = _STRENGTH | {"degree_exact": True}
+_BOTH = ("edit", "variations")
+_IN_WORDS = "exact (`strength`); in words of its own where it varies by instruction"
 
 PROFILES = (
+    Profile("openai", "OpenAI", sets=_NO_FORMAT),
+    Profile("azure", "Azure OpenAI", sets=_NO_FORMAT),
+    _seeded("sglang", "SGLang", "dropped", sets={"seed_field": "seed"}),
+    _seeded("vllm-omni", "vLLM-Omni", "`strength`, by Z-Image alone", sets=_STRENGTH | {"seed_field": "seed"}),
+    Profile("xinference", "Xinference", "dropped: always 0.75", "dropped", varies=_BOTH),
+    _seeded("localai", "LocalAI", "–", several="–", sets={"seed_field": "seed"}, varies=()),
     Profile(
-        "openai",
-        "OpenAI",
-        "documented (API reference, 2026-10; gpt-image models refuse `response_format`)",
-        refusals="400, `moderation_blocked`",
-        sets={"response_format": None},
+        *("ovms", "OpenVINO Model Server", "exact (`strength`)", "heeded (`rng_seed`)", "refused"),
+        sets=_EXACT | {"seed_field": "rng_seed"},
     ),
-    Profile(
-        "azure",
-        "Azure OpenAI",
-        "documented (API reference, 2026-10)",
-        refusals="400, `contentFilter`",
-        sets={"response_format": None},
+    Profile("stable-diffusion.cpp", "stable-diffusion.cpp", "dropped", "dropped: always 42, or what `--seed` says"),
+    Profile("litellm", "LiteLLM's proxy", "handed on", "handed on", "handed on", sets=_NO_FORMAT),
+    _seeded(
+        *("pe", "our own `pe serve`", _IN_WORDS), several="refused", sets=_EXACT | {"seed_field": "seed"}, varies=_BOTH
     ),
-    Profile(
-        "sglang",
-        "SGLang",
-        "from source (sglang 0230ddc, 0730031)",
-        degree="dropped",
-        seed="heeded (`seed`)",
-        sets={"seed_field": "seed"},
-    ),
-    Profile(
-        "vllm-omni",
-        "vLLM-Omni",
-        "from source (vllm-omni 005fd8e)",
-        degree="`strength`, by Z-Image alone",
-        seed="heeded (`seed`)",
-        sets={"seed_field": "seed", "degree_field": "strength"},
-    ),
-    Profile(
-        "xinference",
-        "Xinference",
-        "measured (xinference 4.1.0; 7ecec16)",
-        varies=("edit", "variations"),
-        degree="dropped: always 0.75",
-        seed="dropped",
-    ),
-    Profile(
-        "localai",
-        "LocalAI",
-        "from source (LocalAI 82c191a)",
-        varies=(),
-        degree="–",
-        seed="heeded (`seed`)",
-        several="–",
-        sets={"seed_field": "seed"},
-    ),
-    Profile(
-        "ovms",
-        "OpenVINO Model Server",
-        "from source (model_server 7e4df0c)",
-        degree="exact (`strength`)",
-        seed="heeded (`rng_seed`)",
-        several="refused",
-        sets={"seed_field": "rng_seed", "degree_field": "strength", "degree_exact": True},
-    ),
-    Profile(
-        "stable-diffusion.cpp",
-        "stable-diffusion.cpp",
-        "measured (stable-diffusion.cpp 97d2990, and of stable-diffusion-cpp-python 0.4.7)",
-        degree="dropped",
-        seed="dropped: always 42, or what `--seed` says",
-    ),
-    Profile(
-        "litellm",
-        "LiteLLM's proxy",
-        "measured (litellm 1.106.2; images/generations of models that it does not know refuse `response_format`)",
-        degree="handed on",
-        seed="handed on",
-        several="handed on",
-        refusals="of the host behind it",
-        sets={"response_format": None},
-    ),
-    Profile(
-        "pe",
-        "our own `pe serve`",
-        "measured (this version)",
-        varies=("edit", "variations"),
-        degree="exact (`strength`); in words of its own where it varies by instruction",
-        seed="heeded (`seed`)",
-        several="refused",
-        refusals="400, `content_policy_violation`",
-        sets={"seed_field": "seed", "degree_field": "strength", "degree_exact": True},
-    ),
-    _sd_profile(
-        "a1111",
-        "AUTOMATIC1111",
-        "from source (stable-diffusion-webui 0027ce1)",
-        several="each is varied",
-        sets={"several_parents": True},
-    ),
-    _sd_profile(
-        "forge",
-        "Forge",
-        "from source (stable-diffusion-webui-forge dfdcbab)",
-        several="each is varied",
-        sets={"several_parents": True},
-    ),
-    _sd_profile(
-        "sdnext",
-        "SD.Next",
-        "from source (sdnext 058a7f0)",
-        degree="exact in img2img pipelines",
-        several="up to the pipeline",
-    ),
-    _sd_profile(
-        "stable-diffusion.cpp",
-        "stable-diffusion.cpp",
-        "measured (stable-diffusion.cpp 97d2990)",
-        several="the first alone is varied",
-    ),
-    _sd_profile(
-        "xinference",
-        "Xinference",
-        "measured (xinference 4.1.0; 7ecec16; it wants `extra: {model: NAME}` and data URIs)",
+    _sdapi("a1111", "AUTOMATIC1111", several="each is varied", sets={"several_parents": True}),
+    _sdapi("forge", "Forge", several="each is varied", sets={"several_parents": True}),
+    _sdapi("sdnext", "SD.Next", degree="exact in img2img pipelines", several="up to the pipeline"),
+    _sdapi("stable-diffusion.cpp", "stable-diffusion.cpp", several="the first alone is varied"),
+    _sdapi(
+        *("xinference", "Xinference"),
         several="fails (500); one image a request, `batch` is dropped",
         sets={"data_uri": True},
     ),
@@ -192,19 +99,6 @@ PROFILES = (
 def profile(api: API, server: str) -> Profile | None:
     """Return the profile of a server; None: there is none."""
     return next((each for each in PROFILES if (each.api, each.server) == (api, server)), None)
-
-
-def markdown() -> str:
-    """Return the table of docs/endpoints.md."""
-    ways = {"edit": "images/edits", "variations": "images/variations"}
-    rows = ["| server (`server`) | random | variation | degree | seed | several parents | refusals | known |"]
-    rows.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for each in PROFILES:
-        random = "images/generations" if each.api == "openai_images" else "txt2img"
-        varies = ", ".join(ways.get(way, way) for way in each.varies) or "none: it cannot be used"
-        cells = (f"{each.title} (`{each.server}`)", random, varies, each.degree, each.seed, each.several)
-        rows.append(f"| {' | '.join(cells)} | {each.refusals} | {each.evidence} |")
-    return "\n".join(rows) + "\n"
 
 
 # The sections that recipes of endpoints share: how it is reached, what is asked of it, what its images become.
@@ -327,7 +221,6 @@ class Prompted(Concurrent, Pictures):
 
     default_url: ClassVar[str] = ""
     strength_field: ClassVar[str | None] = None
-    """The field that takes the degree as a number, which the endpoint heeds."""
 
     prompts: TextsByLabel
     image_size: Size
@@ -349,9 +242,14 @@ class Prompted(Concurrent, Pictures):
         return self.base_url or self.default_url
 
     @property
+    def exact_field(self) -> str | None:
+        """The field that takes the degree as a number, where the endpoint heeds one."""
+        return self.strength_field
+
+    @property
     def ladder(self) -> Ladder:
         """Wordings and fields that tell the endpoint a degree of variation."""
-        return Ladder.of(None, self.strength_field, exact=self.strength_field is not None)
+        return Ladder.of(getattr(self, "wordings", None), self.exact_field, exact=self.exact_field is not None)
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:

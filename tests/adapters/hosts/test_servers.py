@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.hf_inference import HFInference
-from adapters.http.settings import PROFILES, OpenAIServer, SDServer, markdown
+from adapters.http.settings import PROFILES, OpenAIServer, SDServer
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
 from pe.data.population import Members
@@ -113,10 +113,15 @@ def test_hugging_face_needs_a_model_or_an_address() -> None:
 
 
 def test_the_setting_names_the_servers_of_the_table_and_the_page_shows_it() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
     for api, names in (("openai_images", OpenAIServer), ("sdapi", SDServer)):
         assert sorted(get_args(names)) == sorted({"auto", *(each.server for each in PROFILES if each.api == api)})
-    assert all(("exact" in each.degree) == each.sets.get("degree_exact", each.api == "sdapi") for each in PROFILES)
-    assert markdown() in (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
+    for each in PROFILES:
+        assert ("exact" in each.degree) == each.sets.get("degree_exact", each.api == "sdapi")
+        ways = ", ".join(way if way == "img2img" else f"images/{way.replace('edit', 'edits')}" for way in each.varies)
+        drawn = "txt2img" if each.api == "sdapi" else "images/generations"
+        cells = (f"{each.title} (`{each.server}`)", drawn, ways or "none: it cannot be used", each.degree, each.seed)
+        assert f"| {' | '.join(cells)} | {each.several} |" in page
 
 
 SENT = {
