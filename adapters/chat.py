@@ -17,7 +17,7 @@ from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, stated, worker
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
-from adapters.http.openai_sdk import MOST, OPENAI, Batches, Line, OpenAIConnection, SDKEndpoint
+from adapters.http.openai_sdk import MOST, OPENAI, Batches, Line, OpenAIConnection, OpenAIEndpoint
 from adapters.http.servers import look_at, server_by_address
 from adapters.text_prompts import Asking, Outcome, TextAnswers, answer_of
 from adapters.text_settings import WRITTEN, Written
@@ -185,10 +185,9 @@ class Chat:
         if self._config.batch is not None:
             return self._ask_by_batch(request, prompts)
         endpoint, count = self._opened.get()[0], len(request)
-        create: Any = endpoint.client.chat.completions.with_raw_response.create
+        path = self._config.path("chat/completions", self._config.model)
         body = self._body(prompts[0], request.seeds[0], count)
-        fields = {name: body[name] for name in ("model", "messages")}
-        outcome = endpoint.ask(lambda: create(**fields, extra_body=body), self._read, request.job.check_stop)
+        outcome = endpoint.ask(path, body, self._read, request.job.check_stop)
         texts, tokens = outcome.result or ([], Usage(0))
         lacking = outcome.miss or Failed(f"the endpoint sent {len(texts)} texts where {count} were asked for")
         outcomes = [*texts[:count], *[lacking] * (count - len(texts))]
@@ -263,8 +262,8 @@ class Chat:
             return Failed("the endpoint sent bytes that are no UTF-8 in a text")
         return self._answers.take_finished(content or "", reason)
 
-    def _open(self) -> tuple[SDKEndpoint, Batches]:
-        endpoint = SDKEndpoint(self._config, self._config.concurrency, "OpenAI's chat completions")
+    def _open(self) -> tuple[OpenAIEndpoint, Batches]:
+        endpoint = OpenAIEndpoint(self._config, self._config.concurrency)
         return endpoint, Batches(endpoint, "/v1/chat/completions", self._config.poll)
 
 

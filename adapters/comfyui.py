@@ -21,7 +21,6 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 from adapters.http import Fault, ImageCall, Received, Scalar, Sending, Size, object_of
 from adapters.http.answers import Pixels
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
-from adapters.prompts import Ladder
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Failed
 from pe.plugins.settings import Count, Settings
@@ -95,10 +94,9 @@ class ComfyUISettings(ByJobs):
     concurrency: Count = 2
 
     @property
-    def ladder(self) -> Ladder:
-        """Wordings and fields that tell the endpoint a degree of variation."""
-        field = None if self.variations.denoise is None else "denoise"
-        return Ladder.of(self.wordings, field, exact=field is not None)
+    def exact_field(self) -> str | None:
+        """The field that takes the degree as a number, where the endpoint heeds one."""
+        return None if self.variations.denoise is None else "denoise"
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +91,7 @@ class HFSettings(Worded):
 class HFInference(Host[HFSettings]):
     """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request.
 
-    An endpoint of one's own is asked in the same format without the hub's client, which would look up at the hub how to
-    name itself.
+    An endpoint of one's own is asked without the hub's client, which would look up at the hub how to name itself.
     """
 
     Settings = HFSettings
@@ -120,15 +118,15 @@ class HFInference(Host[HFSettings]):
         if call.parents:
             fields = self._fields(call) | {"prompt": call.prompt}
             body = {"inputs": base64_of(call.parents[0]), "parameters": fields}
-        return "", {"json": body, "headers": _PNG}
+        return self._config.url, {"json": body, "headers": _PNG}
 
-    def response(self, call: ImageCall, answer: Image) -> Received:
-        """Decode an image that is open, and of which nothing has been decoded yet."""
-        return [self._pixels(answer)], None
+    def response(self, call: ImageCall, answer: Any) -> Received:
+        """Decode the image of an endpoint of one's own, or one that the hub's client has opened."""
+        return [self._rule.decode(answer.content) if self._config.is_own else self._pixels(answer)], None
 
-    def _send(self, call: ImageCall) -> Image:
+    def _send(self, call: ImageCall) -> Any:
         if self._config.is_own:
-            return _open_image(lambda: self._ask_own(call))
+            return super()._send(call)
         credentials = self._client.credentials  # whose key the hub's client puts in, and renews by asking again
         key = credentials.key
         try:
@@ -137,12 +135,6 @@ class HFInference(Host[HFSettings]):
             if not credentials.renew(fault, key):
                 raise
         return _open_image(lambda: self._ask_hub(call))
-
-    def _ask_own(self, call: ImageCall) -> Image:
-        from PIL import Image
-
-        _, request = self.request(call)
-        return Image.open(io.BytesIO(respond(self._client.pool, "POST", self._config.url, **request).content))
 
     def _ask_hub(self, call: ImageCall) -> Image:
         client, fields = self._hub.get(), self._fields(call)

@@ -127,12 +127,7 @@ class Bedrock(Host[BedrockSettings]):
 
 
 class AWSCredentials(Credentials):
-    """Signatures by the credentials that botocore finds, and renews.
-
-    Raises:
-        MissingDependency: botocore is not installed.
-        RecipeError: it finds no credentials.
-    """
+    """Signatures by the credentials that botocore finds, and renews; RecipeError if it finds none."""
 
     def __init__(self, config: BedrockSettings) -> None:
         super().__init__(config, header=None)
@@ -141,11 +136,7 @@ class AWSCredentials(Credentials):
             from botocore.session import Session
         except ImportError as error:
             raise MissingDependency.of("botocore", "bedrock", "Amazon Bedrock") from error
-        self._region = config.region
-        try:
-            self._session_credentials = Session().get_credentials()
-        except BotoCoreError as error:
-            raise RecipeError(f"api bedrock: AWS gives no credentials ({error}): mend ~/.aws.") from error
+        self._region, self._session, self._error = config.region, Session(), BotoCoreError
         self._frozen()
 
     def sign(self, request: httpx2.Request) -> str:
@@ -160,12 +151,13 @@ class AWSCredentials(Credentials):
         return super().sign(request)
 
     def _frozen(self) -> Any:
-        from botocore.exceptions import BotoCoreError
-
         try:
-            keys = self._session_credentials.get_frozen_credentials() if self._session_credentials else None
-        except BotoCoreError as error:
-            raise RecipeError(f"api bedrock: AWS gives no credentials ({error}): log in again.") from error
+            found = self._session.get_credentials()  # which it keeps, and renews
+            keys = found.get_frozen_credentials() if found else None
+        except self._error as error:
+            raise RecipeError(
+                f"api bedrock: AWS gives no credentials ({error}): log in again, or mend ~/.aws."
+            ) from error
         if keys is None:
             raise RecipeError("api bedrock: there are no AWS credentials: log in to AWS, or name a key in key_env.")
         self.hide(keys.secret_key, keys.token or "")

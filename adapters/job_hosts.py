@@ -24,7 +24,6 @@ from adapters.http import (
     stated,
 )
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
-from adapters.prompts import Ladder
 from pe.errors import nearest_name
 from pe.plugins.protocols import Refused
 from pe.plugins.settings import Count
@@ -149,9 +148,9 @@ class ManyModels(OfModels):
     inputs: dict[str, Scalar] | None = None
 
     @property
-    def ladder(self) -> Ladder:
-        """Wordings and fields that tell the endpoint a degree of variation."""
-        return Ladder.of(self.wordings, self.degree_field, exact=self.degree_field is not None)
+    def exact_field(self) -> str | None:
+        """The field that takes the degree as a number, where the endpoint heeds one."""
+        return self.degree_field
 
 
 Config = TypeVar("Config", bound=ManyModels)

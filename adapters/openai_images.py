@@ -7,14 +7,12 @@ where a server still has it.
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any, Literal, Self
-from urllib.parse import quote
 
 from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, images_in, object_of, stated
 from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
-from adapters.http.openai_sdk import OPENAI, OpenAIConnection
+from adapters.http.openai_sdk import OPENAI, OpenAIConnection, billed_to
 from adapters.http.servers import Served, ServedHost, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
 from adapters.prompts import Ladder
@@ -93,10 +91,6 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
         return super().served_by(profile, is_named)
 
 
-_BILLED_TO = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
-"""Header → environment variable, as OpenAI's SDK sends them."""
-
-
 class OpenAIImages(ServedHost[OpenAISettings]):
     """RANDOM_API and VARIATION_API by OpenAI's images API.
 
@@ -134,14 +128,11 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         fields |= config.extra or {}
         fields |= {config.seed_field: call.seed} if config.seed_field else {}
         fields |= call.degree
-        headers = {name: os.environ[variable] for name, variable in _BILLED_TO.items() if os.environ.get(variable)}
+        path = config.path(f"images/{task}", config.model)
         if task == "generations":
-            return self._path(task), {"headers": headers, "json": fields}
-        return self._path(task), {
-            "headers": headers,
-            "data": fields,
-            "files": {"image": ("image.png", call.parents[0], "image/png")},
-        }
+            return path, {"headers": billed_to(), "json": fields}
+        files = {"image": ("image.png", call.parents[0], "image/png")}
+        return path, {"headers": billed_to(), "data": fields, "files": files}
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
         """Read `data` and `usage`; an answer that names addresses is paid, so it is noted until these are fetched."""
@@ -156,14 +147,6 @@ class OpenAIImages(ServedHost[OpenAISettings]):
             return json.loads(call.job.job)
         call.job.calls += 1
         return super()._send(call)
-
-    def _path(self, task: str) -> str:
-        """The path of a task; Azure's lies below the deployment, except for images/variations."""
-        config = self._config
-        if config.azure_api_version is None:
-            return f"/images/{task}"
-        deployment = "" if task == "variations" else f"/deployments/{quote(config.model, safe='')}"
-        return f"/openai{deployment}/images/{task}?api-version={quote(config.azure_api_version)}"
 
     def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
         """The image of an entry: in it, or where its address says."""

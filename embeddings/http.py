@@ -13,7 +13,7 @@ import numpy as np
 
 from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, encoded, object_of, stated
 from adapters.http.answers import read_base64
-from adapters.http.openai_sdk import OpenAIConnection, SDKEndpoint
+from adapters.http.openai_sdk import OpenAIConnection, OpenAIEndpoint
 from adapters.http.policy import Outcome
 from pe.data.samples import Samples
 from pe.data.texts import Texts
@@ -216,8 +216,8 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
     extra: dict[str, Any] | None = None
 
 
-class OpenAIEmbeddings(EndpointEmbedding[SDKEndpoint]):
-    """Vectors of texts by POST /embeddings, through the official SDK.
+class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
+    """Vectors of texts by POST /embeddings.
 
     Of OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts go to this endpoint
     as they are, un-noised, in requests of `batch_size`.
@@ -237,16 +237,15 @@ class OpenAIEmbeddings(EndpointEmbedding[SDKEndpoint]):
     def __init__(self, **settings: Any) -> None:
         config = self._config = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
 
-        def connect(patient: bool) -> SDKEndpoint:
-            return SDKEndpoint(config if patient else config.impatient, 1, "OpenAI's embeddings")
+        def connect(patient: bool) -> OpenAIEndpoint:
+            return OpenAIEndpoint(config if patient else config.impatient, 1)
 
         super().__init__(config, config.url, connect, config.dimensions)
 
-    def _ask(self, endpoint: SDKEndpoint, samples: Samples) -> Entries:
+    def _ask(self, endpoint: OpenAIEndpoint, samples: Samples) -> Entries:
         if not isinstance(samples, Texts):
             raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
         config, texts = self._config, [text or EMPTY for text in samples.strings]
-        fields = stated(dimensions=config.dimensions, extra_body=config.extra)
-        fields |= {"model": config.model, "encoding_format": config.encoding_format}
-        create = endpoint.client.embeddings.with_raw_response.create
-        return endpoint.ask(lambda: create(input=texts, **fields), entries_of)
+        body = {"input": texts, "model": config.model, "encoding_format": config.encoding_format}
+        body |= stated(dimensions=config.dimensions) | (config.extra or {})
+        return endpoint.ask(config.path("embeddings", config.model), body, entries_of)

@@ -38,11 +38,7 @@ _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 
 
 def read_base64(text: str) -> bytes:
-    """Read base64 in the usual or the URL-safe alphabet, with white space in it, with or without its padding.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Read base64 in the usual or the URL-safe alphabet, with white space, with or without padding; or ValueError."""
     text = "".join(text.split()).translate(_URL_SAFE)
     return base64.b64decode(text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True)
 
@@ -109,10 +105,7 @@ class PictureRule:
     def fetch(self, url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> Pixels | Failed:
         """Decode the image behind an address; a Failed if it is gone for good, Fault if a later try may bring it.
 
-        Args:
-            url: the address.
-            get: asks for it.
-            images: address → bytes that earlier tries of the same request brought.
+        `images` holds the bytes that earlier tries of the same request brought.
         """
         if url not in images:
             try:
@@ -129,11 +122,7 @@ class PictureRule:
 
 
 def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:
-    """Return the answer to a request for `count` items.
-
-    Images beyond `count` are billed and ignored; missing ones have failed. The samples get the conditions of their
-    items, and the images as drawn if the rule keeps those.
-    """
+    """Return the answer to a request for `count` items; more are billed and ignored, missing ones have failed."""
     received, billed = outcome.result or ([], None)
     lacking = outcome.miss or Failed(f"the endpoint sent {len(received)} images where {count} were asked for")
     entries = [*received[:count], *[lacking] * (count - len(received))]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, local
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 from weakref import finalize
@@ -32,19 +32,11 @@ MAX_BYTES = 2**28
 LONGEST_NUMBER = 40
 """Digits of a whole number that is read; a longer one is none (Python reads some 4,000)."""
 
-_PIECE = 2**16
-"""Bytes of one write."""
-_CLOSE = 0.05
-"""Seconds that a socket's clock may be ahead of ours."""
 _PORTS = {"http": 80, "https": 443}
 
 
 class OnFirstUse(Generic[Value]):
-    """A value that is made at its first use, once for all threads; after a failure the next use tries again.
-
-    Attributes:
-        made: the value; None: it was not used yet.
-    """
+    """A value that is made at its first use, once for all threads; after a failure the next use tries again."""
 
     def __init__(self, make: Callable[[], Value]) -> None:
         self._make, self._making = make, Lock()
@@ -59,13 +51,9 @@ class OnFirstUse(Generic[Value]):
 
 
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
-    """Open a pool of connections; it heeds HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    """Open a pool of connections, by the environment's proxies and authorities; RecipeError if these cannot be used.
 
     Without credentials no client certificate is shown either.
-
-    Raises:
-        MissingDependency: httpx2 is not installed.
-        RecipeError: the environment names a proxy or certificate authorities that cannot be used.
     """
     try:
         import httpx2
@@ -75,83 +63,32 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
     tls = trusted_authorities()
     if credentials is not None and connection.client_cert is not None:
         _load_certificate(tls, connection.client_cert, connection.client_key)
-    clock = _Clock(connection.deadline)
+    seconds = connection.deadline
+
+    def note_time(request: httpx2.Request) -> None:
+        request.extensions["asked"] = time.monotonic()
+
     try:
-        client = httpx2.Client(
+        return httpx2.Client(
             auth=None if credentials is None else credentials.auth(),
             verify=tls,
             limits=httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-            timeout=connection.timeout,
+            timeout=min(connection.timeout, seconds),
             follow_redirects=False,
-            event_hooks={"request": [clock.start], "response": [bound_size]},
+            event_hooks={"request": [note_time], "response": [lambda response: _bound(response, seconds)]},
         )
     except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
         raise RecipeError(
             "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
             "the package socksio for socks5://host:port."
         ) from None
-    # The client has no setting for the time of a whole request, and no public name leads to the sockets below it.
-    for transport in (client._transport, *client._mounts.values()):
-        if transport is not None:  # a host for which there is no proxy
-            pool: Any = transport._pool  # type: ignore[attr-defined]
-            pool._network_backend = _Timed(pool._network_backend, clock)
-    return client
 
 
-class _Clock:
-    """The end of each thread's request: a server that sends a byte now and then holds no worker for ever."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._of_thread = seconds, local()
-
-    def start(self, _: httpx2.Request) -> None:
-        self._of_thread.end = time.monotonic() + self._seconds
-
-    def remaining(self, timeout: float | None) -> float | None:
-        """`timeout`, or the rest of the request's time if that is less; raise ReadTimeout if there is none."""
-        import httpcore2
-
-        rest: float = getattr(self._of_thread, "end", float("inf")) - time.monotonic()
-        if rest <= _CLOSE:
-            raise httpcore2.ReadTimeout(f"no whole answer within total_timeout, {self._seconds:g} s") from None
-        return rest if timeout is None else min(timeout, rest)
-
-
-class _Timed:
-    """httpcore2's network backend, or a connection of it, that obeys the clock."""
-
-    def __init__(self, inner: Any, clock: _Clock) -> None:
-        self._inner, self._clock = inner, clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def connect_tcp(self, *, timeout: float | None = None, **address: Any) -> _Timed:
-        return _Timed(self._inner.connect_tcp(timeout=self._clock.remaining(timeout), **address), self._clock)
-
-    def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Timed:
-        return _Timed(self._inner.start_tls(ssl_context, server_hostname, self._clock.remaining(timeout)), self._clock)
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        import httpcore2
-
-        try:
-            data: bytes = self._inner.read(max_bytes, self._clock.remaining(timeout))
-        except httpcore2.ReadTimeout:
-            self._clock.remaining(timeout)  # says so if it was the whole request's
-            raise
-        return data
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), _PIECE):
-            self._inner.write(buffer[start : start + _PIECE], self._clock.remaining(timeout))
-
-
-def bound_size(response: httpx2.Response) -> None:
-    """Let at most MAX_BYTES of a response be read, as it is unpacked."""
+def _bound(response: httpx2.Response, seconds: float) -> None:
+    """Let at most MAX_BYTES of a response be read, as it is unpacked, until so many seconds after the request."""
     import httpx2
 
-    unpacked = response.iter_bytes
+    unpacked, end = response.iter_bytes, response.request.extensions["asked"] + seconds
 
     def bounded(chunk_size: int | None = None) -> Iterator[bytes]:
         size = 0
@@ -160,6 +97,8 @@ def bound_size(response: httpx2.Response) -> None:
                 size += len(part)
                 if size > MAX_BYTES:
                     raise Fault(f"the answer is larger than {MAX_BYTES} bytes", response.status_code)
+                if time.monotonic() > end:
+                    raise httpx2.ReadTimeout(f"no whole answer within total_timeout, {seconds:g} s")
                 yield part
         except httpx2.DecodingError as error:
             raise Fault(f"the answer cannot be unpacked: {error}", response.status_code) from error
@@ -237,17 +176,8 @@ class Addresses:
 class HTTPClient:
     """Requests to one endpoint: with credentials to its own addresses, without them to those of its images.
 
-    Attributes:
-        credentials: who asks.
-        pool: connections that send the credentials.
-        close: closes all connections; done when nobody holds the client any more.
-
-    Args:
-        base_url: address of the endpoint.
-        connection: settings of its connections.
-        concurrency: most connections.
-        credentials: see above.
-        key_hosts: names of further hosts that are asked with the credentials.
+    Its connections are closed when nobody holds it any more. `key_hosts` are further hosts that are asked with the
+    credentials.
     """
 
     def __init__(
@@ -264,12 +194,7 @@ class HTTPClient:
         self.close = finalize(self, _close, self.pool, self._image_pool)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
-        """Return the response of the endpoint.
-
-        Args:
-            method: GET, POST or PUT.
-            where: a path, or an address that the endpoint named.
-            request: headers, content, form or files, as `httpx2.Client.request` takes them.
+        """Return the response of a path, or of an address that the endpoint named.
 
         Raises:
             Fault: none came, or one with an error status.
@@ -301,16 +226,12 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
         response = client.request(method, url, **request)
     except httpx2.TransportError as error:
         raise Fault.of_transport(error) from error
-    check_redirect(response.status_code, response.headers.get("location", ""))
+    if 300 <= response.status_code < 400:  # the key goes to the host that the recipe names, and to no other
+        where = response.headers.get("location", "").split("?")[0]
+        raise Fault(f"it redirects to {where!r}: name that address in the recipe if you trust it", 400)
     if response.status_code >= 400:
         raise Fault.of_response(response.status_code, response.headers, response.content)
     return response
-
-
-def check_redirect(status: int, location: str) -> None:
-    """Raise Fault for a redirect: the key goes to the host that the recipe names, and to no other."""
-    if 300 <= status < 400:
-        raise Fault(f"it redirects to {location.split('?')[0]!r}: name that address in the recipe if you trust it", 400)
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:
@@ -326,11 +247,9 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
 
 
 def read_json(content: bytes, charset: str | None = None) -> Any:
-    """Read JSON; bytes that are no text become lone surrogates, and too large whole numbers None.
+    """Read JSON, or raise ValueError or RecursionError; bytes that are no text become lone surrogates.
 
-    Raises:
-        ValueError: it is no JSON.
-        RecursionError: it is nested too deep.
+    Too large whole numbers become None.
     """
     encoding = json.detect_encoding(content)
     text = content.decode(charset if charset and encoding == "utf-8" else encoding, "surrogateescape")

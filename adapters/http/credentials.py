@@ -31,10 +31,7 @@ class Credentials:
     A changed `key_file` is read again; while it cannot be read, the last key is sent. When the endpoint refuses the
     key, the file is read or the command run again, and the request is made once more if that brings another key.
 
-    Args:
-        connection: names where the key, and what else is sent, is held.
-        header: that the key stands in; None: a library puts the key in itself.
-        scheme: before the key in `Authorization`.
+    The key stands in `header` (None: a library puts it in itself), in `Authorization` behind `scheme`.
 
     Raises:
         RecipeError: a file, a program or an environment variable that a setting names is not there.
@@ -92,11 +89,7 @@ class Credentials:
         return Renewing()
 
     def renew(self, fault: Fault, key: str) -> bool:
-        """Return True if an endpoint refuses this key and there is another one now.
-
-        Raises:
-            RecipeError: the key is refused, and none can be read in its place.
-        """
+        """Return True if an endpoint refuses this key and there is another one now."""
         if fault.status not in (401, 403) or fault.refusal or not self._config.key_expires:
             return False
         with self._renewing:
@@ -154,11 +147,7 @@ def check_key(connection: Connection) -> None:
 
 
 def value_of(setting: str, variable: str) -> str:
-    """Read the environment variable that a setting names.
-
-    Raises:
-        RecipeError: it is not set, or cannot stand in a header.
-    """
+    """Read the environment variable that a setting names; RecipeError if it cannot stand in a header."""
     value = os.environ.get(variable, "").strip()
     if not value:
         raise RecipeError(f"{setting}: the environment variable {variable} is not set: export your key in it.")

@@ -92,20 +92,6 @@ class Fault(Exception):
         fault.untrusted = _blames_certificate(error)
         return fault
 
-    @classmethod
-    def of_chain(cls, error: BaseException) -> Fault:
-        """Translate an error of a library, in the words of its cause, such as a certificate's fault."""
-        cause, behind = error, _behind(error)
-        while behind is not None:
-            if isinstance(behind, Fault):
-                return behind
-            cause = behind if str(behind) else cause
-            behind = _behind(behind)
-        own = "" if cause is error else f"{error} "
-        fault = cls(f"{own}{type(cause).__name__}: {cause}")
-        fault.untrusted = _blames_certificate(error)
-        return fault
-
     @property
     def throttled(self) -> bool:
         """True if the endpoint says that too much is asked of it at once."""
@@ -204,11 +190,6 @@ def _blames_certificate(error: BaseException) -> bool:
     while behind is not None and not isinstance(behind, ssl.SSLCertVerificationError):
         behind = behind.__cause__ or behind.__context__  # which httpcore2 hides
     return behind is not None
-
-
-def _behind(error: BaseException) -> BaseException | None:
-    """The cause of an error, unless it hides it (`from None`)."""
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def without(secret: str, words: str) -> str:

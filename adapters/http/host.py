@@ -44,18 +44,18 @@ Sending = tuple[str, dict[str, Any]]
 REST = 10.0
 """Seconds that an endpoint which did not answer is left alone while another does."""
 
-PROMPTED = """\
+_ALL_SHARE = """\
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
+  keep_size: 512\t# samples are varied at this size, at the price of disk; false: at image_size
+  # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too
 """
-KEEPS = "  keep_size: 512\t# samples are varied at this size, at the price of disk; false: at image_size\n"
-PRICED = "  # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too\n"
 
 
 def hosted(*lines: str) -> str:
     """Return the starting recipe of a hosted model (`HasStarter`): its own lines, then those that all share."""
-    return "".join(f"  {line}\n" for line in lines) + PROMPTED + KEEPS + PRICED
+    return "".join(f"  {line}\n" for line in lines) + _ALL_SHARE
 
 
 def stated(**fields: object) -> dict[str, Any]:
@@ -96,12 +96,6 @@ class Host(ABC, Generic[Config]):
         shares: what all images of one request have in common: their prompt (condition), or their parent, too.
         batch: the setting that names the most images of one request; empty: a request is for one.
         key_hosts: names of further hosts that are asked with the key, at addresses that the endpoint names.
-
-    Args:
-        settings: see the kind's `Settings`.
-
-    Raises:
-        RecipeError: a setting is wrong.
     """
 
     Settings: type[Config]
@@ -163,12 +157,7 @@ class Host(ABC, Generic[Config]):
         return self._prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images of the request's one prompt.
-
-        Raises:
-            Rejected: the endpoint will not answer however often it is asked.
-            APIError: an image that it has made cannot be fetched for now.
-        """
+        """Draw new images of the request's one prompt; errors: see `Policy.call_one_of`."""
         return self._ask(request, lambda: ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
@@ -230,13 +219,7 @@ def _prompt(request: Request) -> str:
 
 
 class Endpoints:
-    """Servers of one kind behind several addresses, under one policy; each has its own connections and gate.
-
-    Args:
-        urls: their addresses, at least one.
-        connection: settings of each; they have the same key.
-        concurrency: most requests at once, to each.
-    """
+    """Servers of one kind and key behind several addresses, under one policy; `concurrency` is of each."""
 
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
         credentials = Credentials(connection)

@@ -17,7 +17,7 @@ from adapters.http.faults import Fault
 from adapters.http.host import Host, ImageCall, Request
 from adapters.http.policy import Gate, Outcome, Policy
 from adapters.http.settings import Concurrent, Prompted, Seconds
-from adapters.prompts import Ladder, Texts
+from adapters.prompts import Texts
 from pe.plugins.protocols import Answer, Capabilities, Failed, JobNote, PluginInfo
 from pe.plugins.settings import Count
 
@@ -35,15 +35,7 @@ RARER = 1.5, 10.0
 
 
 class Ended(Exception):  # no Fault: the policy would make the request again
-    """A job that ended without a result.
-
-    Args:
-        words: why.
-        is_refusal: a content filter ended it, though the words may not say so.
-
-    Attributes:
-        fault: why; perhaps a refusal.
-    """
+    """A job that ended without a result; `is_refusal`: by a content filter, though the words may not say so."""
 
     def __init__(self, words: str, *, is_refusal: bool = False) -> None:
         super().__init__(words)
@@ -77,15 +69,11 @@ def wait_for_job(
         host: as messages call it.
         note: where the job is noted.
         policy: by which the host is looked at; one that is away is waited for.
-        start: has the host start a job, and notes it; raises `Fault` where it is not started.
+        start: has the host start a job, and notes it.
         look: asks the host about a job; raises `Ended` where it has no result, `Fault` where the host does not say.
         poll: seconds before the job is first looked at; later looks come up to ten times as rarely.
         timeout: seconds that it is waited for; infinity: until the host ends it.
         cancel: tells the host that nobody waits for a job any longer.
-
-    Raises:
-        Ended: it has no result, or not in time.
-        Fault: it cannot be started, or the host will not say.
     """
     gate = Gate(1)  # the job has passed the endpoint's
 
@@ -148,11 +136,6 @@ class ByJobs(Prompted):
     result_hosts: list[HostName] | None = None
     wordings: dict[float, Texts] | None = None
     concurrency: Count = 4
-
-    @property
-    def ladder(self) -> Ladder:
-        """Wordings and fields that tell the endpoint a degree of variation."""
-        return Ladder.of(self.wordings)
 
 
 Config = TypeVar("Config", bound=ByJobs)

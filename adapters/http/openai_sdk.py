@@ -1,23 +1,21 @@
-"""The official SDK of OpenAI under the one policy: no retries of its own, its errors translated in one place."""
+"""OpenAI's API under the one policy: one request each, and batches of them."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlsplit
-from weakref import finalize
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
 
-from adapters.http.client import check_redirect, object_of, open_client, read_json
+from adapters.http.client import HTTPClient, object_of, read_json
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.jobs import JobStatus, wait_for_job
 from adapters.http.policy import CheckStop, Outcome, Policy
 from adapters.http.settings import Connection
-from pe.errors import MissingDependency
 from pe.plugins.protocols import JobNote
 
 if TYPE_CHECKING:
@@ -26,6 +24,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 OPENAI = "https://api.openai.com/v1"
+
+_BILLED_TO = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+"""Header → environment variable, as OpenAI's SDK sends them."""
 
 log = logging.getLogger(__name__)
 
@@ -47,58 +48,47 @@ class OpenAIConnection(Connection):
         """Address that samples are sent to."""
         return self.base_url or OPENAI
 
+    def path(self, task: str, model: str) -> str:
+        """Return the path of a task; Azure's lies below the model's deployment, except for images/variations."""
+        if self.azure_api_version is None:
+            return f"/{task}"
+        deployment = "" if task == "images/variations" else f"/deployments/{quote(model, safe='')}"
+        return f"/openai{deployment}/{task}?api-version={quote(self.azure_api_version)}"
+
     def read_credentials(self) -> Credentials:
         """Read the key; Azure has a header of its own for keys, but not for those that expire: tokens of Entra ID."""
         is_azure_key = self.azure_api_version is not None and not self.key_expires
         return Credentials(self, header="api-key" if is_azure_key else "Authorization")
 
 
-class SDKEndpoint:
-    """An endpoint by the SDK (`client`), under the one policy.
+def billed_to() -> dict[str, str]:
+    """Return the headers that name whom the environment has billed."""
+    return {name: os.environ[variable] for name, variable in _BILLED_TO.items() if os.environ.get(variable)}
 
-    Raises:
-        MissingDependency: it is not installed; the message begins with `purpose`.
-        RecipeError: a file, a program or an environment variable that a setting names is not there.
-    """
 
-    def __init__(self, config: OpenAIConnection, concurrency: int, purpose: str) -> None:
+class OpenAIEndpoint:
+    """An endpoint that speaks OpenAI's API, under the one policy; RecipeError if it has no key."""
+
+    def __init__(self, config: OpenAIConnection, concurrency: int) -> None:
         self.host, credentials = urlsplit(config.url).netloc, config.read_credentials()
-        pool = open_client(config, concurrency, credentials)
-        finalize(self, pool.close)
+        self._client = HTTPClient(config.url, config, concurrency, credentials)
         self.policy = Policy.of(config, self.host, concurrency, credentials)
-        try:
-            import openai
-        except ImportError as error:
-            raise MissingDependency.of("openai", "http", purpose) from error
-        common: dict[str, Any] = {"api_key": credentials.key or "none", "max_retries": 0, "http_client": pool}
-        if config.azure_api_version is None:
-            self.client = openai.OpenAI(base_url=config.url, **common)
-        else:
-            version = config.azure_api_version
-            self.client = openai.AzureOpenAI(azure_endpoint=config.url, api_version=version, **common)
+
+    def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
+        """Make one request; see `HTTPClient.ask`."""
+        return self._client.ask(method, path, headers=billed_to(), **request)
 
     def ask(
         self,
-        send: Callable[[], Any],
+        path: str,
+        body: Mapping[str, Any],
         read: Callable[[dict[str, Any]], Result],
         check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
-        """Make one call by the SDK, whose answer is a JSON object; see `Policy.call`."""
-        return self.policy.call(lambda: call_sdk(send), lambda response: read(object_of(response)), check_stop)
-
-
-def call_sdk(send: Callable[[], Any]) -> httpx2.Response:
-    """Return the response to one call by the SDK; raise Fault, the SDK's error translated, if there is none."""
-    import openai
-
-    try:
-        response = send()
-    except openai.APIStatusError as error:
-        check_redirect(error.status_code, error.response.headers.get("location", ""))
-        raise Fault.of_response(error.status_code, error.response.headers, error.response.content) from error
-    except openai.APIConnectionError as error:  # time-outs, too
-        raise Fault.of_chain(error) from error
-    return cast("httpx2.Response", getattr(response, "http_response", response))
+        """POST a body, and read the JSON object that answers it; see `Policy.call`."""
+        return self.policy.call(
+            lambda: self.send("POST", path, json=body), lambda response: read(object_of(response)), check_stop
+        )
 
 
 # OpenAI's Batch API: many requests in a file, answered within a day, at a lower price.
@@ -128,10 +118,8 @@ class Batches:
     A batch is noted under a name of ours before it is submitted.
     """
 
-    def __init__(self, endpoint: SDKEndpoint, path: str, poll: float) -> None:
-        self._host, self._policy = endpoint.host, endpoint.policy
-        self._batches: Any = endpoint.client.batches.with_raw_response
-        self._files: Any = endpoint.client.files.with_raw_response
+    def __init__(self, endpoint: OpenAIEndpoint, path: str, poll: float) -> None:
+        self._host, self._policy, self._send = endpoint.host, endpoint.policy, endpoint.send
         self._path, self._poll = path, poll
         self._states: dict[str, str] = {}
 
@@ -145,10 +133,7 @@ class Batches:
     def finish(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
         """Wait for the batch that is noted, or submit one of these requests; return the endpoint's words on it.
 
-        Raises:
-            Ended: the endpoint does not know a batch that it has taken.
-            Fault: it cannot be submitted for now, or the endpoint will not say.
-            Rejected: it will not be taken however often it is submitted.
+        Raises Ended if the endpoint does not know a batch that it has taken.
         """
         try:
             # Without a time limit: the endpoint ends it, and what it has answered by then is paid.
@@ -174,11 +159,7 @@ class Batches:
         raise Rejected(f"{self._host} does not take the batch: {self._policy.clean(f'{code}: {words}')}")
 
     def read(self, batch: Mapping[str, Any]) -> dict[int, Line]:
-        """Return the answers of a batch that has ended: number of the request → its answer, where there is one.
-
-        Raises:
-            Fault: a file of answers cannot be had for now.
-        """
+        """Return the answers of a batch that has ended: number of the request → its answer, where there is one."""
         files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
         lines = [line for file in files if file for line in self._lines(str(file))]
         return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
@@ -193,7 +174,7 @@ class Batches:
         note.calls += 1
         fields = {"input_file_id": file, "endpoint": self._path, "completion_window": "24h", "metadata": {_KEY: name}}
         try:
-            answer = call_sdk(lambda: self._batches.create(**fields))
+            answer = self._send("POST", "/batches", json=fields)
         except Fault as fault:
             if fault.status is not None and 400 <= fault.status < 500:  # it was not taken
                 note.write("")
@@ -203,7 +184,7 @@ class Batches:
     def _upload(self, content: bytes) -> str:
         file = ("requests.jsonl", content, "application/jsonl")
         try:
-            return _id_of(object_of(call_sdk(lambda: self._files.create(file=file, purpose="batch"))))
+            return _id_of(object_of(self._send("POST", "/files", files={"file": file}, data={"purpose": "batch"})))
         except Fault as fault:
             if fault.status not in (404, 405, 501):
                 raise
@@ -229,7 +210,7 @@ class Batches:
 
     def _find(self, job: str) -> dict[str, Any] | None:
         try:
-            return object_of(call_sdk(lambda: self._batches.retrieve(job)))
+            return object_of(self._send("GET", f"/batches/{quote(job, safe='')}"))
         except Fault as fault:
             if fault.status != 404:
                 raise
@@ -239,7 +220,7 @@ class Batches:
         """Find the batch of this name of ours among all that the endpoint lists."""
         after: dict[str, str] = {}
         while True:
-            page = object_of(call_sdk(partial(self._batches.list, limit=100, **after)))
+            page = object_of(self._send("GET", "/batches", params={"limit": 100, **after}))
             batches = [batch for batch in page.get("data") or [] if isinstance(batch, dict)]
             for batch in batches:
                 if isinstance(marks := batch.get("metadata"), dict) and marks.get(_KEY) == name:
@@ -251,7 +232,7 @@ class Batches:
     def _lines(self, file: str) -> list[dict[str, Any]]:
         """The JSON objects of a file; another line of it answers nothing."""
         try:
-            response = call_sdk(lambda: self._files.content(file))
+            response = self._send("GET", f"/files/{quote(file, safe='')}/content")
         except Fault as fault:
             if fault.status != 404:
                 raise

@@ -42,7 +42,7 @@ def workers_for(concurrency: int) -> int:
 
 
 class Gate:
-    """Lets at most `width` requests through at once; shared by all workers of an endpoint.
+    """Lets at most `width` requests through at once, at first `most` ≥ 1; shared by all workers of an endpoint.
 
     A request that was throttled narrows it by a fifth, once for all requests that had started before the last
     narrowing; each whole round of successes widens it by one (as TCP does: Chiu and Jain, 1989). A pause holds
@@ -50,7 +50,6 @@ class Gate:
     """
 
     def __init__(self, most: int) -> None:
-        """Opens as wide as `most`, ≥ 1."""
         self._most, self._width = most, float(most)
         self._inside = self._narrowings = 0
         self._open_again = 0.0
@@ -134,9 +133,7 @@ class Policy:
 
     Args:
         name: what messages call the endpoint.
-        concurrency: most requests at once.
-        tries: how often a request is made before the server counts as away.
-        patience: seconds that a server is waited for, beside a longer wait that it names; 0: it is not waited for.
+        concurrency, tries, patience: see `Concurrent`; a longer wait that the server names adds to the patience.
         longest: seconds of the longest wait that a throttling server may name.
         clean: redacts secrets from messages.
     """
@@ -187,8 +184,8 @@ class Policy:
 
         Args:
             choose: for each try, the gate to pass and the function that makes the request, or raises `Fault`.
-            read: makes the result of the answer, while others ask; raises `Fault` when there is none in it.
-            check_stop: called again and again by a request that waits; raises what ends the waiting.
+            read: makes the result of the answer, while others ask, or raises `Fault`.
+            check_stop: called by a request that waits; raises what ends the waiting.
 
         Raises:
             Rejected: it will not succeed however often it is made (401, 403, 404, 400 …).

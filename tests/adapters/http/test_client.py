@@ -23,25 +23,19 @@ from adapters.sdapi import SDAPI
 from pe.errors import PEError, RecipeError, Unavailable
 from pe.plugins.protocols import Failed
 from tests.endpoints.asking import given, random
-from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.hosted import Answering
 from tests.endpoints.sd_server import SDServer
 
-QUICK = {"key_env": None, "tries": 1, "timeout": 5, "patience": 0.1}
-CLIENTS = {
-    "HTTPClient": (SDServer, lambda url, **more: SDAPI(**given(url, server=None, **QUICK | more))),
-    "OpenAI's SDK": (
-        ChatServer,
-        lambda url, **more: Chat(base_url=f"{url}/v1", model="m", prompts="a {label}", **QUICK | more),
-    ),
-}
-"""A scripted server for either client, and an adapter that uses it."""
-EACH = pytest.mark.parametrize("client", CLIENTS)
+QUICK = {"key_env": None, "tries": 1, "timeout": 5, "patience": 0.1, "server": None}
 
 
-def asked(client: str, url: str, **more):
+def sdapi(url: str, **more) -> SDAPI:
+    return SDAPI(**given(url, **QUICK | more))
+
+
+def asked(url: str, **more):
     """What an adapter makes of one request; its connections are closed then."""
-    api = CLIENTS[client][1](url, **more)
+    api = sdapi(url, **more)
     try:
         return random(api)
     finally:
@@ -49,10 +43,10 @@ def asked(client: str, url: str, **more):
         gc.collect()
 
 
-def reason(client: str, url: str, **more) -> str:
+def reason(url: str, **more) -> str:
     """Why one sample is not there."""
     try:
-        return asked(client, url, **more).missing[0].reason
+        return asked(url, **more).missing[0].reason
     except PEError as error:
         return str(error)
 
@@ -61,24 +55,20 @@ def by_tls(certificate, **more):
     return {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1], **more}
 
 
-@EACH
-def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_names_its_host(
-    client, serve, monkeypatch
-) -> None:
-    proxy = CLIENTS[client][0](None)
+def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_names_its_host(serve, monkeypatch) -> None:
+    proxy = SDServer(None)
     monkeypatch.setenv("HTTP_PROXY", serve(proxy))
-    assert len(asked(client, "http://images.example").samples) == 1
+    assert len(asked("http://images.example").samples) == 1
     assert proxy.base == "http://images.example"
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert len(asked(client, serve(CLIENTS[client][0](None))).samples) == 1
+    assert len(asked(serve(SDServer(None))).samples) == 1
     assert len(proxy.script.requests) == 1
 
 
-@EACH
-def test_the_key_goes_to_no_other_host_by_a_redirect(client, serve) -> None:
+def test_the_key_goes_to_no_other_host_by_a_redirect(serve) -> None:
     elsewhere = Answering({})
     url = serve(Answering(b"", 307, location=f"{serve(elsewhere)}/v1?signed=1"))
-    assert "redirects to 'http://127.0.0.1:" in (said := reason(client, url, key_env="THE_KEY"))
+    assert "redirects to 'http://127.0.0.1:" in (said := reason(url, key_env="THE_KEY"))
     assert "signed" not in said
     assert not elsewhere.came
 
@@ -95,14 +85,13 @@ def test_the_authorities_of_the_environment_are_trusted(variable, serve, certifi
     refused = "self-signed certificate.*name its authority's file in SSL_CERT_FILE"
     expected = pytest.raises(Rejected, match=refused) if variable is None else nullcontext()
     with expected:
-        assert len(asked("HTTPClient", serve(SDServer(None), **by_tls(certificate))).samples) == 1
+        assert len(asked(serve(SDServer(None), **by_tls(certificate))).samples) == 1
 
 
-@EACH
-def test_a_certificate_s_fault_is_named_at_once(client, serve, certificate, monkeypatch) -> None:
+def test_a_certificate_s_fault_is_named_at_once(serve, certificate, monkeypatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-    url = serve(CLIENTS[client][0](None), **by_tls(certificate)).replace("127.0.0.1", "localhost")
-    assert "not valid for 'localhost'" in (said := reason(client, url, patience=900))
+    url = serve(SDServer(None), **by_tls(certificate)).replace("127.0.0.1", "localhost")
+    assert "not valid for 'localhost'" in (said := reason(url, patience=900))
     assert "give the address that its certificate is for" in said
 
 
@@ -110,27 +99,26 @@ def test_a_certificate_s_fault_is_named_at_once(client, serve, certificate, monk
 def test_authorities_that_cannot_be_read_are_named(variable, monkeypatch) -> None:
     monkeypatch.setenv(variable, "/nowhere/at/all.pem")
     with pytest.raises(RecipeError, match=f"{variable}: .*/nowhere/at/all.pem"):
-        asked("HTTPClient", "https://127.0.0.1:1")
+        asked("https://127.0.0.1:1")
 
 
 def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(monkeypatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "ftp://me:canary-8@proxy.example:21")
     with pytest.raises(RecipeError, match="HTTP_PROXY") as error:
-        asked("HTTPClient", "http://127.0.0.1:1")
+        asked("http://127.0.0.1:1")
     assert "canary-8" not in str(error.value)
 
 
-@EACH
-def test_a_client_shows_its_certificate(client, serve, certificate, monkeypatch, tmp_path) -> None:
+def test_a_client_shows_its_certificate(serve, certificate, monkeypatch, tmp_path) -> None:
     own, key = certificate
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
     tls = by_tls(certificate, ssl_ca_certs=str(own), ssl_cert_reqs=ssl.CERT_REQUIRED)
-    url = serve(CLIENTS[client][0](None), **tls)
-    assert len(asked(client, url, client_cert=own, client_key=key).samples) == 1
+    url = serve(SDServer(None), **tls)
+    assert len(asked(url, client_cert=own, client_key=key).samples) == 1
     with pytest.raises(Unavailable):
-        asked(client, url)
+        asked(url)
     with pytest.raises(RecipeError, match=r"client_cert: .*own.pem with the key of .*own.pem cannot be used"):
-        asked(client, url, client_cert=own)
+        asked(url, client_cert=own)
 
 
 FOLLOWED = ("https://api.bfl.ai/v1?id=1", "https://delivery-eu1.bfl.ai/a.png", "https://x.replicate.delivery:443/x")
@@ -174,24 +162,17 @@ BOMBS = {
 
 
 @pytest.mark.parametrize(
-    ("client", "encoding", "status"),
-    [
-        ("HTTPClient", "gzip, gzip", 200),
-        ("HTTPClient", "identity", 200),
-        ("OpenAI's SDK", "gzip", 200),
-        ("OpenAI's SDK", "deflate", 503),
-    ],
+    ("encoding", "status"), [("gzip, gzip", 200), ("identity", 200), ("gzip", 200), ("deflate", 503)]
 )
-def test_no_more_than_so_many_bytes_are_unpacked(client, encoding, status, serve, monkeypatch) -> None:
+def test_no_more_than_so_many_bytes_are_unpacked(encoding, status, serve, monkeypatch) -> None:
     monkeypatch.setattr(client_module, "MAX_BYTES", 2**18)
     body = BOMBS.get(encoding, ZEROS)
-    assert "larger than 262144 bytes" in reason(client, serve(Answering(body, status, content_encoding=encoding)))
+    assert "larger than 262144 bytes" in reason(serve(Answering(body, status, content_encoding=encoding)))
 
 
-@EACH
-def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(client, serve) -> None:
+def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve) -> None:
     app = Answering(b"no gzip", content_encoding="gzip")
-    assert "the answer cannot be unpacked: Error -3 while decompressing" in reason(client, serve(app), tries=3)
+    assert "the answer cannot be unpacked: Error -3 while decompressing" in reason(serve(app), tries=3)
     assert app.came == ["POST"]
 
 
@@ -217,7 +198,7 @@ def test_an_object_is_read_in_whatever_encoding_it_came(body, charset, content) 
 
 def test_a_text_that_holds_bytes_has_failed_and_was_paid(serve) -> None:
     text = b'{"choices": [{"message": {"content": "caf\xe9"}, "finish_reason": "stop"}]}'
-    answer = asked("OpenAI's SDK", serve(Answering(text)))
+    answer = random(Chat(base_url=serve(Answering(text)), model="m", prompts="a", key_env=None))
     assert answer.missing == {0: Failed("the endpoint sent bytes that are no UTF-8 in a text")}
     assert answer.usage.calls == 1
 
@@ -230,14 +211,13 @@ async def dripping(scope, receive, send) -> None:
         await asyncio.sleep(0.05)
 
 
-@EACH
 @pytest.mark.parametrize("by_proxy", [False, True])
-def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(client, by_proxy, serve, monkeypatch) -> None:
+def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(by_proxy, serve, monkeypatch) -> None:
     url = serve(dripping)
     if by_proxy:
         monkeypatch.setenv("HTTP_PROXY", url)
     with pytest.raises(Unavailable, match=r"no whole answer within total_timeout, 0.3 s"):
-        asked(client, "http://images.example" if by_proxy else url, total_timeout=0.3)
+        asked("http://images.example" if by_proxy else url, total_timeout=0.3)
 
 
 def test_it_is_a_quarter_of_an_hour_or_twice_the_timeout_unless_it_is_given() -> None:

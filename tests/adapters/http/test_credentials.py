@@ -16,33 +16,29 @@ from adapters.openai_images import OpenAIImages
 from embeddings.http import HTTPEmbedding
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
-from tests.adapters.http.test_client import CLIENTS, EACH, asked
+from tests.adapters.http.test_client import asked, sdapi
 from tests.endpoints.asking import given, random
 from tests.endpoints.guard import Guarded, printing
-from tests.endpoints.sd_server import EmbeddingServer
+from tests.endpoints.sd_server import EmbeddingServer, SDServer
 
 
-def guarded(client: str, *accepted: str, **more) -> Guarded:
-    return Guarded(CLIENTS[client][0](None), *accepted, **more)
+def guarded(*accepted: str, **more) -> Guarded:
+    return Guarded(SDServer(None), *accepted, **more)
 
 
-@EACH
-def test_basic_auth_and_headers_come_from_the_environment(client, serve, monkeypatch) -> None:
+def test_basic_auth_and_headers_come_from_the_environment(serve, monkeypatch) -> None:
     monkeypatch.setenv("PAIR", "me:canary-pass")
     monkeypatch.setenv("TENANT", "canary-tenant")
     basic = f"Basic {base64.b64encode(b'me:canary-pass').decode()}"
-    server = guarded(client, basic)
+    server = guarded(basic)
     settings = {"basic_auth_env": "PAIR", "headers_env": {"X-Tenant": "TENANT"}}
-    if client == "OpenAI's SDK":
-        settings["key_env"] = None
-    assert len(asked(client, serve(server), **settings).samples) == 1
+    assert len(asked(serve(server), **settings).samples) == 1
     assert [(each["authorization"], each["x-tenant"]) for each in server.came] == [(basic, "canary-tenant")]
 
 
-@EACH
-def test_without_a_key_none_is_sent(client, serve) -> None:
-    server = guarded(client, "")
-    assert len(asked(client, serve(server)).samples) == 1
+def test_without_a_key_none_is_sent(serve) -> None:
+    server = guarded("")
+    assert len(asked(serve(server)).samples) == 1
     assert not any({"authorization", "api-key"} & each.keys() for each in server.came)
 
 
@@ -81,10 +77,9 @@ def test_a_password_in_the_address_of_private_images_is_refused() -> None:
     assert "canary-pw" not in str(error.value)
 
 
-@EACH
-def test_a_key_that_expires_midway_is_had_anew_from_its_command(client, serve, tmp_path) -> None:
-    server = guarded(client, "Bearer key-1", "Bearer key-2", expires=2)
-    api = CLIENTS[client][1](serve(server), key_command=printing(tmp_path / "runs"))
+def test_a_key_that_expires_midway_is_had_anew_from_its_command(serve, tmp_path) -> None:
+    server = guarded("Bearer key-1", "Bearer key-2", expires=2)
+    api = sdapi(serve(server), key_command=printing(tmp_path / "runs"))
     assert [len(random(api).samples) for _ in range(4)] == [1] * 4
     sent = [each["authorization"] for each in server.came]
     assert sent == ["Bearer key-1"] * 3 + ["Bearer key-2"] * 2
@@ -108,42 +103,38 @@ def test_a_key_s_file_is_read_again_when_it_changes_or_the_key_is_refused(serve,
 
 
 def test_all_workers_share_one_new_key(serve, tmp_path) -> None:
-    api = CLIENTS["HTTPClient"][1](
-        serve(guarded("HTTPClient", "Bearer key-2")), key_command=printing(tmp_path / "runs"), concurrency=8
-    )
+    api = sdapi(serve(guarded("Bearer key-2")), key_command=printing(tmp_path / "runs"), concurrency=8)
     with ThreadPoolExecutor(8) as pool:
         assert [len(answer.samples) for answer in pool.map(lambda _: random(api), range(16))] == [1] * 16
     assert (tmp_path / "runs").read_text().strip() == "2"
 
 
-@EACH
-def test_a_new_key_that_is_refused_stops_the_run_and_stands_in_no_message(client, serve, tmp_path) -> None:
-    server = guarded(client, "nobody")
+def test_a_new_key_that_is_refused_stops_the_run_and_stands_in_no_message(serve, tmp_path) -> None:
+    server = guarded("nobody")
     with pytest.raises(Rejected, match=r"HTTP 401.*\[key\]") as error:
-        asked(client, serve(server), key_command=printing(tmp_path / "runs"))
+        asked(serve(server), key_command=printing(tmp_path / "runs"))
     assert "key-" not in str(error.value)
     assert [each["authorization"] for each in server.came] == ["Bearer key-1", "Bearer key-2"]
 
 
 def test_a_key_that_is_the_same_again_is_not_tried_again(serve, tmp_path) -> None:
     (tmp_path / "key").write_text("same")
-    server = guarded("HTTPClient", "nobody")
+    server = guarded("nobody")
     with pytest.raises(Rejected, match="HTTP 401"):
-        asked("HTTPClient", serve(server), key_file=tmp_path / "key")
+        asked(serve(server), key_file=tmp_path / "key")
     assert len(server.came) == 1
 
 
 def test_a_refusal_of_a_content_filter_renews_no_key(serve, tmp_path) -> None:
-    server = guarded("HTTPClient", "nobody", status=403, words="blocked by the content filter")
-    assert len(asked("HTTPClient", serve(server), key_command=printing(tmp_path / "runs")).missing) == 1
+    server = guarded("nobody", status=403, words="blocked by the content filter")
+    assert len(asked(serve(server), key_command=printing(tmp_path / "runs")).missing) == 1
     assert (tmp_path / "runs").read_text().strip() == "1"
 
 
-@EACH
-def test_a_command_that_fails_midway_is_named(client, serve, tmp_path) -> None:
+def test_a_command_that_fails_midway_is_named(serve, tmp_path) -> None:
     once = ["sh", "-c", '[ -e "$0" ] && { echo log in >&2; exit 1; }; touch "$0"; echo k', str(tmp_path / "ran")]
     with pytest.raises((APIError, RecipeError), match=r"key_command.*log in"):
-        asked(client, serve(guarded(client, "nobody")), key_command=once)
+        asked(serve(guarded("nobody")), key_command=once)
 
 
 @pytest.mark.parametrize("adapter", [OpenAIImages, Chat])
