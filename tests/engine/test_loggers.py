@@ -1,107 +1,97 @@
-"""Loggers are told shareable values alone, and not when private work was done."""
+"""What a run tells loggers and shows on the console: shareable values alone, and not when private work was done."""
 
-from __future__ import annotations
-
-from pathlib import Path
+import io
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import pe
-from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
-from pe.engine.loggers import logger
-from pe.engine.python import read_arguments
-from pe.errors import LimitReached, MissingDependency, PluginError, RecipeError
-from pe.recipe.schema import Recipe
-from pe.report.loggers import Logged, logged
+from pe.engine.loggers import Bars, logger
+from pe.errors import LimitReached, PluginError, RecipeError
+from pe.report.loggers import logged
 from pe.report.sections import public_plan
-from pe.store.run import Run
+from tests.engine.small import Told, evolve
 from tests.generators import Mean, Shades
 
 
-class Told(pe.Progress):
-    """Keeps what it is told, and what of the run was there by then."""
+class Logs(Told):
+    """Keeps what it gets, and whether the run had its certificate by then."""
 
-    def __init__(self, fails: bool = False) -> None:
-        self.logged: list[Logged] = []
-        self.certified: list[bool] = []
-        self.closed, self.fails, self.warnings = 0, fails, []
+    def __init__(self, folder, fails=False):
+        super().__init__()
+        self.folder, self.fails, self.logged, self.certified, self.closed = folder, fails, [], [], 0
 
-    def log(self, logged: Logged) -> None:
+    def log(self, logged):
         if self.fails:
             raise OSError("no route to host")
         self.logged.append(logged)
-        self.certified.append(self.folder.joinpath("certificate.json").exists())
+        self.certified.append((self.folder / "certificate.json").exists())
 
-    def close(self) -> None:
+    def close(self):
         self.closed += 1
 
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
+
+def run_told(folder, clock, fails=False, **changes):
+    images, classes = np.full((60, 4, 4, 1), 77, np.uint8), ["a/b", "c"]
+    np.savez(folder / "planted.npz", images=images, labels=np.array(classes * 30))
+    data = pe.ImageNpz(folder / "planted.npz", size=4, channels=1, classes=classes, declared_size=50)
+    logs = Logs(folder / "run", fails)
+    changes = {"iterations": 1, "loggers": [logs], "progress": logs, "public_clock": clock} | changes
+    try:
+        return evolve(data, folder / "run", **changes), logs
+    except LimitReached:
+        return pe.Run.open(folder / "run"), logs
 
 
-def recipe_of(folder: Path, clock: str, **limits: object) -> Recipe:
-    images = np.full((60, 4, 4, 1), 77, np.uint8)
-    np.savez(folder / "planted.npz", images=images, labels=np.array(["a/b", "c"] * 30))
-    data = pe.ImageNpz(folder / "planted.npz", size=4, channels=1, classes=["a/b", "c"], declared_size=50)
-    evolution = {"population": 20, "iterations": 1, "lookahead": 0, "noise_multiplier": 1.0, "delta": 1e-5}
-    given = {"name": "told", "seed": 0}
-    return read_arguments("test", data, Shades(), Mean(), given, evolution | {"public_clock": clock} | limits)
+def go_on(run):
+    logs = Logs(run.folder)
+    given = {"api": Shades(), "embedding": Mean(), "progress": pe.Progress()}
+    pe.resume(run, loggers=[logs], changes={"limits.max_images": 900}, **given)
+    return logs
 
 
-def run_told(folder: Path, told: Told, clock: str = "always", **limits: object) -> pe.Run:
-    told.folder = folder / "run"
-    given = Surroundings(api=Shades(), embedding=Mean(), loggers=(told,), progress=told)
-    return run_recipe(recipe_of(folder, clock, **limits), folder / "run", given)
-
-
-def test_a_logger_is_told_shareable_values_of_each_iteration(tmp_path: Path) -> None:
-    told = Told()
-    run = run_told(tmp_path, told)
-    assert [one.t for one in told.logged] == [0, 1]
-    assert told.certified == [False] * 2
-    assert told.closed == 1
-    last = told.logged[-1]
+def test_a_logger_is_told_shareable_values_of_each_iteration(tmp_path):
+    run, logs = run_told(tmp_path, "always")
+    assert [one.t for one in logs.logged] == [0, 1]
+    assert (logs.certified, logs.closed) == ([False] * 2, 1)
+    last = logs.logged[-1]
     assert last.sizes == {"a/b": 10, "c": 10}
     assert (last.images, last.cost, last.noun, last.run) == (40, 0.0, "images", "run")
     assert last.epsilon == run.guarantee["epsilon"]
-    votes = np.load(tmp_path / "run" / "releases" / "histogram-1.npy")
-    grid = run.guarantee["releases"][-1]["grid"]
-    assert last.votes["highest"] == votes.max() / grid
+    votes = np.load(run.folder / "releases" / "histogram-1.npy")
+    assert last.votes["highest"] == votes.max() / run.guarantee["releases"][-1]["grid"]
     numbers = last.numbers()
     assert numbers["size/0 a_b"] == 10
     assert all(type(value) in (int, float) for value in numbers.values())
 
 
-def test_what_a_logger_gets_is_made_of_what_an_export_holds_but_for_what_was_billed(tmp_path: Path) -> None:
-    told = Told()
-    export = Run.open(run_told(tmp_path, told, "never").export(tmp_path / "export" / "run"))
+def test_what_a_logger_gets_is_made_of_what_an_export_holds_but_for_what_was_billed(tmp_path):
+    run, logs = run_told(tmp_path, "never")
+    export = pe.Run.open(run.export(tmp_path / "export" / "run"))
     _, plan = public_plan(export)
     epsilon = export.guarantee["epsilon"]
-    again = [logged(export, plan, t, epsilon, 1e-5, one.images, one.cost) for t, one in enumerate(told.logged)]
-    assert again == told.logged
+    again = [logged(export, plan, t, epsilon, 1e-5, one.images, one.cost) for t, one in enumerate(logs.logged)]
+    assert again == logs.logged
     kinds = {"str", "int", "float", "dict", "bytes"}
-    assert {type(value).__name__ for one in told.logged for value in vars(one).values()} <= kinds
+    assert {type(value).__name__ for one in logs.logged for value in vars(one).values()} <= kinds
 
 
-def test_without_a_clock_a_logger_is_told_once_the_run_has_ended(tmp_path: Path) -> None:
-    told = Told()
-    with pytest.raises(LimitReached):
-        run_told(tmp_path, told, "never", max_images=25)
-    assert (told.logged, told.closed) == ([], 1)
-    again = Told()
-    again.folder = tmp_path / "run"
-    given = Surroundings(api=Shades(), embedding=Mean(), loggers=(again,))
-    resume_run(tmp_path / "run", given, stored_recipe(tmp_path / "run", ("limits.max_images=100",)))
+@pytest.mark.parametrize(("clock", "before"), [("never", []), ("always", [0])])
+def test_without_a_clock_a_logger_is_told_once_the_run_has_ended_and_with_one_at_once(tmp_path, clock, before):
+    run, logs = run_told(tmp_path, clock, max_images=25)
+    assert ([one.t for one in logs.logged], logs.closed) == (before, 1)
+    again = go_on(run)
     assert again.certified == [True] * 2
     assert [one.images for one in again.logged] == [None, 40]
+    assert again.closed == 1
 
 
-def test_a_logger_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
-    told = Told(fails=True)
-    assert len(run_told(tmp_path, told, "never").synthetic) == 20
-    assert [one for one in told.warnings if "Told failed (no route to host)" in one]
-    assert told.closed == 0
+def test_a_logger_that_fails_does_not_end_the_run(tmp_path):
+    run, logs = run_told(tmp_path, "never", fails=True)
+    assert len(run.synthetic) == 20
+    assert [one for one in logs.warnings if "Logs failed (no route to host)" in one]
+    assert logs.closed == 0
 
 
 @pytest.mark.parametrize(
@@ -112,40 +102,36 @@ def test_a_logger_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
         ("tensorbord=logs", PluginError, "Unknown logger 'tensorbord'; .*tensorboard"),
     ],
 )
-def test_a_logger_is_refused_in_a_sentence(given: str, error: type[Exception], sentence: str) -> None:
+def test_a_logger_is_refused_in_a_sentence(given, error, sentence):
     with pytest.raises(error, match=sentence):
         logger(given)
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
-def test_a_logger_that_is_not_installed_names_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pe.plugins.registry.libraries", lambda _, extra: {extra: ""})
-    with pytest.raises(MissingDependency, match=rf"The logger '{name}' needs .*\[{name}\]"):
-        logger(f"{name}=there")
+@pytest.mark.parametrize(("total", "seconds", "left"), [(1000, 30, "0:16:"), (20, 2, "0:00:1")])
+def test_a_bar_tells_no_time_left_before_half_a_minute_or_a_tenth(total, seconds, left):
+    now, drawn = [0.0], []
+    console = Console(file=io.StringIO(), force_terminal=True, width=160)
+    with Bars(console=console, clock=lambda: now[0]).task("population 0", total) as task:
+        for _ in range(seconds + 2):
+            now[0] += 1
+            start = console.file.tell()
+            task.advance(1)
+            console.file.seek(start)
+            drawn.append(console.file.read())
+    assert all("-:--:--" in line for line in drawn[: seconds - 1])
+    assert all("-:--:--" not in line and left in line for line in drawn[seconds:])
 
 
-def test_from_python_a_run_and_its_resumption_tell_a_logger_and_an_object_of_one_s_own(tmp_path: Path) -> None:
-    told = Told()
-    told.folder = tmp_path / "run"
-    images = np.full((60, 4, 4, 1), 77, np.uint8)
-    np.savez(tmp_path / "planted.npz", images=images, labels=np.array(["a", "c"] * 30))
-    data = pe.ImageNpz(tmp_path / "planted.npz", size=4, channels=1, classes=["a", "c"], declared_size=60)
-    given = {
-        "epsilon": 50.0,
-        "delta": 1e-5,
-        "population": 20,
-        "iterations": 2,
-        "lookahead": 0,
-        "public_clock": "always",
-    }
-    own = {"embedding": Mean(), "progress": pe.Progress(), "loggers": [told]}
-    with pytest.raises(LimitReached):
-        pe.evolve(data, Shades(), out=tmp_path / "run", max_images=30, **own, **given)
-    assert [one.t for one in told.logged] == [0]
-    own.pop("embedding")
-    pe.resume(tmp_path / "run", api=Shades(), embedding=Mean(), changes={"limits.max_images": 900}, **own)
-    assert [one.t for one in told.logged] == [0, 0, 1, 2]
-    assert told.closed == 2
-    with pytest.raises(PluginError, match="'tensorbord'"):
-        pe.evolve(data, Shades(), out=tmp_path / "other", loggers=["tensorbord=logs"], embedding=Mean(), **given)
-    assert not (tmp_path / "other").exists()
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_waited_for_is_told_and_vanishes(terminal, capsys):
+    words = "rate limited [by the server] until 14:32:05"
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
+    with Bars(console=console, clock=lambda: 0.0).task("population 0", 1000) as task:
+        task.wait(words)
+        start = console.file.tell()
+        task.wait("")
+        console.file.seek(start)
+        assert words not in console.file.read()
+    assert (words in console.file.getvalue()) == terminal
+    plain = "" if terminal else f"population 0: {words}\npopulation 0: 1000 done\n"
+    assert capsys.readouterr().err == plain

@@ -1,45 +1,44 @@
 """What `evolution: auto` chooses: sane for every size, and monotone in what there is to learn from."""
 
-from __future__ import annotations
-
-from functools import cache
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from math import inf
 
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, choose_evolution
+from pe.planning.checks import pool_warnings
+from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, Numbers, choose, choose_evolution
 from pe.planning.forecast import forecast
-from pe.planning.layout import lay_out
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
 from tests.generators import Shades
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 LABELS = (1, 2, 10, 100)
-EPSILONS = (0.5, 1, 2, 4, 10)
+SIGMAS = (8.9, 4.7, 2.5, 1.35, 0.64)
+"""Of one histogram, in votes, at ε = 0.5, 1, 2, 4 and 10 and δ = 1e-6."""
+
+DRAWN = Numbers(1, 1, 1, 1.0, True, inf, False, (0.5, 0.45, 0.4, 0.4), by_label=True, distinct=None)
+BLIND = replace(DRAWN, degrees=(0.0,), by_label=False)
+"""A generator that knows labels, and a pool whose labels nobody knows."""
 
 
-class Blind(Shades):
-    """A pool whose labels nobody knows."""
-
-    info = PluginInfo(hosts=(), degrees=(0.0,))
+def given(size=4000, labels=10, sigma=4.7, kind=DRAWN, **more):
+    return replace(kind, records=size, units=size, labels=labels, sigma=sigma, **more)
 
 
-class Drawn(Shades):
-    """A generator that knows labels."""
-
-    info = PluginInfo(hosts=(), degrees=(0.5, 0.45, 0.4, 0.4), by_label=True)
-
-
-GENERATORS = (Blind(), Drawn())
+class Generator(Shades):
+    def __init__(self, **info):
+        super().__init__()
+        self.info = PluginInfo(hosts=(), **{"degrees": DRAWN.degrees, "by_label": True} | info)
 
 
-def recipe_of(size: int | None, labels: int = 10, epsilon: float = 1, **sections: dict[str, Any]) -> Recipe:
-    content: dict[str, Any] = {
+def recipe_of(size=4000, labels=10, epsilon=1, **sections):
+    content = {
         "private": {"kind": "folder", "path": "scans", "size": 32, "classes": list(range(labels))},
         "api": {"kind": "glyphs"},
+        "embedding": {"kind": "pixels"},
         "privacy": {"epsilon": epsilon, "delta": 1e-6},
         "evolution": {},
         "limits": {},
@@ -49,140 +48,99 @@ def recipe_of(size: int | None, labels: int = 10, epsilon: float = 1, **sections
     return Recipe.parse({name: one | sections.get(name, {}) for name, one in content.items()}, "the test")
 
 
-@cache
-def chosen(size: int, labels: int, epsilon: float, api: Shades) -> Choice:
-    return choose_evolution(recipe_of(size, labels, epsilon), api)
+@pytest.mark.parametrize("kind", [DRAWN, BLIND])
+def test_every_choice_is_sane_and_votes_stand_out_of_the_noise_where_there_are_records_enough(kind):
+    for size, labels, sigma in product(SIZES, LABELS, SIGMAS):
+        numbers = given(size, labels, sigma, kind)
+        chosen = choose(numbers, {})
+        iterations, degrees, neighbors = chosen["iterations"], chosen["degree"], chosen["neighbors"]
+        *candidates, final = (one // labels for one in chosen["population"])
+        assert 1 <= iterations == len(candidates) == len(degrees) <= len(kind.degrees)
+        assert max(2 * neighbors, 10) <= min(candidates) <= max(candidates) <= 1000
+        assert 1 <= final * labels <= 10_000
+        assert degrees == sorted(degrees, reverse=True)
+        assert degrees[-1] == kind.degrees[-1]
+        if size >= 3000 and labels <= 10:
+            signal = numbers.votes(neighbors) / candidates[0] / numbers.noise(iterations)
+            assert signal > (0.24 if iterations == 1 else 0.45), (size, labels, sigma)
 
 
-@pytest.mark.parametrize("api", GENERATORS)
-def test_every_choice_is_sane(api: Shades) -> None:
-    for size, labels, epsilon in product(SIZES, LABELS, EPSILONS):
-        recipe = chosen(size, labels, epsilon, api).recipe
-        plan = lay_out(recipe)
-        evolution = recipe.evolution
-        assert 1 <= evolution.iterations <= len(api.info.degrees)
-        assert 2 * evolution.neighbors <= min(plan.sizes)
-        assert 10 <= min(plan.sizes) <= max(plan.sizes) <= 1000
-        assert sum(plan.steps[-1].sizes) <= 10_000
-        assert [step.degree for step in plan.steps] == sorted((step.degree for step in plan.steps), reverse=True)
-        assert plan.steps[-1].degree == api.info.degrees[-1]
+@pytest.mark.parametrize("kind", [DRAWN, BLIND])
+def test_more_to_learn_from_is_never_used_less(kind):
+    def used(size, labels, sigma):
+        chosen = choose(given(size, labels, sigma, kind), {})
+        return chosen["iterations"], sum(chosen["population"][:-1])
 
-
-@pytest.mark.parametrize("api", GENERATORS)
-def test_more_to_learn_from_is_never_used_less(api: Shades) -> None:
-    def measure(size: int, labels: int, epsilon: float) -> tuple[int, int]:
-        evolution = chosen(size, labels, epsilon, api).recipe.evolution
-        assert isinstance(evolution.population, list)
-        return evolution.iterations, evolution.population[0] * evolution.iterations
-
-    for labels, epsilon in product(LABELS, EPSILONS):
-        found = [measure(size, labels, epsilon) for size in SIZES]
-        assert found == sorted(found), (labels, epsilon)
+    for labels, sigma in product(LABELS, SIGMAS):
+        found = [used(size, labels, sigma) for size in SIZES]
+        assert found == sorted(found), (labels, sigma)
     for size, labels in product(SIZES, LABELS):
-        found = [measure(size, labels, epsilon) for epsilon in EPSILONS]
+        found = [used(size, labels, sigma) for sigma in SIGMAS]
         assert found == sorted(found), (size, labels)
-    for size, epsilon in product(SIZES, EPSILONS):
-        rounds = [measure(size, labels, epsilon)[0] for labels in LABELS]
-        assert rounds == sorted(rounds, reverse=True), (size, epsilon)
+    for size, sigma in product(SIZES, SIGMAS):
+        rounds = [used(size, labels, sigma)[0] for labels in LABELS]
+        assert rounds == sorted(rounds, reverse=True), (size, sigma)
 
 
-@pytest.mark.parametrize("api", GENERATORS)
-def test_votes_stand_out_of_the_noise_where_there_are_records_enough(api: Shades) -> None:
-    for size, labels, epsilon in product((3000, 10_000, 100_000), (1, 2, 10), EPSILONS):
-        signals = forecast(recipe_of(size, labels, epsilon), api).signals
-        for signal in signals:
-            assert signal.fewest is not None
-            assert signal.fewest / signal.sigma > (0.24 if len(signals) == 1 else 0.45), (size, labels, epsilon)
-
-
-def test_what_the_recipe_gives_stays_and_the_rest_follows() -> None:
-    free = choose_evolution(recipe_of(4000), Drawn())
+def test_what_the_recipe_gives_stays_and_the_rest_follows():
+    free = choose_evolution(recipe_of(), Generator())
     assert {"evolution.iterations", "evolution.neighbors", "privacy.schedule"} <= free.chosen.keys()
-    given = {"iterations": 2, "neighbors": 4, "threshold": 3.0}
-    bound = choose_evolution(recipe_of(4000, evolution=given), Drawn())
-    assert bound.recipe.evolution.given | given == bound.recipe.evolution.given
-    assert not {f"evolution.{key}" for key in given} & bound.chosen.keys()
-    assert bound.recipe.evolution.degree == [0.5, 0.4]
-    assert bound.recipe.evolution.threshold_sigmas is None
-    assert len(bound.recipe.privacy.schedule or []) == 2
+    explicit = {"iterations": 2, "neighbors": 4, "threshold": 3.0}
+    bound = choose_evolution(recipe_of(evolution=explicit), Generator())
+    evolution = bound.recipe.evolution
+    assert evolution.given | explicit == evolution.given
+    assert not {f"evolution.{key}" for key in explicit} & bound.chosen.keys()
+    assert (evolution.degree, evolution.threshold_sigmas) == ([0.5, 0.4], None)
+    assert len(bound.recipe.privacy.schedule) == 2
+    listed = choose_evolution(recipe_of(evolution={"degree": [0.9, 0.5, 0.1]}), Generator()).recipe.evolution
+    assert (listed.iterations, listed.degree, len(listed.population)) == (3, [0.9, 0.5, 0.1], 4)
+    whole = recipe_of(None, evolution={"iterations": 2, "population": 20})
+    assert choose_evolution(whole, Generator()) == Choice(whole, {}, ())
 
 
-@pytest.mark.parametrize("iterations", [1, 2, 4])
-def test_most_candidates_of_unknown_labels_are_left_out_of_every_vote(iterations: int) -> None:
-    class BlindModel(Blind):
-        info = PluginInfo(hosts=(), degrees=(0.7, 0.6, 0.5, 0.4))
-
-    def threshold(api: Shades) -> float | None:
-        return choose_evolution(
-            recipe_of(4000, evolution={"iterations": iterations}), api
-        ).recipe.evolution.threshold_sigmas
-
-    assert threshold(BlindModel()) == 2.5
-    assert threshold(Drawn()) == (0.5 if iterations == 1 else 1)
-    single = choose_evolution(recipe_of(4000, 1, evolution={"iterations": iterations}), BlindModel()).recipe.evolution
-    assert single.threshold_sigmas == (2.5 if iterations == 1 else 1)  # all candidates are of the one label
-
-
-def test_a_list_says_how_many_iterations_there_are() -> None:
-    found = choose_evolution(recipe_of(4000, evolution={"degree": [0.9, 0.5, 0.1]}), Drawn()).recipe
-    assert found.evolution.iterations == 3
-    assert found.evolution.degree == [0.9, 0.5, 0.1]
-    assert isinstance(found.evolution.population, list)
-    assert len(found.evolution.population) == 4
+@pytest.mark.parametrize(
+    ("numbers", "iterations", "sigmas"),
+    [
+        (given(), 1, 0.5),
+        (given(), 2, 1),
+        (given(by_label=False), 4, 2.5),
+        (given(by_label=False, labels=1), 1, 2.5),
+        (given(by_label=False, labels=1), 2, 1),  # all candidates are of the one label
+        (given(kind=BLIND), 1, 2.5),
+    ],
+)
+def test_most_candidates_of_unknown_labels_are_left_out_of_every_vote(numbers, iterations, sigmas):
+    assert choose(numbers, {"iterations": iterations})["threshold_sigmas"] == sigmas
 
 
-def test_a_recipe_that_gives_both_sizes_is_left_as_it_is() -> None:
-    recipe = recipe_of(None, evolution={"iterations": 2, "population": 20})
-    assert choose_evolution(recipe, Drawn()) == Choice(recipe, {}, ())
-    assert recipe.evolution.neighbors == 1
+COST = {"api": {"price": {"image": 0.02}}, "limits": {"max_cost": 50}}
+IMAGES = {"limits": {"max_images": 2500}}
 
 
-def test_a_limit_on_what_the_run_may_cost_is_kept() -> None:
-    priced = {"price": {"image": 0.02}}
-    for budget in (20, 50, 200, 1000):
-        found = forecast(recipe_of(5000, 2, api=priced, limits={"max_cost": budget}), Drawn())
-        assert 0.5 * budget < (found.cost or 0) <= budget or budget == 1000
-    assert found.synthetic == 5000  # as many as there are records, since each costs something
+@pytest.mark.parametrize("given", [COST, IMAGES])
+@pytest.mark.parametrize("more", [{}, {"lookahead": 3}, {"lookahead": 8, "iterations": 1, "degree": 0}])
+def test_limits_are_kept_with_a_lookahead_and_without(given, more):
+    found = forecast(recipe_of(5000, 2, **given, evolution=more), Generator())
+    assert 1250 < found.images.most <= 2500
+    assert found.cost == (0 if given == IMAGES else pytest.approx(found.images.most * 0.02))
 
 
-@pytest.mark.parametrize("ahead", [3, 8])
-@pytest.mark.parametrize("given", [{}, {"iterations": 2}, {"iterations": 1, "degree": 0}, {"reuse_lookahead": True}])
-def test_a_limit_is_kept_with_a_lookahead_too(ahead: int, given: dict[str, Any]) -> None:
-    priced, evolution = {"price": {"image": 0.02}}, {"lookahead": ahead} | given
-    found = forecast(recipe_of(5000, 2, api=priced, limits={"max_cost": 50}, evolution=evolution), Drawn())
-    assert 35 < (found.cost or 0) <= 50
-    free = forecast(recipe_of(5000, 2, limits={"max_images": 2500}, evolution=evolution), Drawn())
-    assert free.images.most <= 2500
+def test_where_samples_cost_something_there_are_no_more_at_the_end_than_records():
+    found = forecast(recipe_of(5000, 2, **COST | {"limits": {"max_cost": 1000}}), Generator())
+    assert (found.synthetic, found.cost < 1000) == (5000, True)
 
 
-@pytest.mark.parametrize("by_label", [False, True])
-def test_one_vote_over_a_pool_has_the_threshold_of_any_one_vote(by_label: bool) -> None:
-    class Pool(Blind):
-        info = PluginInfo(hosts=(), degrees=(0.0,), by_label=by_label)
-
-    assert choose_evolution(recipe_of(4000, epsilon=4), Pool()).recipe.evolution.threshold_sigmas == (
-        0.5 if by_label else 2.5
-    )
+@pytest.mark.parametrize(("distinct", "candidates"), [(40, 40), (700, 700), (None, 1000), (50_000, 2000)])
+def test_no_more_candidates_than_a_pool_has_different_ones(distinct, candidates):
+    numbers = given(100_000, sigma=1.35, kind=replace(BLIND, distinct=distinct))
+    assert choose(numbers, {})["population"][0] == 10 * candidates
 
 
-@pytest.mark.parametrize(("distinct", "candidates"), [(40, 400), (700, 7000), (None, 10_000), (50_000, 20_000)])
-def test_no_more_candidates_than_a_pool_has_different_ones(distinct: int | None, candidates: int) -> None:
-    class Pool(Blind):
-        info = PluginInfo(hosts=(), degrees=(0.0,), distinct=distinct)
-
-    evolution = choose_evolution(recipe_of(100_000, epsilon=4), Pool()).recipe.evolution
-    assert isinstance(evolution.population, list)
-    assert evolution.population[0] == candidates
-
-
-def test_units_of_several_records_cast_fewer_votes() -> None:
-    by_patient = {"privacy_unit": "patient", "declared_units": 250}
-    four = {"iterations": 4}
-    record = choose_evolution(recipe_of(4000, evolution=four), Drawn()).recipe.evolution
-    patient = choose_evolution(recipe_of(4000, private=by_patient, evolution=four), Drawn()).recipe.evolution
-    assert isinstance(record.population, list)
-    assert isinstance(patient.population, list)
-    assert patient.population[0] < record.population[0] / 3
+def test_units_of_several_records_cast_fewer_votes():
+    four, patients = {"iterations": 4}, {"privacy_unit": "patient", "declared_units": 250}
+    recipes = recipe_of(evolution=four), recipe_of(evolution=four, private=patients)
+    many, few = (choose_evolution(one, Generator()).recipe.evolution.population[0] for one in recipes)
+    assert few < many / 3
 
 
 @pytest.mark.parametrize(
@@ -192,88 +150,64 @@ def test_units_of_several_records_cast_fewer_votes() -> None:
         ({"declared_size": 4000, "privacy_unit": "patient"}, r"private\.declared_units, which is missing.*\(patient\)"),
     ],
 )
-def test_numbers_that_the_rule_needs_are_asked_for(private: dict[str, Any], sentence: str) -> None:
+def test_numbers_that_the_rule_needs_are_asked_for(private, sentence):
     with pytest.raises(RecipeError, match=sentence):
-        choose_evolution(recipe_of(None, private=private), Drawn())
+        choose_evolution(recipe_of(None, private=private), Generator())
 
 
-@pytest.mark.parametrize("api", GENERATORS)
-def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_told_the_same(api: Shades) -> None:
+def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_told_the_same():
     assert ENOUGH_ONCE <= SIGNAL_ONCE
-    for size, labels, epsilon in product(SIZES[::2], LABELS, EPSILONS[::2]):
-        recipe = chosen(size, labels, epsilon, api).recipe
-        found = forecast(recipe, api, [])
-        given = recipe_of(size, labels, epsilon, evolution=recipe.evolution.given)
-        given = given.model_copy(update={"privacy": recipe.privacy})
-        assert forecast(given, api, []).warnings == found.warnings
-        votes = [signal.votes / signal.sigma for signal in found.signals if signal.votes is not None]
-        if min(votes) >= SIGNAL_ONCE:  # else there are too few records for the fewest candidates
-            assert not any("too large" in warning for warning in found.warnings), (size, labels, epsilon)
+    recipe = choose_evolution(recipe_of(10_000), Generator()).recipe
+    by_hand = recipe_of(10_000, evolution=recipe.evolution.given).model_copy(update={"privacy": recipe.privacy})
+    found = forecast(recipe, Generator())
+    assert forecast(by_hand, Generator()).warnings == found.warnings
+    assert not any("too large" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize("threshold", [0, 0.5, 2.5])
-def test_one_vote_with_the_planners_signal_is_enough_at_any_threshold_and_less_is_not(threshold: float) -> None:
-    def told(population: int) -> list[str]:
-        evolution = {"iterations": 1, "population": population, "neighbors": 32, "threshold_sigmas": threshold}
-        found = forecast(recipe_of(1000, evolution=evolution), None, [])
-        return [warning for warning in found.warnings if "too large" in warning]
-
-    assert told(5350) == []
-    (warning,) = told(8000)
-    assert "and a threshold of " in warning
-
-
-@pytest.mark.parametrize(("limit", "candidates"), [(600, 57), (1500, 142)])
-def test_where_a_limit_is_too_small_for_several_votes_one_vote_takes_what_it_chooses(
-    limit: int, candidates: int
-) -> None:
-    recipe = recipe_of(4000, limits={"max_images": limit})
-    choice = choose_evolution(recipe, Drawn())
-    evolution = choice.recipe.evolution
-    assert (evolution.iterations, evolution.population) == (1, [10 * candidates] * 2)
-    assert (evolution.degree, evolution.threshold_sigmas, evolution.selection) == ([0.0], 1.0, "systematic")
-    assert choice.reasons[0] == (
-        f"One vote over {10 * candidates:,} images is expected to be best, because the limits allow too few for two "
-        "votes, of which each needs 50 candidates of a label. Nothing is varied: all images that are paid for are "
-        "candidates, and the chosen ones are taken as they are."
-    )
-    found = forecast(recipe, Drawn())
-    assert (found.images.least, found.images.most) == (10 * candidates,) * 2
-    assert "copies" not in "".join(choice.reasons)
+@pytest.mark.parametrize("threshold", [0, 2.5])
+@pytest.mark.parametrize(("population", "enough"), [(5350, True), (8000, False)])
+def test_one_vote_with_the_planners_signal_is_enough_at_any_threshold_and_less_is_not(threshold, population, enough):
+    evolution = {"iterations": 1, "population": population, "neighbors": 32, "threshold_sigmas": threshold}
+    warnings = " ".join(forecast(recipe_of(1000, evolution=evolution), Generator()).warnings)
+    assert ("too large" in warnings) == ("and a threshold of " in warnings) == (not enough)
 
 
 @pytest.mark.parametrize(
-    ("size", "limit", "given"),
+    ("size", "limit", "explicit", "sparing"),
     [
-        (4000, 1600, {}),  # enough for two votes
-        (300, 1500, {}),  # too few records for two votes, whatever the limit
-        (4000, 1500, {"degree": 0.3}),
-        (4000, 1500, {"initial_variations": 1}),
-        (4000, 1500, {"iterations": 2}),
+        (4000, 1500, {}, True),
+        (4000, 1600, {}, False),  # enough for two votes
+        (300, 1500, {}, False),  # too few records for two votes, whatever the limit
+        (4000, 1500, {"degree": 0.3}, False),
+        (4000, 1500, {"iterations": 2}, False),
     ],
 )
-def test_else_what_is_chosen_is_varied(size: int, limit: int, given: dict[str, Any]) -> None:
-    choice = choose_evolution(recipe_of(size, limits={"max_images": limit}, evolution=given), Drawn())
-    degree = choice.recipe.evolution.degree
-    assert min(degree if isinstance(degree, list) else [degree]) > 0
-    assert not any("expected to be best" in reason for reason in choice.reasons)
+def test_where_a_limit_is_too_small_for_several_votes_one_vote_takes_what_it_chooses(size, limit, explicit, sparing):
+    recipe = recipe_of(size, limits={"max_images": limit}, evolution=explicit)
+    choice = choose_evolution(recipe, Generator())
+    evolution, reason = choice.recipe.evolution, choice.reasons[0]
+    assert reason.startswith("One vote over 1,420 images is expected to be best") == sparing
+    assert (evolution.degree == [0.0]) == sparing
+    if sparing:
+        assert (evolution.iterations, evolution.population) == (1, [1420, 1420])
+        assert (evolution.threshold_sigmas, evolution.selection) == (1.0, "systematic")
+        assert "because the limits allow too few for two votes, of which each needs 50 candidates of a label" in reason
+        assert forecast(recipe, Generator()).images.most == 1420
 
 
-def test_it_says_how_many_copies_a_pool_comes_to() -> None:
-    class Small(Blind):
-        info = PluginInfo(hosts=(), degrees=(0.0,), distinct=50)
-
-    (told,) = (each for each in choose_evolution(recipe_of(1000), Small()).reasons if "copies" in each)
-    assert told == (
-        "Degree 0 varies nothing, so the 2,500 images at the end are copies of the candidates: 5 of each if all were "
-        "chosen, and more of those with many votes."
-    )
-    assert not [each for each in chosen(1000, 10, 1, GENERATORS[1]).reasons if "copies" in each]
+def test_a_run_over_a_pool_says_that_its_images_are_public_ones_and_how_many_copies_there_are():
+    pool = Generator(degrees=(0.0,), by_label=False, distinct=50)
+    (told,) = (each for each in choose_evolution(recipe_of(1000), pool).reasons if "copies" in each)
+    assert "so the 2,500 images at the end are copies of the candidates: 5 of each if all were chosen" in told
+    assert not [each for each in choose_evolution(recipe_of(1000), Generator()).reasons if "copies" in each]
+    (told,) = pool_warnings(recipe_of(), pool)
+    assert "The images are public ones, unchanged" in told
+    assert pool_warnings(recipe_of(), Generator()) == []
 
 
-@pytest.mark.parametrize("given", [{"iterations": 0}, {"degree": []}, {"keep": [], "lookahead": []}])
+@pytest.mark.parametrize("explicit", [{"iterations": 0}, {"keep": [], "lookahead": []}])
 @pytest.mark.parametrize("api", [{"kind": "glyphs"}, {"kind": "dp_gaussian", "public": {"kind": "noise"}}])
-def test_without_iterations_only_the_number_of_samples_is_chosen(given: dict[str, Any], api: dict[str, Any]) -> None:
-    choice = choose_evolution(recipe_of(1000, evolution=given, api=api))
+def test_without_iterations_only_the_number_of_samples_is_chosen(explicit, api):
+    choice = choose_evolution(recipe_of(1000, evolution=explicit, api=api))
     assert choice.chosen == {"evolution.population": [2500]}
     assert choice.recipe.evolution.iterations == 0

@@ -1,12 +1,8 @@
-"""What `pe plan` foretells is what a run then does."""
-
-from __future__ import annotations
+"""The plan of a recipe, and what `pe plan` foretells: it is what a run then does."""
 
 import re
-from dataclasses import replace
 from itertools import product
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,142 +13,137 @@ from pe.errors import PluginError, RecipeError
 from pe.histogram import histogram_release
 from pe.planning.build import object_kind, set_up_generator
 from pe.planning.calls import Span, variation_calls
+from pe.planning.checks import check_price, obstacles
 from pe.planning.choice import MOST_NOISE, Signal
-from pe.planning.forecast import Forecast, forecast
-from pe.plugins.protocols import Answer, PluginInfo, RandomRequest, info_of
+from pe.planning.forecast import forecast
+from pe.planning.layout import lay_out
+from pe.plugins.protocols import Answer, PluginInfo
+from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
+from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, Recipe
 from pe.steps import Step
-from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.durability.driver import make_private
+from tests.engine.small import but
 from tests.generators import Mean, Shades
 from tests.recipe.test_schema import with_
+
+NOISE = {"privacy__epsilon": None, "privacy__noise_multiplier": 5}
+
+
+def parsed(**changes):
+    return Recipe.parse(with_(**{"embedding": {"kind": "pixels"}} | changes), "here")
+
+
+def planned(**changes):
+    return forecast(parsed(**changes), Shades(max_chunk=1024))
+
+
+def laid_out(population=30, **changes):
+    return lay_out(parsed(private__classes=["a", "b", "c"], evolution__population=population, **changes))
+
+
+def test_the_noise_meets_the_target_and_no_more_or_is_taken_as_it_is_given():
+    assert 1 - 1e-6 < epsilon(laid_out().releases, 1e-5) <= 1
+    assert [step.release.noise_multiplier for step in laid_out(**NOISE).steps] == [5, 5]
+    assert not laid_out(evolution__iterations=0).releases
+
+
+def test_schedules_reach_their_iterations_and_a_threshold_in_sigmas_is_votes():
+    lists = {"evolution__degree": [0.9, 0.1], "evolution__lookahead": [0, 3], "evolution__threshold": [7, 8]}
+    plan = laid_out([30, 60, 90], **lists, **NOISE)
+    assert (plan.sizes, [step.sizes[0] for step in plan.steps]) == ((10, 10, 10), [20, 30])
+    assert [(step.degree, step.lookahead, step.threshold) for step in plan.steps] == [(0.9, 0, 7), (0.1, 3, 8)]
+    plan = laid_out(evolution__threshold_sigmas=2, privacy__relation="replace_one", **NOISE)
+    assert plan.steps[0].threshold == pytest.approx(2 * 5 * 2**0.5)
+
+
+def test_label_sizes_divide_the_population_by_largest_remainders():
+    assert laid_out(10, evolution__label_sizes={"a": 1, "b": 1, "c": 1}, **NOISE).sizes == (4, 3, 3)
+    assert laid_out(10, evolution__label_sizes={"a": 700, "b": 200, "c": 100}, **NOISE).sizes == (7, 2, 1)
+
+
+STEPS = "api.steps has 1 entry, and evolution.iterations is 2: give api.steps one number, or 2 (one per"
+
+
+@pytest.mark.parametrize(
+    ("population", "changes", "sentence"),
+    [
+        (10, {}, "cannot be divided equally among 3 labels: take 9 or 12"),
+        (2, {}, "cannot be divided equally among 3 labels: take 3, or state"),
+        (12, {"evolution__label_sizes": {"a": 1, "b": 1}}, "label 'c' is missing"),
+        (12, {"evolution__label_sizes": {"a": 1, "b": 1, "x": 1}}, "unknown label 'x'"),
+        (9, {"evolution__label_sizes": {"a": 1, "b": 1, "c": 1e-9}}, "has 0 members of label 'c'"),
+        (3, {"evolution__neighbors": 2}, "has 1 members of label 'a', and each record votes for 2"),
+        (30, {"api": {"kind": "improved_diffusion", "steps": [10]}}, STEPS),
+        (30, {"api": {"kind": "improved_diffusion", "steps": [1, 2, 3]}}, "set evolution.iterations to 3."),
+    ],
+)
+def test_a_population_or_list_that_does_not_fit_is_refused(population, changes, sentence):
+    with pytest.raises(RecipeError, match=re.escape(sentence)):
+        laid_out(population, **changes, **NOISE)
+
+
+# Calls and images.
 
 
 class Plain(Shades):
     """Shades without a condition."""
 
-    def random_api(self, request: RandomRequest) -> Answer:
+    def random_api(self, request):
         return Answer(super().random_api(request).samples, Conditions())
 
 
-def planned(**changes: object) -> Forecast:
-    recipe = Recipe.parse(with_(**changes), "here")
-    return forecast(recipe, Shades(max_chunk=1024))
+REUSED = {"lookahead": [2, 3], "reuse_lookahead": True}
+KEPT = {"lookahead": 0, "offspring": 2, "initial_variations": 1}
 
 
-def recipe_for(api: Shades, folder: Path, **evolution: object) -> Recipe:
-    make_private(folder / "private.npz")
-    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+@pytest.mark.parametrize(
+    ("api", "evolution", "images"),
+    [
+        (Shades(max_chunk=4), {}, Span(70, 70)),
+        (Shades(max_chunk=2, shares="parent"), {}, Span(70, 70)),
+        (Shades(max_chunk=2, shares="condition"), {}, Span(70, 70)),
+        (Plain(max_chunk=7, shares="condition"), {}, Span(70, 70)),
+        (Shades(max_chunk=4, shares="parent"), {"iterations": 1, "population": [2, 18], "lookahead": 5}, Span(30, 30)),
+        (Shades(max_chunk=3), REUSED, Span(10 + 20 + 36, 10 + 20 + (6 - 2) * 2 + 36 + (9 - 3) * 2)),
+        (Shades(max_chunk=3, shares="parent"), REUSED, Span(66, 86)),
+        (Shades(max_chunk=3), KEPT | {"keep": "selected"}, Span(30, 36)),
+        (Shades(max_chunk=3, shares="parent"), KEPT | {"keep": "winners"}, Span(26, 40)),
+        (Shades(max_chunk=3, shares="condition"), KEPT | {"keep": "all"}, Span(18, 18)),
+        (Shades(max_chunk=3), {"lookahead": [2, 0], "degree": [0, 0.5]}, Span(10 + 18, 10 + 18)),
+        (Shades(), {"iterations": 0, "population": 30, "lookahead": 0}, Span(30, 30)),
+    ],
+)
+def test_calls_and_images_are_those_of_the_run_or_lie_between_the_bounds(tmp_path, api, evolution, images):
+    make_private(tmp_path / "private.npz")
     content = {
-        "private": private,
+        "private": {"kind": "npz", "path": tmp_path / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]},
         "api": {"kind": object_kind(api)},
         "embedding": {"kind": object_kind(Mean())},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"iterations": 2, "population": [10, 12, 18], "lookahead": [3, 0]} | evolution,
     }
-    return Recipe.parse(content, "the test")
-
-
-def carry_out(api: Shades, folder: Path, **evolution: object) -> Forecast:
-    """The forecast of a run, once the run is done and its images are found to be those foretold."""
-    recipe = recipe_for(api, folder, **evolution)
+    recipe = Recipe.parse(content, "the test")
     found = forecast(recipe, api)
-    run = run_recipe(recipe, folder / "run", Surroundings(api=api, embedding=Mean()))
+    run = run_recipe(recipe, tmp_path / "run", Surroundings(api=api, embedding=Mean(), progress=Progress()))
     with read_journal(run) as journal:
-        totals = journal.totals()
-    assert found.images.least <= totals.usage.images <= found.images.most
-    assert totals.usage.images == api.asked
-    assert found.calls is not None
-    assert found.calls.least <= totals.usage.calls <= found.calls.most
+        usage = journal.totals().usage
+    assert found.images == images
+    assert images.least <= usage.images == api.asked <= images.most
+    assert found.calls.least <= usage.calls <= found.calls.most
     assert (found.random.least, found.random.most) == (len(api.random_requests),) * 2
     assert found.variation.least <= len(api.variation_requests) <= found.variation.most
-    return found
+    exact = api.capabilities.shares == "nothing" or evolution.get("iterations") == 1
+    assert found.variation.least == found.variation.most or not exact or images.least < images.most
+    assert any("The run makes" in warning for warning in found.warnings) == (found.calls.least < found.calls.most)
+    assert found.disk == {70: 16 * (2 * 40 + 18)}.get(images.most, found.disk)
 
 
-class Written(Shades):
-    """Shades that state to be texts."""
-
-    info = PluginInfo(modality="texts", hosts=())
-
-
-def test_of_a_text_the_disk_takes_the_longest_that_is_declared(tmp_path: Path) -> None:
-    images = recipe_for(Shades(), tmp_path)
-    private = {"kind": "text_table", "path": "notes.csv", "longest": 300, "label_column": "x", "classes": ["a", "b"]}
-    texts = Recipe.parse(images.model_dump(mode="json", exclude_unset=True) | {"private": private}, "the test")
-    found, other = forecast(texts, Written()).disk, forecast(images, Shades()).disk
-    assert found is not None
-    assert other is not None
-    assert [forecast(one, None).to_dict()["noun"] for one in (texts, images)] == ["texts", "images"]
-    assert found * 16 == other * 300
-
-
-@pytest.mark.parametrize("max_chunk", [4, 7, 1000])
-def test_where_items_share_nothing_the_calls_are_exact(tmp_path: Path, max_chunk: int) -> None:
-    api = Shades(max_chunk=max_chunk)
-    found = carry_out(api, tmp_path)
-    assert found.variation.least == found.variation.most == len(api.variation_requests)
-    assert found.to_dict()["api_calls"] == {
-        "random": len(api.random_requests),
-        "variation": len(api.variation_requests),
-        "images": 10 + (30 + 12) + 18,
-    }
-
-
-@pytest.mark.parametrize("max_chunk", [2, 7])
-@pytest.mark.parametrize("kind", [Shades, Plain])
-@pytest.mark.parametrize("shares", ["parent", "condition"])
-def test_where_items_share_something_the_calls_lie_between_the_bounds(
-    tmp_path: Path, kind: type[Shades], shares: str, max_chunk: int
-) -> None:
-    api = kind(max_chunk=max_chunk, shares=shares)
-    found = carry_out(api, tmp_path)
-    if (kind, shares) == (Plain, "condition"):
-        assert found.variation.least == len(api.variation_requests)
-    assert re.search(r"The run makes \d+ to \d+ calls", found.warnings[0])
-
-
-@pytest.mark.parametrize("shares", ["nothing", "parent", "condition"])
-def test_where_lookahead_is_reused_images_and_calls_lie_between_the_bounds(tmp_path: Path, shares: str) -> None:
-    api = Shades(max_chunk=3, shares=shares)
-    found = carry_out(api, tmp_path, lookahead=[2, 3], reuse_lookahead=True)
-    assert found.images == Span(10 + 20 + 36, 10 + 20 + (6 - 2) * 2 + 36 + (9 - 3) * 2)
-    assert api.asked < 10 + 20 + 12 + 36 + 18
-    assert any("66 to 86 images" in warning for warning in found.warnings)
-    assert found.to_dict()["api_calls_at_least"]["images"] == 66
-
-
-@pytest.mark.parametrize("shares", ["nothing", "parent", "condition"])
-@pytest.mark.parametrize(("keep", "images"), [("selected", (20, 26)), ("winners", (16, 30)), ("all", (8, 8))])
-def test_kept_candidates_cost_nothing(tmp_path: Path, shares: str, keep: str, images: tuple[int, int]) -> None:
-    api = Shades(max_chunk=3, shares=shares)
-    found = carry_out(api, tmp_path, lookahead=0, keep=keep, offspring=2, initial_variations=1)
-    least, most = images
-    assert found.images == Span(10 + least, 10 + most)
-
-
-@pytest.mark.parametrize("shares", ["nothing", "parent", "condition"])
-def test_at_degree_0_the_chosen_are_taken_as_they_are_and_nothing_is_asked_for(tmp_path: Path, shares: str) -> None:
-    api = Shades(max_chunk=3, shares=shares)
-    found = carry_out(api, tmp_path, lookahead=[2, 0], reuse_lookahead=True, degree=[0, 0.5])
-    assert [one.images for one in found.iterations] == [Span(10, 10), Span(), Span(18, 18)]
-    assert found.iterations[1].variation == Span()
-    first, chosen, _ = Run.open(tmp_path / "run").populations()
-    np.testing.assert_array_equal(chosen.samples.array, first.samples.array[chosen.parents])
-    np.testing.assert_array_equal(chosen.conditions["tint"], first.conditions["tint"][chosen.parents])
-
-
-@pytest.mark.parametrize("max_chunk", [2, 4, 5])
-def test_with_one_parent_per_label_the_calls_by_parent_are_exact(tmp_path: Path, max_chunk: int) -> None:
-    api = Shades(max_chunk=max_chunk, shares="parent")
-    found = carry_out(api, tmp_path, iterations=1, population=[2, 18], lookahead=5)
-    assert found.variation.least == found.variation.most == len(api.variation_requests)
-
-
-def test_the_bounds_of_calls_by_parent_are_reached() -> None:
+def test_the_bounds_of_calls_by_parent_are_reached():
     release = histogram_release(1, 1.0, Relation.ADD_REMOVE)
-    for items, parents, chunk, reuse in product(range(8), range(1, 4), range(1, 4), range(3)):
+    for items, parents, chunk, reuse in product((0, 1, 5, 7), range(1, 4), range(1, 4), range(3)):
         shared = [
             sum(ceil(max(count - reuse, 0) / chunk) for count in counts)
             for counts in product(range(items + 1), repeat=parents)
@@ -164,56 +155,120 @@ def test_the_bounds_of_calls_by_parent_are_reached() -> None:
         assert (span.least - ahead, span.most - ahead) == (min(shared), max(shared)), (items, parents, chunk, reuse)
 
 
-def test_cost_and_time_follow_from_prices_and_rate() -> None:
-    changes = {"api__price": {"image": 0.02, "call": 1, "currency": "EUR"}, "limits": {"max_cost": 5}}
-    recipe = Recipe.parse(with_(evolution__lookahead=0, **changes), "here")
-    found = forecast(recipe, Shades(max_chunk=4), samples_per_second=2)
-    assert found.cost == pytest.approx(30 * 0.02 + 9 * 1)
-    assert found.currency == "EUR"
-    assert found.seconds == 15
-    assert any("limits.max_cost = 5 stops the run before its end, which needs 9.6" in one for one in found.warnings)
+def test_the_plan_tells_what_a_degree_means_in_each_iteration_and_refuses_it_by_the_steps_of_its_own():
+    def describe(degree, iteration=1):
+        steps = (10, 10, 40)[iteration - 1]
+        if degree and degree * steps < 1:
+            raise RecipeError(f"Degree {degree:g} leaves none of {steps} steps.")
+        return f"{degree * steps:g} of {steps} steps"
+
+    def told(*degrees):
+        recipe = parsed(evolution__iterations=3, evolution__degree=list(degrees), **NOISE)
+        return forecast(recipe, but(Shades(), describe_degree=describe))
+
+    lines = [line.strip() for line in str(told(0.5, 0.4, 0.5)).splitlines()]
+    assert "at 0.5 in iteration 3: 20 of 40 steps" in lines
+    assert "at 0.4: 4 of 10 steps" in lines
+    assert not any("would not start" in warning for warning in told(0.1, 0.1, 0.05).warnings)
+    assert told(0.1, 0.05, 0.05).warnings[0] == "A run would not start: Degree 0.05 leaves none of 10 steps."
 
 
-def test_what_depends_on_tokens_or_unknown_calls_is_unknown() -> None:
-    tokens = {"api__price": {"million_tokens": 1, "image": 0.1}, "limits": {"max_cost": 50}}
-    found = planned(evolution__lookahead=0, **tokens)
-    assert found.cost is None
-    assert "calls and images alone cost 3.00 USD or more" in found.warnings[0]
-    calls = {"api__price": {"call": 1}, "limits": {"max_cost": 50}}
-    found = forecast(Recipe.parse(with_(evolution__lookahead=0, **calls), "here"), None, ["Unknown."])
-    assert (found.cost, found.calls, found.images) == (None, None, Span(30, 30))
-    assert found.warnings[0] == "Unknown."
-    assert "with a call for each of the images it would be 30.00 USD" in found.warnings[1]
-    assert found.to_dict()["api_calls"] == {"random": None, "variation": None, "images": 30}
+def test_a_generator_that_cannot_be_set_up_here_leaves_the_calls_unknown_and_a_mistake_is_an_error():
+    api, why = set_up_generator(ApiSpec(kind="public_images", path="nowhere"))
+    assert api is None
+    assert re.search("The number of calls is unknown, because the generator cannot be set up here: .*nowhere", why)
+    assert set_up_generator(ApiSpec(kind="object:mine.Own"))[1].endswith("mine.Own is an object of your own.")
+    with pytest.raises(PluginError, match="Unknown adapter 'none'"):
+        set_up_generator(ApiSpec(kind="none"))
+    with pytest.raises(RecipeError, match="siz"):
+        set_up_generator(ApiSpec(kind="glyphs", siz=3))
 
 
-def test_a_price_per_megapixel_is_of_the_images_as_they_are_drawn() -> None:
-    changes = {"api__price": {"megapixel": 0.5, "image": 0.1}, "limits": {"max_cost": 50}}
-    recipe, api = Recipe.parse(with_(evolution__lookahead=0, **changes), "here"), Shades()
-    found = forecast(recipe, api)
-    assert found.cost is None
-    assert "because the size is at which the generator draws; calls and images alone cost 3.00 USD" in found.warnings[0]
-    api.info = replace(info_of(api), drawn=(1000, 2000))
-    assert forecast(recipe, api).cost == pytest.approx(30 * (0.5 * 2 + 0.1))
+# Costs.
 
 
-def test_votes_per_candidate_follow_from_the_declared_size() -> None:
+def of(**info):
+    return but(Shades(max_chunk=4), info=PluginInfo(**{"hosts": ()} | info))
+
+
+UNKNOWN_SIZE = "because the size is at which the generator draws; calls and images alone cost 3.00 USD"
+TOO_MUCH = "limits.max_cost = 5 stops the run before its end, which needs 9.6"
+
+
+@pytest.mark.parametrize(
+    ("price", "api", "cost", "told"),
+    [
+        ({"image": 0.02, "call": 1, "currency": "EUR"}, of(), 30 * 0.02 + 9 * 1, TOO_MUCH),
+        ({"million_tokens": 1, "image": 0.1}, of(), None, "calls and images alone cost 3.00 USD or more"),
+        ({"call": 1}, None, None, "with a call for each of the images it would be 30.00 USD"),
+        ({"megapixel": 0.5, "image": 0.1}, of(), None, UNKNOWN_SIZE),
+        ({"megapixel": 0.5, "image": 0.1}, of(drawn=(1000, 2000)), 30 * (0.5 * 2 + 0.1), ""),
+        ({}, of(), 0, ""),
+        ({}, of(hosts=("localhost:80", "[::1]:80")), 0, ""),
+        ({}, of(hosts=None), None, ""),
+        ({}, of(hosts=("a.invalid",)), None, ""),
+    ],
+)
+def test_the_cost_follows_from_prices_or_is_unknown(price, api, cost, told):
+    recipe = parsed(evolution__lookahead=0, api__price=price, limits={"max_cost": 5}, **NOISE)
+    found = forecast(recipe, api, ["Unknown."] if api is None else [], samples_per_second=2)
+    assert (found.cost, found.currency) == (cost and pytest.approx(cost), price.get("currency", "USD"))
+    assert (found.images, found.seconds) == (Span(30, 30), 15)
+    assert any(told in warning for warning in found.warnings)
+    assert (found.calls is None) == (found.warnings[0] == "Unknown.") == (api is None)
+
+
+PAID = {"kind": "openai_images", "model": "m", "prompts": "a", "size": "512x512", "image_size": 8}
+OWN = PAID | {"base_url": "http://127.0.0.1:8000/v1", "key_env": None}
+FIRST, SECOND = PAID | {"price": {"image": 0.01}}, PAID | {"base_url": "https://gpu.example.org/v1"}
+
+
+@pytest.mark.parametrize(
+    ("api", "limits", "cost", "asked"),
+    [
+        (PAID, {}, "not stated", "api.openai.com"),
+        (PAID, {"max_images": 100}, "not stated", ""),
+        (PAID | {"price": {"image": 0}}, {}, "free", ""),
+        (PAID | {"price": {"image": 0.01}}, {"max_cost": 9}, "USD", ""),
+        (OWN, {}, "free", ""),
+        (OWN | {"base_url": "http://10.0.0.7:8000/v1"}, {"max_cost": 9}, "not stated", "10.0.0.7:8000"),
+        ({"kind": "portfolio", "of": [FIRST, SECOND]}, {"max_cost": 9}, "not stated", "gpu.example.org"),
+        ({"kind": "portfolio", "of": [FIRST, FIRST]}, {"max_cost": 9}, "USD", ""),
+    ],
+)
+def test_nobody_s_price_is_told_as_free_and_a_run_needs_a_limit(monkeypatch, api, limits, cost, asked):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    recipe = parsed(api=api, limits=limits, **NOISE)
+    for each in (recipe, Recipe.parse(recipe._content(), "stored")):
+        generator, _ = set_up_generator(each.api)
+        (told,) = (line for line in str(forecast(each, generator)).splitlines() if line.startswith("Cost "))
+        assert cost in told
+        refused = [sentence for sentence in obstacles(each, generator) if f"{asked} charges is not stated" in sentence]
+        assert bool(refused) == bool(asked)
+        if asked:
+            with pytest.raises(RecipeError, match=rf"What {asked} charges is not stated: give api\.price .* or limits"):
+                check_price(each, generator)
+
+
+# Votes and noise.
+
+
+def test_votes_per_candidate_follow_from_the_declared_size():
     found = planned(
         private__declared_size=800, evolution__population=[20, 40, 90], evolution__neighbors=4,
-        evolution__label_sizes={"a": 3, "b": 1}, evolution__threshold=7, privacy__relation="replace_one",
-        privacy__epsilon=None, privacy__noise_multiplier=5,
+        evolution__label_sizes={"a": 3, "b": 1}, evolution__threshold=7, privacy__relation="replace_one", **NOISE,
     )  # fmt: skip
     first, second = found.signals
     assert first.candidates == 20
     assert first.by_label == pytest.approx((800 * 0.75 * 2 / 15, 800 * 0.25 * 2 / 5))
     assert second.by_label == pytest.approx((800 * 0.75 * 2 / 30, 800 * 0.25 * 2 / 10))
     assert (second.sigma, second.threshold) == (pytest.approx(5 * 2**0.5), 7)
-    assert found.to_dict()["votes_per_candidate"] == second.fewest == pytest.approx(40)
-    assert found.to_dict()["noise_multiplier"] == 5
-    assert found.warnings == ()
+    told = found.to_dict()
+    assert told["votes_per_candidate"] == second.fewest == pytest.approx(40)
+    assert (told["noise_multiplier"], told["synthetic_images"], told["warnings"]) == (5, 90, [])
 
 
-def test_the_noise_share_is_that_of_sampled_noise() -> None:
+def test_the_noise_share_is_that_of_sampled_noise():
     noise = np.random.default_rng(0).normal(scale=3, size=10**6)
     for threshold, votes in product([-2, 0, 4], [0, 1, 5]):
         weights = [np.maximum(noise + mean - threshold, 0).mean() for mean in (0, votes)]
@@ -222,81 +277,54 @@ def test_the_noise_share_is_that_of_sampled_noise() -> None:
 
 
 @pytest.mark.parametrize("sigmas", [0, 1.5, -3])
-def test_the_suggested_population_is_the_largest_without_a_warning(sigmas: float) -> None:
-    changes = {"private__declared_size": 3000, "evolution__threshold_sigmas": sigmas, "evolution__iterations": 4}
-    (warning,) = planned(evolution__population=5000, **changes).warnings
-    assert warning.startswith("The population is too large for the private set: 0.6 votes per candidate against noise")
+def test_the_suggested_population_or_votes_per_record_are_the_most_and_fewest_without_a_warning(sigmas):
+    changes = {"private__declared_size": 3000, "evolution__iterations": 4, "evolution__threshold_sigmas": sigmas}
+    changes |= NOISE | {"privacy__noise_multiplier": 7.5}
+    (warning,) = planned(evolution__population=2000, **changes).warnings
+    assert warning.startswith("The population is too large for the private set: 1.5 votes per candidate against noise")
     suggested = int(re.search(r"population of at most (\d+)", warning)[1])
     within = planned(evolution__population=suggested, **changes)
     assert within.warnings == ()
     assert all(signal.noise_share(signal.votes) <= MOST_NOISE for signal in within.signals)
     assert "too large" in planned(evolution__population=suggested + 2, **changes).warnings[0]
+    more = re.search(r"evolution\.neighbors: (\d+), or", warning)
+    assert bool(more) or sigmas == -3
+    if more:
+        changes |= {"evolution__population": 2000}
+        assert planned(**changes, evolution__neighbors=int(more[1])).warnings == ()
+        assert "too large" in planned(**changes, evolution__neighbors=int(more[1]) - 1).warnings[0]
 
 
-def test_more_votes_per_record_are_proposed_where_they_mend_it() -> None:
-    changes = {"private__declared_size": 3000, "evolution__iterations": 4, "evolution__population": 2000}
-    (warning,) = planned(**changes).warnings
-    more = int(re.search(r"population of at most \d+, evolution\.neighbors: (\d+), or", warning)[1])
-    assert planned(**changes, evolution__neighbors=more).warnings == ()
-    assert "too large" in planned(**changes, evolution__neighbors=more - 1).warnings[0]
+UNITS = {"private__declared_size": 1000, "private__privacy_unit": "subfolder"}
+UNEVEN = {"evolution__population": 1000, "evolution__label_sizes": {"a": 99990, "b": 60}}
+HIGH = NOISE | {"privacy__noise_multiplier": 1, "evolution__threshold": 40, "private__declared_size": 1000}
 
 
-def test_a_private_set_too_small_for_any_population_is_told_so() -> None:
-    few, warning = planned(private__declared_size=3).warnings
-    assert few.startswith("A label has about 1.5 votes, fewer than 5 times the noise")
-    assert "no population is small enough, so take a larger epsilon" in warning
+@pytest.mark.parametrize(
+    ("changes", "sentences"),
+    [
+        ({}, ["private.declared_size is missing"]),
+        (
+            {"private__declared_size": 3},
+            ["A label has about 1.5 votes, fewer than 5 times", "The population is too la"],
+        ),
+        # Two histograms of σ = 5.28 are worth one of 3.73; 18.7 records of each of two labels are five times that.
+        ({"private__declared_size": 37, "evolution__population": 2}, ["A label has about 18.5 votes"]),
+        ({"private__declared_size": 38, "evolution__population": 2}, []),
+        ({"private__declared_size": 10000, **UNEVEN, **NOISE, "privacy__noise_multiplier": 12}, ["Label 'b' has too"]),
+        ({"private__declared_size": 1000, "privacy__delta": 1e-3}, ["δ = 0.001 is not below 1/1000, one over"]),
+        (UNITS, ["All records of a subfolder together weigh"]),
+        (UNITS | {"private__declared_units": 900}, []),
+        (HIGH | {"evolution__population": 100}, ["Hardly any candidate will be over the threshold of 40 votes"]),
+        (HIGH | {"evolution__population": 24}, []),
+    ],
+)
+def test_what_few_records_votes_and_numbers_mean_is_warned_of(changes, sentences):
+    warnings = planned(**changes).warnings
+    assert [told[: len(said)] for told, said in zip(warnings, sentences, strict=True)] == sentences
 
 
-def test_a_threshold_that_hardly_any_candidate_passes_is_told() -> None:
-    changes = {"private__declared_size": 1000, "privacy__epsilon": None, "privacy__noise_multiplier": 1}
-    (warning,) = planned(evolution__population=100, evolution__threshold=40, **changes).warnings
-    assert "Hardly any candidate will be over the threshold of 40 votes" in warning
-    suggested = int(re.search(r"population of at most (\d+)", warning)[1])
-    assert suggested == 24
-    assert planned(evolution__population=suggested, evolution__threshold=40, **changes).warnings == ()
-
-
-def test_a_label_with_hardly_a_record_is_named() -> None:
-    found = planned(
-        private__declared_size=10000, evolution__population=1000, evolution__label_sizes={"a": 99990, "b": 60},
-        privacy__epsilon=None, privacy__noise_multiplier=12,
-    )  # fmt: skip
-    assert [warning[:9] for warning in found.warnings] == ["Label 'b'"]
-
-
-def test_delta_and_the_declared_size_are_checked() -> None:
-    assert any("declared_size is missing" in warning for warning in planned().warnings)
-    found = planned(private__declared_size=1000, privacy__delta=1e-3)
-    assert found.warnings[0].startswith("δ = 0.001 is not below 1/1000, one over the declared number of records")
-    found = planned(private__declared_size=1000, private__privacy_unit="subfolder")
-    assert len(found.warnings) == 1
-    assert "fewer votes per candidate than foretold: state private.declared_units" in found.warnings[0]
-    units = {"private__privacy_unit": "subfolder", "private__declared_units": 900}
-    assert planned(private__declared_size=1000, **units).warnings == ()
-
-
-def test_without_iterations_there_is_no_histogram() -> None:
-    found = planned(private__declared_size=1000, evolution__iterations=0, evolution__population=30).to_dict()
-    assert found["epsilon"] == 0
-    assert found["noise_multiplier"] is found["votes_per_candidate"] is None
-    assert found["api_calls"] == {"random": 1, "variation": 0, "images": 30}
-
-
-def test_a_generator_that_cannot_be_set_up_here_leaves_the_calls_unknown() -> None:
-    api, why = set_up_generator(ApiSpec(kind="public_images", path="nowhere"))
-    assert api is None
-    assert re.search("The number of calls is unknown, because the generator cannot be set up here: .*nowhere", why)
-    assert set_up_generator(ApiSpec(kind="object:mine.Own"))[1].endswith("mine.Own is an object of your own.")
-
-
-def test_a_mistake_in_the_generator_s_settings_is_an_error() -> None:
-    with pytest.raises(PluginError, match="Unknown adapter 'none'"):
-        set_up_generator(ApiSpec(kind="none"))
-    with pytest.raises(RecipeError, match="siz"):
-        set_up_generator(ApiSpec(kind="glyphs", siz=3))
-
-
-def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unused() -> None:
+def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unused():
     fitted = {"api__kind": "dp_merf", "private__declared_size": 1000, "evolution__iterations": 0}
     found = planned(**fitted)
     assert [release.name for release in found.fit] == ["fit/mean_features"]
@@ -306,23 +334,5 @@ def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unus
     assert half.epsilon == pytest.approx(0.5, rel=1e-3)
     assert half.warnings[0].startswith("Nothing uses 0.5 of privacy.epsilon, because api.fit.budget_share is 0.5")
     evolved = planned(**fitted | {"evolution__iterations": 2}, api__fit={"budget_share": 0.5})
-    assert evolved.fit_epsilon == pytest.approx(0.5, rel=1e-3)
-    assert evolved.epsilon == pytest.approx(1, rel=1e-3)
+    assert (evolved.fit_epsilon, evolved.epsilon) == (pytest.approx(0.5, rel=1e-3), pytest.approx(1, rel=1e-3))
     assert not any("Nothing uses" in warning for warning in evolved.warnings)
-
-
-def test_the_synthetic_images_are_those_of_the_last_population() -> None:
-    assert planned().synthetic == 10
-    assert planned(evolution__population=[4, 6, 40]).to_dict()["synthetic_images"] == 40
-
-
-def test_a_population_of_one_candidate_a_label_can_be_planned() -> None:
-    found = planned(private__declared_size=3000, evolution__population=2)
-    assert not any("over the threshold" in warning for warning in found.warnings)
-
-
-@pytest.mark.parametrize(("size", "warned"), [(37, True), (38, False)])
-def test_too_few_records_to_gain_by_evolving_are_warned_of(size: int, warned: bool) -> None:
-    """Two histograms of σ = 5.28 are worth one of 3.73; 18.7 records of each of the two labels are five times that."""
-    found = planned(private__declared_size=size, evolution__lookahead=0).warnings
-    assert any("over so few, samples that were never voted for" in one for one in found) is warned

