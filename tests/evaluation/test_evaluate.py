@@ -1,299 +1,345 @@
 """A run is evaluated whole: beside its controls, finished or not, with nothing un-noised outside confidential/."""
 
-from __future__ import annotations
-
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import pe
 from pe.cli.evaluate import _page
-from pe.errors import Interrupted, LimitReached, RecipeError, RunError
-from pe.evaluation import evaluate as evaluating
-from pe.evaluation.evaluate import EARLIER, METRICS_FILE, evaluate_run, pairs_file
+from pe.errors import APIError, Interrupted, LimitReached, RecipeError, RunError
+from pe.evaluation.controls import choose_without_votes, images_asked_for, plan_vote, random_selection_run
+from pe.evaluation.evaluate import EARLIER, METRICS_FILE, pairs_file, store_evaluation
 from pe.evaluation.sets import Request
+from pe.planning.layout import plan_of
+from pe.plugins.protocols import PluginInfo
+from pe.privacy.accounting import epsilon
+from pe.recipe.schema import Recipe
+from pe.selection import Descent
 from pe.store.run import Run, purge
-from tests.generators import Mean, Shades, images_of
+from tests.evaluation.conftest import Near, evaluate, evolve, npz, shareable
+from tests.generators import Mean, Moody, Shades
 
 PAIRS_FILE = pairs_file("png")
-SETTINGS = {"epsilon": 50.0, "delta": 1e-3, "population": [60, 60, 40], "iterations": 2, "lookahead": 1}
-SETTINGS |= {"degree": [0.2, 0.1]}
-QUICK = {"seeds": 2, "metrics": ("fidelity", "utility", "memorisation"), "embedding": Mean()}
+ALL = {"metrics": None, "seeds": 2, "classifiers": ("linear_probe", "logistic_regression")}
+ALL |= {"random_selection": None, "one_vote": None}
 
 
-def npz(path: Path, seed: int, count: int = 60) -> Path:
-    """Dark 'no' and bright 'yes' images of 4×4."""
-    labels = np.arange(count) % 2
-    shades = np.random.default_rng(seed).integers(0, 40, count) + 215 * labels
-    np.savez(path, images=images_of(shades).pixels, labels=np.array(["no", "yes"])[labels])
-    return path
+@pytest.fixture(scope="module")
+def whole(made, test, tmp_path_factory):
+    """All that can be measured of a run, and the run before."""
+    run = Run.open(shutil.copytree(made, tmp_path_factory.mktemp("whole") / "run"))
+    before, ledger = shareable(run.folder), (made.parent / "private.npz.ledger.json").read_bytes()
+    values = evaluate(run, test, embedding=(embedding := Near()), **ALL)
+    return SimpleNamespace(run=run, values=values, embedding=embedding, before=before, ledger=ledger)
 
 
-def source(path: Path) -> pe.ImageNpz:
-    return pe.ImageNpz(path, size=4, channels=1, classes=["no", "yes"])
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> pe.Run:
-    private = source(npz(tmp_path / "private.npz", 0))
-    return pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "run", **SETTINGS)
-
-
-@pytest.fixture
-def test(tmp_path: Path) -> str:
-    return str(npz(tmp_path / "test.npz", 1, 40))
-
-
-def evaluate(run: pe.Run, test: str, **changes: object) -> dict[str, object]:
-    given = {**QUICK, "classifiers": ("logistic_regression",), "api": Shades()} | changes
-    return evaluate_run(run, Request(test, **given), pe.progress.Progress(), Event())
-
-
-def shareable(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): path.read_bytes() for path in files if "confidential" not in path.relative_to(folder).parts}
-
-
-def test_a_run_is_measured_beside_its_controls(run: pe.Run, test: str) -> None:
-    values = evaluate(run, test, classifiers=None)
+def test_a_run_is_measured_beside_its_controls(whole):
+    values = whole.values
     assert values["version"] == 1
-    assert values["run"] == {
-        "name": "run",
-        "finished": True,
-        "iteration": 2,
-        "iterations": 2,
-        "noun": "images",
-        "images": 40,
-        "classes": ["no", "yes"],
-    }
+    told = {"name": "run", "finished": True, "iteration": 2, "iterations": 2, "noun": "images", "images": 40}
+    assert values["run"] == told | {"classes": ["no", "yes"]}
     assert values["test"]["per_class"] == {"no": 20, "yes": 20}
-    fidelity = values["fidelity"]["Mean"]
-    assert fidelity["controls"].keys() == {"unevolved", "random_selection", "real"}
+    fidelity = values["fidelity"]["Near"]
+    controls = {"unevolved", "random_selection", "one_vote", "real"}
+    assert fidelity["controls"].keys() == controls
     assert fidelity["frechet"] < fidelity["controls"]["unevolved"]["frechet"] / 2
     assert fidelity["controls"]["real"]["frechet"] < fidelity["controls"]["unevolved"]["frechet"] / 2
     for by_set in values["utility"].values():
-        assert by_set.keys() == {"synthetic", "unevolved", "random_selection", "real"}
-        assert by_set["real"]["accuracy"]["mean"] > 0.9
-        assert by_set["unevolved"]["accuracy"]["mean"] < 0.9
+        assert by_set.keys() == controls | {"synthetic"} == values["chosen_classifier"].keys()
+        assert by_set["real"]["accuracy"]["mean"] > 0.9 > by_set["unevolved"]["accuracy"]["mean"]
         assert by_set["synthetic"]["accuracy"]["mean"] > by_set["unevolved"]["accuracy"]["mean"]
-    assert values["chosen_classifier"].keys() == {"synthetic", "unevolved", "random_selection", "real"}
     assert values["memorisation"]["samples"] == {"generated": 40, "private": 60, "heldout": 40}
+    assert sum(whole.embedding.new) > 40  # of 256 shades
+    assert 0 not in whole.embedding.new  # an image is embedded once, whichever set it is in
 
 
-def test_it_begins_with_the_verdict(run: pe.Run, test: str) -> None:
-    values = evaluate(run, test, classifiers=None)
-    found = values["verdict"]
+def test_it_begins_with_the_verdict(whole):
+    found = whole.values["verdict"]
     assert found["differences"]["unevolved"]["low"] > 0.5
-    random = found["differences"]["random_selection"]
-    assert found["outcome"] == ("helped" if random["low"] > 0 else "hurt" if random["high"] < 0 else "not_shown")
-    assert bool(found["remedies"]) == (found["outcome"] != "helped")
-    assert (found["classifier"], found["test_images"]) == ("linear_probe on Mean", 40)
-    assert found["differences"].keys() == {"unevolved", "random_selection", "chance"}
-    assert found["differences"]["chance"]["accuracy"] == 0.5
-    by_set = values["utility"]["linear_probe on Mean"]
-    for name in ("unevolved", "random_selection"):
-        assert found["differences"][name]["accuracy"] == by_set[name]["accuracy"]["mean"]
-    page = _page(values, Path("m")).splitlines()
+
+    def judged(name):
+        against = found["differences"][name]
+        return "helped" if against["low"] > 0 else "hurt" if against["high"] < 0 else "not_shown"
+
+    assert (found["outcome"], found["evolving"]) == (judged("random_selection"), judged("one_vote"))
+    assert any("try evolution.iterations: 1" in each for each in found["remedies"]) == (found["evolving"] != "helped")
+    assert (found["classifier"], found["test_images"]) == ("linear_probe on Near", 40)
+    by_set = whole.values["utility"]["linear_probe on Near"]
+    accuracies = {name: by_set[name]["accuracy"]["mean"] for name in ("unevolved", "random_selection", "one_vote")}
+    assert {name: each["accuracy"] for name, each in found["differences"].items()} == accuracies | {"chance": 0.5}
+    assert "against as much data chosen by one vote and not varied." in found["sentence"]
+    page = _page(whole.values, Path("m")).splitlines()
     assert " ".join(page[2:]).startswith(found["sentence"])
 
 
-def test_without_the_control_that_costs_the_verdict_says_so(run: pe.Run, test: str) -> None:
-    found = evaluate(run, test, random_selection=False, metrics=("utility",), classifiers=("logistic_regression",))
-    assert "no control by random selection" in found["verdict"]["sentence"]
-    assert found["verdict"]["classifier"] == "logistic_regression"
-
-
-def test_no_verdict_is_given_where_nobody_voted(tmp_path: Path, test: str) -> None:
-    private = source(npz(tmp_path / "private.npz", 0))
-    settings = {"population": 40, "iterations": 0, "epsilon": 1.0, "delta": 1e-3}
-    run = pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "none", **settings)
-    values = evaluate(run, test, metrics=("utility",), classifiers=None)
-    assert "verdict" not in values
-    assert values["utility"]["mlp"].keys() == {"synthetic", "real"}
-
-
-class Counting(Mean):
-    """Counts the images of each call that were in none before."""
-
-    def __init__(self) -> None:
-        self.new: list[int] = []
-        self._seen: set[bytes] = set()
-
-    def embed(self, samples: pe.Images) -> np.ndarray:
-        images = {image.tobytes() for image in samples.pixels}
-        self.new.append(len(images - self._seen))
-        self._seen |= images
-        return super().embed(samples)
-
-
-def test_an_image_is_embedded_once_whichever_set_it_is_in(tmp_path: Path, test: str) -> None:
-    private = source(npz(tmp_path / "private.npz", 0))
-    run = pe.evolve(private, Shades(), embedding=Counting(), out=tmp_path / "run", **SETTINGS)
-    embedding = Counting()
-    values = evaluate(run, test, embedding=embedding, one_vote=True)
-    assert {"fidelity", "utility", "memorisation"} <= values.keys()
-    assert "one_vote" in values["fidelity"]["Counting"]["controls"]
-    assert sum(embedding.new) > 40  # of 256 shades
-    assert 0 not in embedding.new
-
-
-def test_the_file_holds_what_is_returned(run: pe.Run, test: str) -> None:
-    values = evaluate(run, test)
-    stored = json.loads((run.folder / METRICS_FILE).read_text(encoding="utf-8"))
-    assert stored == values
+def test_nothing_of_it_is_published_or_charged(whole, made, tmp_path):
+    run, stored = whole.run, json.loads((whole.run.folder / METRICS_FILE).read_text(encoding="utf-8"))
+    assert stored == whole.values
     assert "Internal" in stored["internal"]
-    for name in stored["memorisation"]["nearest_pairs"]["files"]:
-        assert (run.folder / name).is_file()
+    assert stored["memorisation"]["nearest_pairs"]["files"] == [PAIRS_FILE]
+    assert (run.folder / PAIRS_FILE).is_file()
+    assert shareable(run.folder) == whole.before
+    assert (made.parent / "private.npz.ledger.json").read_bytes() == whole.ledger
+    assert not list((run.confidential / "one-vote").rglob("private_embeddings.npy"))
+    exported = run.export(tmp_path / "out")
+    assert not list(exported.rglob("*metrics*")) + list(exported.rglob("*pairs*")) + list(exported.rglob("candidates"))
 
 
-def test_it_is_repeatable(run: pe.Run, test: str) -> None:
-    assert evaluate(run, test, classifiers=None) == evaluate(run, test, classifiers=None)
+def test_a_second_evaluation_asks_for_nothing_and_finds_the_same(whole, test):
+    again = Shades()
+    assert evaluate(whole.run, test, api=again, **ALL) == whole.values
+    assert again.asked == 0
+    assert not (whole.run.folder / EARLIER).exists()
 
 
-def test_nothing_is_written_outside_the_confidential_side(run: pe.Run, test: str) -> None:
-    before = shareable(run.folder)
-    evaluate(run, test)
-    assert shareable(run.folder) == before
-    assert {METRICS_FILE, PAIRS_FILE} <= {
-        str(path.relative_to(run.folder)) for path in run.confidential.iterdir() if path.is_file()
-    }
-    exported = run.export(run.folder.parent / "out")
-    assert not [path for path in exported.rglob("*") if "metrics" in path.name or "pairs" in path.name]
+def test_another_evaluation_leaves_the_earlier_one_whole_and_says_where_it_is(run):
+    def store(place, pairs=None):
+        values = {"test": {"images": 40, "path": place}, "run": {"noun": "texts"}}
+        return store_evaluation(run.folder, values, pairs)
 
-
-def test_a_crash_leaves_the_metrics_of_before(run: pe.Run, test: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate(run, test)
+    earlier = run.folder / EARLIER
+    assert store("a", ("png", b"pairs")) == store("a", ("png", b"pairs")) == ""
+    assert not earlier.exists()  # the same again
     before = (run.folder / METRICS_FILE).read_bytes()
-    monkeypatch.setattr(evaluating, "INTERNAL", object())  # cannot be written as JSON
     with pytest.raises(TypeError):
-        evaluate(run, test)
+        store({1, 2})  # cannot be written as JSON
     assert (run.folder / METRICS_FILE).read_bytes() == before
-
-
-class Hearing(pe.progress.Progress):
-    """Keeps what it is warned of."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.heard.append(message)
-
-
-def test_another_evaluation_leaves_the_earlier_one_whole_and_says_where_it_is(run: pe.Run, test: str) -> None:
-    evaluate(run, test)
-    before = [(run.folder / name).read_bytes() for name in (METRICS_FILE, PAIRS_FILE)]
-    evaluate(run, test)
-    assert not (run.folder / EARLIER).exists()  # the same again
-    hearing = Hearing()
-    other = Request(test, metrics=("fidelity",), embedding=Mean(), api=Shades())
-    values = evaluate_run(run, other, hearing, Event())
-    place = run.folder / EARLIER / "001"
-    assert [(place / Path(name).name).read_bytes() for name in (METRICS_FILE, PAIRS_FILE)] == before
-    assert json.loads((run.folder / METRICS_FILE).read_text()) == values
+    told = store("b")
+    assert told.startswith(f"The evaluation of before, against 40 texts of a, is kept in {earlier / '001'}; ")
+    assert (earlier / "001" / "metrics.json").read_bytes() == before
+    assert (earlier / "001" / "nearest_pairs.png").read_bytes() == b"pairs"
     assert not (run.folder / PAIRS_FILE).exists()
-    (told,) = (sentence for sentence in hearing.heard if "evaluation of before" in sentence)
-    assert f", against 40 images of {test}, is kept in {place}; " in told
-    evaluate(run, test)
-    assert sorted(path.name for path in (run.folder / EARLIER).iterdir()) == ["001", "002"]
-    assert (run.folder / METRICS_FILE).read_bytes() == before[0]
-
-
-def test_an_earlier_evaluation_that_is_damaged_is_kept_too(run: pe.Run, test: str) -> None:
     (run.folder / METRICS_FILE).write_text("{")
-    evaluate(run, test, metrics=("fidelity",))
-    assert (run.folder / EARLIER / "001" / "metrics.json").read_text() == "{"
+    assert store("a").startswith(f"The evaluation of before is kept in {earlier / '002'}")  # damaged, and kept too
+    assert (earlier / "002" / "metrics.json").read_text() == "{"
+    assert sorted(path.name for path in earlier.iterdir()) == ["001", "002"]
 
 
-def test_a_run_that_is_not_finished_is_evaluated_as_far_as_it_is(tmp_path: Path, test: str) -> None:
-    private = source(npz(tmp_path / "private.npz", 0))
-    with pytest.raises(LimitReached):
-        pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "part", max_images=200, **SETTINGS)
-    values = evaluate(Run.open(tmp_path / "part"), test)
-    assert (values["run"]["finished"], values["run"]["iteration"], values["run"]["images"]) == (False, 1, 60)
-    assert "The run is not finished: S_1 of S_2 is evaluated." in values["notes"]
-
-
-def test_a_run_without_any_population_is_refused(tmp_path: Path, test: str) -> None:
-    private = source(npz(tmp_path / "private.npz", 0))
-    with pytest.raises(LimitReached):
-        pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "none", max_images=20, **SETTINGS)
+def test_a_run_that_is_not_finished_is_evaluated_as_far_as_it_is(tmp_path, test):
+    settings = {"population": [60, 60, 40, 40], "iterations": 3, "degree": [0.2, 0.1, 0.1]}
+    for name, limit in (("part", 300), ("none", 20)):
+        (tmp_path / name).mkdir()
+        with pytest.raises(LimitReached):
+            evolve(tmp_path / name, max_images=limit, **settings)
+    part = Run.open(tmp_path / "part" / "run")
+    values = evaluate(part, test, one_vote=True)
+    assert (values["run"]["finished"], values["run"]["iteration"], values["run"]["images"]) == (False, 2, 40)
+    assert "The run is not finished: S_2 of S_3 is evaluated." in values["notes"]
+    candidates = part.confidential / "one-vote" / "candidates" / "002" / "labels.npy"
+    assert len(np.load(candidates)) == 60 + (60 + 60) + (60 + 40)  # what was asked for up to S_2
     with pytest.raises(RunError, match="no finished population yet"):
-        evaluate(Run.open(tmp_path / "none"), test)
+        evaluate(Run.open(tmp_path / "none" / "run"), test)
 
 
-def test_a_purged_run_is_evaluated_without_its_private_records(run: pe.Run, test: str) -> None:
+def test_a_purge_takes_all_of_it_and_a_purged_run_is_evaluated_without_its_private_records(run, test):
+    evaluate(run, test, random_selection=True)
+    assert (run.confidential / "random-selection").is_dir()
     purge(run)
+    assert not run.confidential.exists()
     values = evaluate(run, test, metrics=None)
     assert "memorisation" not in values
-    assert "real" not in values["fidelity"]["Mean"]["controls"]
+    assert "real" not in values["fidelity"]["Near"]["controls"]
     assert any("the run's confidential side was purged" in note for note in values["notes"])
     assert (run.folder / METRICS_FILE).is_file()
     assert run.confidential.stat().st_mode & 0o777 == 0o700
     with pytest.raises(RecipeError, match="memorisation needs the private records"):
         evaluate(run, test, metrics=("memorisation",))
-
-
-def test_purge_takes_everything_that_an_evaluation_left(run: pe.Run, test: str) -> None:
-    evaluate(run, test, random_selection=True)
-    assert (run.confidential / "random-selection").is_dir()
-    purge(run)
-    assert not run.confidential.exists()
-    evaluate(run, test, metrics=("fidelity",))
     purge(run)  # what came after is purged like the rest
     assert not run.confidential.exists()
 
 
-class Standard(Mean):
-    """Says that it is Inception with the standard weights."""
+def test_it_stops_where_it_is_when_told_and_writes_nothing(run, test):
+    class Stopping(Near):
+        """Sets an event at the third batch, as Ctrl-C does."""
 
-    info = pe.PluginInfo(standard_inception=True)
+        def embed(self, samples):
+            if len(self.new) == 2:
+                stop.set()
+            return super().embed(samples)
 
-
-def test_distances_are_called_fid_and_kid_under_standard_inception_alone(run: pe.Run, test: str) -> None:
-    plain = evaluate(run, test, metrics=("fidelity",))
-    named = evaluate(run, test, metrics=("fidelity",), embedding=Standard())
-    assert named["fidelity"]["Standard"]["standard_inception"] is True
-    assert "FID" in _page(named, Path("m"))
-    assert "KID" in _page(named, Path("m"))
-    assert "FID" not in _page(plain, Path("m"))
-    assert any("50,000 of published figures" in note for note in named["notes"])
-
-
-class Stopping(Mean):
-    """Sets an event at the n-th batch, as Ctrl-C does."""
-
-    def __init__(self, stop: Event, after: int) -> None:
-        self._stop, self._left = stop, after
-
-    def embed(self, samples: pe.Images) -> np.ndarray:
-        self._left -= 1
-        if self._left == 0:
-            self._stop.set()
-        return super().embed(samples)
-
-
-@pytest.mark.parametrize("after", [1, 3])
-def test_it_stops_where_it_is_when_told_and_writes_nothing(run: pe.Run, test: str, after: int) -> None:
     stop = Event()
-    request = Request(test, **QUICK | {"api": Shades(), "embedding": Stopping(stop, after)})
     with pytest.raises(Interrupted, match="no metrics are written"):
-        evaluate_run(run, request, pe.progress.Progress(), stop)
+        evaluate(run, test, stop, embedding=Stopping())
+    for control in ("random_selection", "one_vote"):
+        with pytest.raises(Interrupted, match=r"`pe evaluate` goes on"):
+            evaluate(run, test, stop, **{control: True})
     assert not (run.folder / METRICS_FILE).exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"metrics": ("fidelty",)}, "Unknown metric 'fidelty': did you mean 'fidelity'"),
-        ({"metrics": ("semantics",)}, "Unknown metric 'semantics'"),
-        ({"classifiers": ("mpl",)}, "Unknown classifier 'mpl'"),
-        ({"seeds": 0}, "one seed or more"),
-    ],
-)
-def test_a_wrong_request_is_one_sentence(changes: dict[str, object], sentence: str) -> None:
-    with pytest.raises(RecipeError, match=sentence):
+@pytest.mark.parametrize("changes", [{"metrics": ("fidelty",)}, {"classifiers": ("mpl",)}, {"seeds": 0}])
+def test_a_wrong_request_is_refused(changes):
+    with pytest.raises(RecipeError, match=r"did you mean '(fidelity|mlp)'|one seed or more"):
         Request("test.npz", **changes)
+
+
+ASKED = 60 + (60 + 60) + (60 + 40)  # of a run: S_0, then a lookahead and offspring of each iteration
+
+
+def recipe_of(run, *changes):
+    return Recipe.load(run.folder / "recipe.yaml", changes)
+
+
+def test_random_selection_asks_for_the_runs_offspring_and_keeps_as_it_does(tmp_path, test):
+    run, api = evolve(tmp_path, keep="winners"), Shades()
+    values = evaluate(run, test, api=api, random_selection=True)
+    assert [sum(map(len, requests)) for requests in (api.random_requests, api.variation_requests)] == [0, 30 + 20]
+    calls = f"makes up to {len(api.variation_requests)} calls for 50 images, free of charge."
+    assert calls in " ".join(values["notes"])
+    control = Run.open(run.confidential / "random-selection")
+    before, after = control.population(1), control.population(2)
+    np.testing.assert_array_equal(after.labels, run.population(2).labels)
+    np.testing.assert_array_equal(before.labels[after.parents], after.labels)
+    for label in (0, 1):
+        kept = np.flatnonzero(after.labels == label)[:10]
+        np.testing.assert_array_equal(after.samples.array[kept], before.samples.array[after.parents[kept]])
+
+
+def test_without_votes_any_candidate_may_stay():
+    candidates, wanted = np.repeat(np.arange(2, dtype=np.int32), 30), np.repeat(np.arange(2, dtype=np.int32), 40)
+    rng = np.random.default_rng(0)
+
+    def stay(keep):
+        members = choose_without_votes(candidates, wanted, Descent(keep=keep), rng)
+        np.testing.assert_array_equal(candidates[members.parents], wanted)
+        return members, members.parents[members.kept]
+
+    assert not len(stay("none")[1])
+    drawn = np.bincount(np.concatenate([stay("none")[0].parents for _ in range(200)]), minlength=60)
+    assert 200 < drawn.min() <= drawn.max() < 335  # 267 ± 16
+    np.testing.assert_array_equal(np.sort(stay("all")[1]), np.arange(60))
+    members, kept = stay("selected")
+    np.testing.assert_array_equal(np.sort(kept), np.unique(members.parents))
+    often = np.bincount(np.concatenate([stay("winners")[1] for _ in range(200)]), minlength=60)
+    assert often.sum() == 200 * 40  # half of what is wanted, each at most once
+    assert 100 < often.min() <= often.max() < 167  # 133 ± 7
+
+
+def test_one_vote_chooses_as_many_as_the_run_came_to_from_as_many_as_it_paid_for_whatever_the_records_are(
+    tmp_path, test
+):
+    run, api = evolve(tmp_path), Shades()
+    npz(tmp_path / "private.npz", 0, 20)
+    evaluate(run, test, api=api, one_vote=True)
+    assert images_asked_for(run, 2) == ASKED
+    assert (sum(map(len, api.random_requests)), len(api.variation_requests)) == (ASKED, 0)
+    control = Run.open(run.confidential / "one-vote")
+    candidates = np.load(control.folder / "candidates" / "002" / "images.npy")
+    chosen, last = control.population(2), run.population(2)
+    np.testing.assert_array_equal(chosen.samples.array, candidates[chosen.parents])
+    np.testing.assert_array_equal(chosen.labels, last.labels)
+    dark, bright = (chosen.samples.array[chosen.labels == label].astype(int) for label in (0, 1))
+    assert dark.mean() < 60 < 195 < bright.mean()  # as the records are
+
+
+def vote_of(run, t, *changes, info=None):
+    recipe = recipe_of(run, *changes)
+    return plan_vote(recipe, plan_of(run, recipe), t, ASKED, run.population(2).labels, info or PluginInfo())
+
+
+def test_the_noise_of_one_vote_costs_what_all_votes_of_the_run_cost(run):
+    releases = plan_of(run, recipe_of(run)).releases
+    spent, release = epsilon(releases, 1e-3), vote_of(run, 2).release
+    assert epsilon([release], 1e-3) == pytest.approx(spent, rel=1e-3)
+    for wrong in (2 / 3, 1.5):
+        other = replace(release, noise_multiplier=wrong * release.noise_multiplier)
+        assert epsilon([other], 1e-3) != pytest.approx(spent, rel=0.1)
+    half = vote_of(run, 1).release
+    assert epsilon([half], 1e-3) == pytest.approx(epsilon(releases[:1], 1e-3), rel=1e-3)
+
+
+def test_candidates_and_neighbours_are_the_planners_for_one_vote(run):
+    assert vote_of(run, 2).sizes == (140, 140)
+    assert vote_of(run, 2).voting.neighbors == 1  # the run's
+    assert vote_of(run, 2, info=PluginInfo(distinct=50)).sizes == (50, 50)  # a pool has no more of a label
+    few = vote_of(run, 2, "private.declared_size=1")
+    assert few.voting.neighbors == 32
+    assert 32 < few.sizes[0] < 140
+    assert few.threshold == pytest.approx(2.5 * few.release.sensitivity * few.release.noise_multiplier)
+
+
+@pytest.mark.parametrize(
+    ("control", "calls", "limits"), [("random_selection", 100, (60, 200)), ("one_vote", 280, (100, 600))]
+)
+def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(run, test, control, calls, limits):
+    recipe = run.folder / "recipe.yaml"
+
+    def evaluate_within(images, **changes):
+        content = recipe_of(run, "api.price.image=0.5", f"limits.max_cost={images / 2}")
+        recipe.write_text(content.dump_shareable())
+        return " ".join(evaluate(run, test, **changes)["notes"])
+
+    few, more, option = Shades(), Shades(), control.replace("_", "-")
+    told = evaluate_within(limits[0], api=few, **{control: None})
+    assert few.asked == 0
+    assert f"--{option} runs it, or {control}=True from Python." in told
+    with pytest.raises(LimitReached, match=r"`pe evaluate` goes on"):
+        evaluate_within(limits[0], api=few, **{control: True})
+    assert limits[0] - 10 < few.asked <= limits[0]
+    told = evaluate_within(limits[1], api=more, **{control: True})
+    assert few.asked + more.asked == calls
+    assert f"about {calls / 2:.2f} USD" in told
+
+
+def test_what_may_ask_others_does_not_come_of_itself(run, test):
+    recipe, api = recipe_of(run), Shades()
+    control = random_selection_run(run, recipe, plan_of(run, recipe), api, run.populations())
+    assert control.comes_of_itself
+    for hosts in (("images.example",), None):
+        api.info = pe.PluginInfo(hosts=hosts)
+        assert not control.comes_of_itself
+    far = Near()
+    far.info = pe.PluginInfo(hosts=None)
+    notes = " ".join(evaluate(run, test, embedding=far, one_vote=None)["notes"])
+    assert "The one-vote control makes up to 40 calls for 280 images" in notes
+    assert "has the private records and these images embedded elsewhere" in notes
+    assert not (run.confidential / "one-vote").exists()
+
+
+def test_one_vote_is_left_out_with_a_sentence_where_it_cannot_be_had(run, test, tmp_path):
+    (tmp_path / "once").mkdir()
+    once = evolve(tmp_path / "once", iterations=1, population=60, degree=0.2)
+    cases = {
+        "the run has voted once, as this control would": (once, {}),
+        "The run was made with tests.evaluation.conftest.Near, not with": (run, {"embedding": Mean()}),
+        "The generator is an object of your own, tests.generators.Shades, so pass it from Python": (run, {"api": None}),
+        "The run's embedding was an object": (run, {"embedding": None}),
+        "The real-data control, the one-vote control and memorisation are left out": (run, {}),
+    }
+    for sentence, (evaluated, changes) in cases.items():
+        if sentence.startswith("The real-data control"):
+            purge(run)
+        values = evaluate(evaluated, test, metrics=("fidelity", "utility"), one_vote=None, **changes)
+        assert sentence in " ".join(values["notes"])
+        assert "one_vote" not in values["utility"]["logistic_regression"]
+        assert values["verdict"]["evolving"] is None
+        assert "one vote" not in values["verdict"]["sentence"]
+
+
+def test_unevolved_samples_are_as_many_as_are_evaluated_or_it_is_said(tmp_path, test):
+    """S_0's own where it has enough of each label; new ones where they are free and quick, and none is refused."""
+    for sizes, asked in (([60, 60, 40], 0), ([20, 20, 40], 40)):
+        (tmp_path / f"{asked}").mkdir()
+        run, api = evolve(tmp_path / f"{asked}", population=sizes), Shades()
+        values = evaluate(run, test, api=api)
+        assert sum(map(len, api.random_requests)) == asked
+        assert values["fidelity"]["Near"]["controls"]["unevolved"]["samples"] == 40
+    values = evaluate(run, test, api=Moody(refuse=3))
+    assert "The un-evolved control is S_0 with its 20 images, where 40 are evaluated." in values["notes"]
+
+
+def test_a_generator_that_refuses_or_fails_leaves_a_control_smaller_or_out_unless_it_is_asked_for(run, test):
+    broken = Moody(fail=3, retryable=False)
+    values = evaluate(run, test, api=broken, random_selection=None)
+    assert "random_selection" not in values["fidelity"]["Near"]["controls"]
+    left_out = "The random-selection control is left out: Moody cannot make a sample"
+    assert any(left_out in note for note in values["notes"])
+    with pytest.raises(APIError, match="Moody cannot make a sample"):
+        evaluate(run, test, api=broken, random_selection=True)
+    values = evaluate(run, test, api=Moody(refuse=5), random_selection=True)  # refused ones are their parents again
+    assert values["fidelity"]["Near"]["controls"]["random_selection"]["samples"] == 40
