@@ -13,7 +13,7 @@ from pe.engine.watching import LiveServer
 from pe.report.compare import compare, comparison_page
 from pe.report.live import LivePage
 from pe.store.run import Run
-from tests.report.conftest import check_readable, findings, make_run, show
+from tests.report.conftest import check_readable, findings, look, make_run, show
 
 ACCURACY = {"accuracy": {"mean": 0.8, "std": 0.01, "values": [0.79, 0.81]}}
 METRICS = {
@@ -81,6 +81,7 @@ def test_the_other_pages_can_be_read_by_all(browser, run, kind):
         show(browser, path)
         check_readable(browser)
         if kind == "comparison":
+            look(browser, "light", 500)
             hidden = "[...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth - one.clientWidth)"
             assert browser.execute_script(f"return {hidden}") == [0] * 5
         if kind == "confidential live":
