@@ -1,101 +1,73 @@
 """What `pe init` writes without being told depends on no record: data sets that differ in one have one recipe."""
 
-from __future__ import annotations
-
-import csv
-import io
 import json
 import os
-import tarfile
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from pe.recipe.schema import Recipe
-from tests.cli.test_commands import assert_one_sentence, public, scans
-from tests.cli.typed import pe
-
-__all__ = ["public", "scans"]  # fixtures
+from tests.cli.typed import assert_one_sentence, pe
+from tests.private.records import png, write
+from tests.private.test_forms import FORMS
+from tests.private.test_texts import WRITERS
 
 STATED = ("--privacy-unit", "record", "--declared-size", 500, "--public", "pool")
-Record = tuple[int, str, str, str]  # an image's side and mode; a text; a label
-FEW: list[Record] = [(120, "L", "A short text.", "a")] * 3
-LARGER, COLOUR, LONGER = (300, "L", "A short text.", "a"), (64, "RGB", "A short text.", "a"), (120, "L", "x" * 900, "a")
-CLASS = (120, "L", "A short text.", "rare")
+FEW = [(60, True, "A short text.", "a")] * 3  # an image's side, and if it is grey; a text; a label
+LARGER, COLOUR = (300, True, "A short text.", "a"), (64, False, "A short text.", "a")
+LONGER, CLASS = (60, True, "x" * 900, "a"), (60, True, "A short text.", "rare")
 
 
-def png(side: int, mode: str) -> bytes:
-    buffer, pixels = io.BytesIO(), np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    Image.fromarray(pixels).convert(mode).save(buffer, "PNG")
-    return buffer.getvalue()
+def images(form):
+    """Images in a folder for each label, or in one of the other forms."""
+
+    def write_all(place, records):
+        files = [png(np.full((side, side, 3), [9, 9, 9 if grey else 99], np.uint8)) for side, grey, *_ in records]
+        labels = [label for *_, label in records]
+        for i, (label, file) in enumerate(zip(labels, files, strict=True) if form == "folder" else ()):
+            write(place / label / f"{i}.png", file)
+        if form != "folder":
+            FORMS[form](place, files, np.zeros((len(records), 8, 8), np.uint8), labels, labels)
+
+    return write_all
 
 
-def image_folder(place: Path, records: list[Record]) -> None:
-    for i, (side, mode, _, label) in enumerate(records):
-        (place / label).mkdir(parents=True, exist_ok=True)
-        (place / label / f"{i}.png").write_bytes(png(side, mode))
-
-
-def text_folder(place: Path, records: list[Record]) -> None:
+def text_folder(place, records):
     for i, (_, _, text, label) in enumerate(records):
-        (place / label).mkdir(parents=True, exist_ok=True)
-        (place / label / f"{i}.txt").write_text(text)
+        write(place / label / f"{i}.txt", text.encode())
 
 
-def npz(place: Path, records: list[Record]) -> None:
-    np.savez(place, images=np.zeros((len(records), 28, 28), np.uint8), labels=[label for *_, label in records])
-
-
-def parquet(place: Path, records: list[Record]) -> None:
-    images, labels = [png(side, mode) for side, mode, *_ in records], [label for *_, label in records]
-    pq.write_table(pa.table({"image": images, "label": labels}), place)
-
-
-def table(place: Path, records: list[Record]) -> None:
+def table(place, records):
     """The column with the most text is another one where the text of one record is long."""
-    with place.open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [("note", "said", "label"), *(("A note of some words.", t, x) for *_, t, x in records)]
-        )
+    _, _, texts, labels = zip(*records, strict=True)
+    WRITERS[".csv"](place / "a.csv", {"note": ["A note of some words."] * len(texts), "said": texts, "label": labels})
 
 
-def lines(place: Path, records: list[Record]) -> None:
+def lines(place, records):
     """The last record comes first, and has keys that the others lack."""
     rows = [{"said": text, "class" if i < len(FEW) else "label": label} for i, (*_, text, label) in enumerate(records)]
-    place.write_text("".join(f"{json.dumps(row)}\n" for row in rows[::-1]))
+    write(place / "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows[::-1]).encode())
 
 
-def tar(place: Path, records: list[Record]) -> None:
-    with tarfile.open(place, "w") as file:
-        for i, (side, mode, _, label) in enumerate(records):
-            for suffix, content in (("png", png(side, mode)), ("cls", label.encode())):
-                member = tarfile.TarInfo(f"{i}.{suffix}")
-                member.size = len(content)
-                file.addfile(member, io.BytesIO(content))
-
-
-Write = Callable[[Path, list[Record]], None]
-CASES = [
-    *((name, write, one) for name, write in (("a", image_folder), ("a.tar", tar)) for one in (LARGER, COLOUR, CLASS)),
-    *((name, write, one) for name, write in (("a.csv", table), ("a.jsonl", lines)) for one in (LONGER, CLASS)),
-    *((("a", text_folder, LONGER), ("a.parquet", parquet, LARGER), ("a.npz", npz, CLASS))),
-]
-
-
-@pytest.mark.parametrize(("name", "write", "more"), CASES)
-@pytest.mark.parametrize("typed", ["", "\n" * 20], ids=["nobody", "Enter"])
-def test_one_record_more_changes_nothing_that_is_written_without_being_told(
-    tmp_path: Path, name: str, write: Write, more: Record, typed: str
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "write_all", "more", "typed"),
+    [
+        ("data", images("folder"), LARGER, ""),
+        ("data", images("folder"), COLOUR, "\n" * 20),  # Enter says nothing
+        ("data", images("folder"), CLASS, ""),
+        ("data", table, LONGER, ""),
+        ("data", lines, CLASS, "\n" * 20),
+        ("data", images("tar"), CLASS, ""),
+        ("data", images("parquet"), LARGER, ""),
+        ("data/a.npz", images("npz"), CLASS, ""),
+        ("data", text_folder, LONGER, ""),
+    ],
+)
+def test_one_record_more_changes_nothing_that_is_written_without_being_told(tmp_path, name, write_all, more, typed):
     recipes = []
-    for folder, records in (("without", FEW), ("with", [*FEW, more])):
-        (tmp_path / folder).mkdir()
-        write(tmp_path / folder / name, records)
+    for folder, given in (("without", FEW), ("with", [*FEW, more])):
+        (tmp_path / folder / "data").mkdir(parents=True)
+        write_all(tmp_path / folder / "data", given)
         told = pe("init", name, *STATED, cwd=tmp_path / folder, typed=typed)
         assert told.returncode == 0, told.stderr
         assert "Declare in recipe.yaml before a run: " in told.stdout
@@ -105,19 +77,10 @@ def test_one_record_more_changes_nothing_that_is_written_without_being_told(
         Recipe.load(tmp_path / "with" / "recipe.yaml")
 
 
-def test_one_record_of_another_kind_changes_no_proposal(tmp_path: Path) -> None:
-    for name, records in (("a", FEW), ("b", [*FEW, COLOUR])):
-        image_folder(tmp_path / name, records)
-        told = pe("init", name, *STATED, "--out", f"{name}.yaml", cwd=tmp_path)
-        assert "(proposed: 120; yes, or another)" in told.stdout
-        assert "(proposed: 1; yes, or another)" in told.stdout
-
-
 @pytest.mark.parametrize("name", [b"caf\xe9", b"\xff\xfe"])
-def test_a_class_whose_name_is_not_utf_8_is_refused_in_one_sentence(tmp_path: Path, name: bytes) -> None:
-    image_folder(tmp_path / "scans", FEW)
+def test_a_class_whose_name_is_not_utf_8_is_refused_in_one_sentence(tmp_path, name):
     other = tmp_path / "scans" / os.fsdecode(name)
-    (tmp_path / "scans" / "a").rename(other)
+    images("folder")(tmp_path / "scans", [(*FEW[0][:3], other.name)])
     for where in ("scans", other):
         refused = pe("init", where, *STATED, "--classes", "", "--size", 8, "--channels", 1, cwd=tmp_path)
         assert_one_sentence(refused, "is not UTF-8, so no recipe can hold it: rename it.")

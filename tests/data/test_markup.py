@@ -1,7 +1,5 @@
 """What is kept of a model's answer that comes with its template's markup, and what is no text."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -15,43 +13,25 @@ HARMONY = "<|channel|>analysis<|message|>We need a review.<|end|><|start|>assist
 
 KEPT = {
     "DeepSeek-R1": f"<think>\nOkay, a review.\n</think>\n\n{T}",
-    "Qwen3 without thoughts": f"<think>\n\n</think>\n\n{T}",
     "opened in the prompt": f"Okay, a review.\n</think>\n\n{T}",
-    "opened in the prompt, DeepSeek-V3.1": f"Okay, a review.</think>{T}",
     "closed at once": f"</think>\n{T}",
     "two blocks": f"<think>a</think>\n<think>b</think>\n{T}",
     "in capitals": f"<Think>a review</Think>{T}",
-    "Magistral": f"[THINK]A review is wanted, short.[/THINK]{T}",
-    "Kimi": f"◁think▷A review.◁/think▷{T}",
     "Kimi K3": f"<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>{T}"
     "<|close|>response<|sep|><|end_of_msg|>",
-    "Seed-OSS": f"<seed:think>A review.</seed:think>{T}<seed:eos>",
-    "MiniMax-M3": f"<mm:think>A review.</mm:think>{T}",
     "Hunyuan-A13B": f"<think>\nA review.\n</think>\n<answer>\n{T}\n</answer>",
     "Hunyuan-A13B without thoughts": f"{T}\n</answer>",
-    "Hunyuan 3": f"<think:opensource>hm</think:opensource>{T}",
     "Granite 3.2": f"Here is my thought process: a review. Here is my response:\n{T}",
     "Granite 3.3": f"<think>A review.</think>\n<response>{T}</response><|end_of_text|>",
     "Command A": f"<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>{T}<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
-    "OpenThinker": f"<|begin_of_thought|>\n\nhm\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\n{T}\n\n"
-    "<|end_of_solution|>",
-    "Gemma 4": f"<|channel>thought\nhm<channel|>{T}<turn|>",
-    "Apertus": f"<|inner_prefix|>hm<|inner_suffix|>{T}<|assistant_end|>",
     "Inkling": f"<|message_model|><|content_thinking|>hm<|end_message|><|message_model|><|content_text|>{T}"
     "<|end_message|><|content_model_end_sampling|>",
     "by a prompt": f"<thinking>A review.</thinking>\n{T}",
     "by a prompt, opened there": f"A review.\n</reasoning>\n{T}",
     "gpt-oss": f"{HARMONY}{T}<|return|>",
-    "gpt-oss, final alone": f"<|channel|>final<|message|>{T}",
     "gpt-oss, begun in the prompt": f"a review<|end|><|start|>assistant<|channel|>final<|message|>{T}",
     "gpt-oss without special tokens": f"analysisWe need a review.assistantfinal{T}",
-    "ChatML": f"{T}<|im_end|>",
     "ChatML with its head": f"<|im_start|>assistant\n{T}<|im_end|>\n<|endoftext|>",
-    "Llama 3": f"<|start_header_id|>assistant<|end_header_id|>\n\n{T}<|eot_id|>",
-    "Llama 2": f"{T}</s>",
-    "Gemma": f"{T}<end_of_turn>\n<eos>",
-    "DeepSeek": f"{T}<｜end▁of▁sentence｜>",
-    "EXAONE": f"[|assistant|]{T}[|endofturn|]",
 }
 
 TEXTS = (
@@ -71,7 +51,6 @@ TEXTS = (
 REFUSED = {
     "thoughts cut off": "<think>Okay, a review. I should",
     "thoughts without a text": "<think>Okay.</think>\n",
-    "thoughts without a text, Magistral": "[THINK]Okay.",
     "thoughts within": f"{T}<think>more</think>{T}",
     "closed twice": f"a</think>b</think>{T}",
     "a tag spoken of": "The tag `</think>` ends thoughts, and so does </think> here.",
@@ -90,26 +69,26 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("template", KEPT)
-def test_of_a_known_template_the_text_is_kept_exactly(template: str) -> None:
+def test_of_a_known_template_the_text_is_kept_exactly(template):
     found = unwrap(KEPT[template])
     assert (found.text, found.fault) == (T, "")
     assert found.taken
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_that_only_looks_like_markup_stays_as_it_is(text: str) -> None:
+def test_a_text_that_only_looks_like_markup_stays_as_it_is(text):
     assert unwrap(text).text == text
     assert not unwrap(text).taken
 
 
 @pytest.mark.parametrize("answer", REFUSED)
-def test_what_is_not_sure_to_be_a_text_is_none(answer: str) -> None:
+def test_what_is_not_sure_to_be_a_text_is_none(answer):
     found = unwrap(REFUSED[answer])
     assert found.text == ""
     assert found.fault
 
 
-def test_every_entry_of_the_tables_is_taken_off_or_refused() -> None:
+def test_every_entry_of_the_tables_is_taken_off_or_refused():
     for opening, closing in THOUGHTS:
         assert unwrap(f"{opening}hm{closing}{T}").text == T
         assert unwrap(f"{opening}hm").fault
@@ -123,10 +102,8 @@ def test_every_entry_of_the_tables_is_taken_off_or_refused() -> None:
         assert unwrap(f"{T}{end}{T}").fault
 
 
-@pytest.mark.parametrize(
-    "piece", ["<think></think>", "<|im_end|>", "<|", "</s>", "<think>", "[THINK", "<|end|> ", "`</think>` "]
-)
-def test_a_hostile_answer_takes_no_long_time(piece: str) -> None:
+@pytest.mark.parametrize("piece", ["<think></think>", "<|im_end|>", "<|", "</s>", "[THINK", "`</think>` "])
+def test_a_hostile_answer_takes_time_in_proportion_to_its_length(piece):
     started = time.process_time()
-    unwrap(piece * (1_000_000 // len(piece)))
-    assert time.process_time() - started < 10
+    unwrap(piece * (200_000 // len(piece)))
+    assert time.process_time() - started < 2

@@ -1,9 +1,5 @@
 """Columns that only some samples have."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,7 +11,7 @@ ONE = {"condition.who": np.array(["a", "a"]), "condition.a.font": np.array(["x",
 OTHER = {"condition.who": np.array(["b"]), "condition.b.place": np.array([[1.5, 2.5]])}
 
 
-def test_a_column_of_some_samples_is_zero_or_empty_in_the_others(tmp_path: Path) -> None:
+def test_a_column_of_some_samples_is_zero_or_empty_in_the_others(tmp_path):
     writer = ColumnWriter(tmp_path, 3)
     writer.put(np.array([0, 2]), ONE)
     writer.put(np.array([1]), OTHER)
@@ -26,7 +22,7 @@ def test_a_column_of_some_samples_is_zero_or_empty_in_the_others(tmp_path: Path)
     assert found["condition.b.place"].tolist() == [[0, 0], [1.5, 2.5], [0, 0]]
 
 
-def test_rows_come_in_any_order_and_as_slices(tmp_path: Path) -> None:
+def test_rows_come_in_any_order_and_as_slices(tmp_path):
     rng = np.random.default_rng(0)
     whole = {
         "images": rng.integers(0, 256, (20, 4, 4, 3)).astype(np.uint8),
@@ -41,14 +37,14 @@ def test_rows_come_in_any_order_and_as_slices(tmp_path: Path) -> None:
         np.testing.assert_array_equal(column, whole[name])
 
 
-def test_all_other_columns_are_of_all_samples(tmp_path: Path) -> None:
+def test_all_other_columns_are_of_all_samples(tmp_path):
     writer = ColumnWriter(tmp_path, 3)
     writer.put(np.array([0, 2]), ONE)
     with pytest.raises(ContractError, match=r"differ in their columns: \['condition\.what'\]"):
         writer.put(np.array([1]), OTHER | {"condition.what": np.array([1])})
 
 
-def test_tables_are_put_together_likewise() -> None:
+def test_tables_are_put_together_likewise():
     first = Conditions({"who": np.array(["a", "a"]), "a.font": np.array(["x", "y"])})
     parts = [first, Conditions({"who": np.array(["b"])})]
     whole = Conditions.concatenate(parts)

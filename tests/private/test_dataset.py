@@ -19,31 +19,24 @@ def dataset(count=10, **settings):
     return PrivateDataset.of(Images(PIXELS[:count]), np.zeros(count, int), **{"classes": ["a", "b"]} | settings)
 
 
-@pytest.mark.parametrize("size", [1, 3, 5, 10, 16])
-@pytest.mark.parametrize("count", [1, 9, 10])
-def test_blocks_are_full_in_order_and_padded(size, count):
-    blocks = list(dataset(count).blocks(size))
-    assert len(blocks) == -(-count // size)
-    assert all(images.pixels.shape == (size, 2, 3, 1) and valid.shape == (size,) for images, valid in blocks)
-    pixels, valid = np.concatenate([b.pixels for b, _ in blocks]), np.concatenate([v for _, v in blocks])
-    assert valid.dtype == bool
-    assert valid.tolist() == [True] * count + [False] * (len(valid) - count)
-    np.testing.assert_array_equal(pixels[:count], PIXELS[:count])
-    assert not pixels[count:].any()
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (9, 3), (10, 3), (10, 16)])
+def test_blocks_are_full_in_order_and_padded_at_every_reading(count, size):
+    data = dataset(count)
+    for _ in range(2):
+        blocks = list(data.blocks(size))
+        assert len(blocks) == -(-count // size)
+        assert all(images.pixels.shape == (size, 2, 3, 1) and valid.shape == (size,) for images, valid in blocks)
+        pixels, valid = np.concatenate([b.pixels for b, _ in blocks]), np.concatenate([v for _, v in blocks])
+        assert valid.tolist() == [True] * count + [False] * (len(valid) - count)
+        np.testing.assert_array_equal(pixels[:count], PIXELS[:count])
+        assert not pixels[count:].any()
+        blocks[0][0].pixels[:] = 0  # nobody's memory but the block's
 
 
-def test_blocks_can_be_read_again_and_do_not_share_memory():
-    data = dataset()
-    first, second = list(data.blocks(4)), list(data.blocks(4))
-    first[0][0].pixels[:] = 0
-    np.testing.assert_array_equal(second[0][0].pixels, PIXELS[:4])
-    np.testing.assert_array_equal(next(data.blocks(4))[0].pixels, PIXELS[:4])
-
-
-def test_no_record_is_no_block():
-    data = dataset(0)
-    assert list(data.blocks(4)) == []
-    assert data.check() == []
+def test_no_record_is_no_block_and_a_block_has_one_sample_at_least():
+    assert list(dataset(0).blocks(4)) == dataset(0).check() == []
+    with pytest.raises(ValueError, match="size"):
+        next(dataset().blocks(0))
 
 
 def test_the_repr_shows_public_values_only():
@@ -53,18 +46,19 @@ def test_the_repr_shows_public_values_only():
     assert repr(dataset(7)) == repr(dataset(8))
 
 
-def test_what_does_not_fit_is_refused():
-    images = Images(PIXELS)
-    with pytest.raises(PrivateDataError, match="Samples and labels differ"):
-        PrivateDataset.of(images, np.zeros(9, int), classes=["a"])
-    with pytest.raises(PrivateDataError, match="units differ"):
-        PrivateDataset.of(images, np.zeros(10, int), classes=["a"], units=np.zeros(9, int))
-    with pytest.raises(PrivateDataError, match="no index into the class list"):
-        PrivateDataset.of(images, np.full(10, 2), classes=["a", "b"])
-    with pytest.raises(PrivateDataError, match="twice"):
-        PrivateDataset.of(images, np.zeros(10, int), classes=["a", "a"])
-    with pytest.raises(ValueError, match="size"):
-        next(dataset().blocks(0))
+@pytest.mark.parametrize(
+    ("labels", "settings", "sentence"),
+    [
+        (9 * [0], {}, "Samples and labels differ"),
+        (10 * [0], {"units": 9 * [0]}, "units differ"),
+        (10 * [2], {}, "no index into the class list"),
+        (10 * [-1], {}, "no index into the class list"),
+        (10 * [0], {"classes": ["a", "a"]}, "twice"),
+    ],
+)
+def test_what_does_not_fit_is_refused(labels, settings, sentence):
+    with pytest.raises(PrivateDataError, match=sentence):
+        PrivateDataset.of(Images(PIXELS), labels, **{"classes": ["a", "b"]} | settings)
 
 
 def test_a_source_that_ends_early_is_an_error():
@@ -73,6 +67,19 @@ def test_a_source_that_ends_early_is_an_error():
     )
     with pytest.raises(PrivateDataError, match="changed while they were read"):
         list(data.blocks(2))
+
+
+def test_the_fingerprint_depends_on_samples_labels_units_classes_and_the_key():
+    changed = PIXELS.copy()
+    changed[9, 1, 2, 0] ^= 1
+    whole = (b"key", PIXELS, 10 * [0], ["a", "b"], range(10))
+    others = ({0: b"other"}, {1: changed}, {1: PIXELS[::-1]}, {2: [1, *9 * [0]]}, {3: ["a", "c"]}, {4: 10 * [0]})
+    prints = []
+    for change in ({}, {}, *others):
+        key, pixels, labels, classes, units = (change.get(place, one) for place, one in enumerate(whole))
+        data = PrivateDataset.of(Images(pixels), labels, classes=classes, units=list(units))
+        prints.append(data.preflight(key).fingerprint)
+    assert (prints[0], len(set(prints))) == (prints[1], 7)
 
 
 def peak(function):

@@ -1,7 +1,5 @@
 """All records of a unit vote together, whoever chooses the units' names, and nobody is left out."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ KEYS = st.integers(0, 2**64 - 1)
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(-1, 6), max_size=40), st.integers(1, 5), st.integers(1, 3), KEYS)
-def test_the_votes_of_all_shards_are_the_votes_of_all(units: list[int], count: int, q: int, key: int) -> None:
+def test_the_votes_of_all_shards_are_the_votes_of_all(units, count, q, key):
     rng = np.random.default_rng(0)
     n = len(units)
     vectors = rng.standard_normal((n, 3)).astype(np.float32)
@@ -32,7 +30,7 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units: list[int], count: i
     np.testing.assert_array_equal(sum(count_votes(part, candidates, labels, 2**16, Voting(q)) for part in parts), whole)
 
 
-def test_records_that_are_their_own_units_are_read_in_order_and_evenly() -> None:
+def test_records_that_are_their_own_units_are_read_in_order_and_evenly():
     private = PrivateEmbeddings(np.eye(10, dtype=np.float32), np.zeros(10, np.int32), np.arange(10), ("a",))
     parts = list(shards(private, 3, 1))
     assert np.concatenate([part.units for part in parts]).tolist() == list(range(10))
@@ -40,5 +38,5 @@ def test_records_that_are_their_own_units_are_read_in_order_and_evenly() -> None
 
 
 @given(KEYS)
-def test_a_key_spreads_units_that_lie_in_a_row(key: int) -> None:
+def test_a_key_spreads_units_that_lie_in_a_row(key):
     assert np.bincount(place(np.arange(4000), 4, key), minlength=4).min() > 800

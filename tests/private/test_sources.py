@@ -32,55 +32,38 @@ def test_a_source_survives_the_way_through_a_recipe(source):
     assert hash(read) == hash(source)
 
 
+IMAGES, TEXTS = (ImageFolder, {"size": 8}), (TextTable, {})
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("kind", "changes"),
     [
-        {},
-        {"size": 8, "sizes": 9},
-        {"size": 0},
-        {"size": 10_000},
-        {"size": True},
-        {"size": "8"},
-        {"size": (8, 8, 3)},
-        {"size": 8, "classes": ["a", "b", "a"]},
-        {"size": 8, "classes": [1, "1"]},
-        {"size": 8, "classes": [True, False]},
-        {"size": 8, "classes": ["a", " "]},
-        {"size": 8, "classes": "ab"},
-        {"size": 8, "channels": 4},
-        {"size": 8, "resize": "zoom"},
-        {"size": 8, "on_bad_record": "ignore"},
-        {"size": 8, "declared_size": 0},
-        {"size": 8, "privacy_unit": ""},
+        *((IMAGES, {"size": size}) for size in (0, 10_000, True, "8", (8, 8, 3))),
+        *((IMAGES, {"classes": names}) for names in ([1, "1"], [True, False], "ab")),
+        *((IMAGES, one) for one in ({"channels": 4}, {"resize": "zoom"}, {"declared_size": 0}, {"privacy_unit": ""})),
+        ((ImageFolder, {}), {}),
+        (IMAGES, {"sizes": 9}),
+        *((TEXTS, one) for one in ({"longest": 0}, {"longest": 200_000}, {"longest": True}, {"cut": 1}, {"size": 8})),
+        *((TEXTS, {"encoding": name}) for name in ("ebcdic", "zlib", "rot13", "")),
+        *(((Dicom, {"size": 8}), {"window": window}) for window in [(40, 0), (40, -1), (40,), 40]),
     ],
 )
-def test_wrong_settings_are_refused(settings):
+def test_wrong_settings_are_refused(kind, changes):
+    cls, settings = kind
     with pytest.raises(RecipeError):
-        ImageFolder("scans", **settings)
+        cls("scans", **settings | changes)
 
 
-@pytest.mark.parametrize("settings", [{"longest": 0}, {"longest": 200_000}, {"longest": True}, {"cut": 1}, {"size": 8}])
-def test_wrong_settings_of_texts_are_refused(settings):
-    with pytest.raises(RecipeError):
-        TextTable("notes.csv", **settings)
+def test_a_missing_setting_is_named():
+    for settings, key in (({"kind": "dicom", "path": "scans", "size": 8}, "window"), ({"path": "scans"}, "kind")):
+        with pytest.raises(RecipeError, match=rf"the test: 'private\.{key}' is missing"):
+            read_source(settings, "the test", "private")
 
 
-@pytest.mark.parametrize("window", [(40, 0), (40, -1), (40,), 40])
-def test_a_window_has_a_centre_and_a_positive_width(window):
-    with pytest.raises(RecipeError):
-        Dicom("scans", size=8, window=window)
-
-
-def test_dicom_needs_its_window_declared():
-    with pytest.raises(RecipeError, match=r"the test: 'private\.window' is missing"):
-        read_source({"kind": "dicom", "path": "scans", "size": 8}, "the test", "private")
-
-
-def test_sources_are_values():
-    source = ImageFolder("scans", size=8)
-    with pytest.raises(AttributeError):
-        source.size = 9
-    assert (source.height_width, source.shape) == ((8, 8), (8, 8, 3))
+def test_what_decodes_for_the_public_clock_reads_as_much_as_any_record():
+    assert len(bytes(TextFolder("notes", longest=50).decoding()())) == 50
+    assert ImageFolder("scans", size=8, channels=1, largest_side=20).decoding()().shape == (8, 8, 1)
+    assert ImageFolder("scans", size=(8, 9)).decoding()().shape == (8, 9, 3)
 
 
 def test_importing_loads_no_optional_library():

@@ -1,0 +1,156 @@
+"""Private records in Parquet and Arrow files that are odd or damaged."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pe.errors import MissingDependency
+from pe.private import ImageParquet, TextTable
+from tests.private.records import FILES, LABELS, PIXELS, arrow, read, refused, write
+
+EMBEDDED = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+
+
+def save(path, kinds=None, **columns):
+    """A table in a file, of the format that its name says; `kinds` are the types and names of its columns."""
+    made = pa.table(columns)
+    if kinds:
+        schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+        made = pa.Table.from_arrays(list(columns.values()), schema=schema)
+    path.parent.mkdir(exist_ok=True)
+    return arrow(path, made) if path.suffix == ".arrow" else pq.write_table(made, path, row_group_size=3) or path
+
+
+def source(path, **settings):
+    return ImageParquet(path, **{"size": 8, "classes": ["cat", "dog"], "label_column": "label"} | settings)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("columns", "part"),
+    [
+        ({"picture": FILES, "label": LABELS}, "no column 'image'"),
+        ({"image": FILES, "labl": LABELS}, "no column 'label': did you mean 'labl'"),
+        ({"image": ["a.png"] * 7, "label": LABELS}, "of type string, not bytes"),
+        ({"image": FILES, "label": [["cat"]] * 7}, "several labels"),
+        ({"image": FILES, "label": ["cat", None, *LABELS[2:]]}, "Row 2 of .* has no label"),
+        ({"image": FILES, "label": [0.5] * 7}, "label of type float"),
+        ({"image": FILES, "label": ["cow"] * 7}, "Row 1 of .* has the label 'cow'"),
+        ({"image": [*FILES[:6], None], "label": LABELS}, "row 7 of .* is missing"),
+        ({"image": [*FILES[:5], FILES[5][:80], FILES[6]], "label": LABELS}, "row 6 of .* is truncated"),
+        ({"image": pa.array([{"path": "0.png"}], EMBEDDED), "label": ["cat"]}, "only a path, .* embed"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(tmp_path, suffix, columns, part):
+    refused(source(save(tmp_path / f"a.{suffix}", **columns)), part)
+
+
+def test_classes_and_the_column_of_labels_belong_together(tmp_path):
+    path = save(tmp_path / "a.parquet", image=FILES, label=LABELS)
+    refused(source(path, label_column=None), "label_column is not set, and classes lists 2 .*; it has 'image', 'label'")
+    refused(source(path, classes=None), r"classes: \[cat, dog\]")
+    for each in (path, save(tmp_path / "a.arrow", image=FILES, label=LABELS)):
+        data = ImageParquet(each, size=8).open()
+        assert (data.classes, data.units.tolist()) == (("all",), list(range(7)))
+
+
+def test_bad_rows_are_skipped_where_told(tmp_path):
+    path = save(tmp_path / "a.parquet", image=[None, b"no image", *FILES[2:]], label=LABELS)
+    images, valid = read(source(path, on_bad_record="skip").open())
+    assert valid.tolist() == [False, False] + [True] * 5
+    np.testing.assert_array_equal(images, PIXELS[2:])
+
+
+def test_units_and_files_that_are_not_there_are_named(tmp_path):
+    path = save(tmp_path / "a.parquet", image=FILES, label=LABELS, who=["a", None] * 3 + ["b"])
+    refused(source(path, privacy_unit="who"), "Row 2 of .* no usable who")
+    refused(source(path, privacy_unit="whom"), "no column 'whom': did you mean 'who'")
+    refused(source(path, privacy_unit="subfolder"), "no subfolders")
+    for number, label in enumerate(["dog", "cow"]):
+        save(tmp_path / f"shards/{number}.parquet", image=FILES[:2], label=["cat", label])
+    refused(source(tmp_path / "shards"), r"Row 2 of .*1\.parquet has the label 'cow'")
+    save(tmp_path / "shards/2.arrow", image=FILES[:2], label=["cat", "cat"])
+    refused(source(tmp_path / "shards"), r"tables of several kinds \(\.arrow, \.parquet\): keep one")
+    refused(source(tmp_path / "none"), "does not exist")
+    write(tmp_path / "dict/dataset_dict.json", b'{"splits": ["train"]}')
+    refused(source(tmp_path / "dict"), "several splits: name the folder of one of them")
+    write(tmp_path / "empty/x.txt")
+    refused(source(tmp_path / "empty"), "no files of these types: .parquet, .arrow")
+    refused(source(write(path, b"not parquet")), "cannot be read as Parquet")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.parquet", image=FILES, label=LABELS)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependency, match=r"pip install .*\[parquet\]'"):
+        source(path).open()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_arrow_file_that_is_cut_off_anywhere_is_refused(tmp_path, stream):
+    path = arrow(tmp_path / "a.arrow", pa.table({"image": FILES, "label": LABELS}), stream, together=3)
+    data = path.read_bytes()
+    for size in [0, 4, 8, *range(16, len(data), 256), len(data) - 8, len(data) - 1]:
+        write(path, data[:size])
+        refused(source(path), r"a\.arrow cannot be read as Arrow: it is damaged or of another format\.$")
+
+
+def test_offsets_that_lead_out_of_an_arrow_file_are_refused(tmp_path):
+    data = save(tmp_path / "a.arrow", image=[b"x" * 40, b"y" * 40]).read_bytes()
+    offsets = np.array([0, 40, 80], np.int32).tobytes()
+    assert data.count(offsets) == 1
+    write(tmp_path / "a.arrow", data.replace(offsets, np.array([0, 2**30, 80], np.int32).tobytes()))
+    refused(ImageParquet(tmp_path / "a.arrow", size=8), "cannot be read as Arrow")
+
+
+def test_an_arrow_file_that_is_cut_off_while_it_is_read_is_an_error_and_no_signal(tmp_path):
+    path = save(tmp_path / "a.arrow", image=[data * 50 for data in FILES * 30])
+    code = f"""
+import os, pe
+data = pe.ImageParquet({str(path)!r}, size=8, on_bad_record="skip").open()
+blocks = data.blocks(4)
+next(blocks)
+os.truncate({str(path)!r}, 4096)
+try:
+    print(sum(1 for _ in blocks))
+except pe.PEError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+BAD = pa.array([b"cat", b"\xe9"], pa.binary()).view(pa.string())
+PARTS = {
+    "odd": BAD,
+    "large": BAD.view(pa.binary()).cast(pa.large_binary()).view(pa.large_string()),
+    "list": pa.ListArray.from_arrays([0, 1, 2], BAD),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"label_column": "odd", "classes": ["cat"]}, ["Row 2", "label that is not text in UTF-8"]),
+        ({"privacy_unit": "large"}, ["Row 2", "no usable large"]),
+        ({"label_column": "list", "classes": ["cat"]}, []),
+    ],
+)
+def test_a_label_or_unit_that_is_not_utf_8_is_named(tmp_path, suffix, settings, parts):
+    refused(ImageParquet(save(tmp_path / f"a.{suffix}", image=FILES[:2], **PARTS), size=8, **settings), *parts)
+    refused(TextTable(save(tmp_path / f"b.{suffix}", text=["a", "b"], **PARTS), **settings), *parts)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_text_that_is_not_utf_8_is_a_bad_record_and_the_name_of_a_column_is_told(tmp_path, suffix):
+    bad = TextTable(save(tmp_path / f"a.{suffix}", text=BAD), on_bad_record="skip").open().check()
+    assert [one.index for one in bad] == [1]
+    kinds = {"image": pa.binary(), b"\xe9": pa.string()}
+    path = save(tmp_path / f"b.{suffix}", kinds, image=pa.array(FILES[:2]), odd=BAD)
+    refused(ImageParquet(path, size=8), "UTF-8")
+    refused(TextTable(path, text_column="image"), "UTF-8")
