@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -163,8 +163,7 @@ class _Owner:
             return None
 
 
-@dataclass(frozen=True)
-class _Answers:
+class _Answers(NamedTuple):
     """The owner's public statements."""
 
     classes: list[str] | None
@@ -194,11 +193,11 @@ def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: s
 
     dataset = read_source(source | {"size": 1}, str(source["path"])).open()
     if size is None or channels is None:
-        shape, of = look_at_shape(dataset), f", from looking at {LOOKED_AT} images at most"
+        (side, proposed), of = look_at_shape(dataset), f", from looking at {LOOKED_AT} images at most"
         if size is None:
-            size = owner.declares("size", f"Height and width in pixels{of}", shape.side, SIDE)
+            size = owner.declares("size", f"Height and width in pixels{of}", side, SIDE)
         if channels is None:
-            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", shape.channels, CHANNELS)
+            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", proposed, CHANNELS)
     return ImageStart(size or UNDECLARED, int(channels) if channels else UNDECLARED)
 
 

@@ -42,6 +42,7 @@ _OF_FRAMES = ("GIF", "PNG", "TIFF", "WEBP")
 MAX_PIXELS = 2**26
 """Most pixels that a header may announce (8192 × 8192); below the number at which Pillow itself warns."""
 
+_TOO_LARGE = f"{{}} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."
 PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY  # 64 MB in all: one text or profile may have so much
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -66,7 +67,7 @@ def decode_image(
     name: str | None = None,
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """Return the pixels of an encoded image, by the rules above.
+    """Return the pixels of an encoded image, by the rules above: uint8, height × width × channels, the caller's own.
 
     Args:
         source: the encoded bytes, or the file that holds them.
@@ -76,16 +77,11 @@ def decode_image(
         name: of the image in messages; without it, its path or "The image".
         deep: a set that notes, for `dimness`, if an image of 16 bits goes beyond a sixteenth of their range.
 
-    Returns:
-        uint8, height × width × channels, sRGB; writable and owned by the caller.
-
     Raises:
-        BadImage: the file cannot be read, is of another format, of several frames, too large, truncated or damaged, of
-            a pixel type without a rule, or of another size while `resize` is None.
+        BadImage: the file cannot be read, or a rule refuses it.
         RecipeError: `resize` is unknown or has no `size`.
     """
     target = _Target(size, resize, channels, name or (str(source) if isinstance(source, Path) else "The image"))
-    target.check_rule()
     if isinstance(source, bytes):
         with quiet():
             return _decode(BytesIO(source), target, deep)
@@ -108,16 +104,8 @@ def convert_pixels(
     name: str = "The image",
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """Apply the same rules, as `decode_image` does, to an array of uint8, uint16 or bool, which is not changed.
-
-    It is h×w, or h×w×c with c of 1, 3 or 4 (alpha last).
-
-    Raises:
-        BadImage: another dtype or shape, too large, or of another size while `resize` is None.
-        RecipeError: `resize` is unknown or has no `size`.
-    """
+    """Apply the same rules to an array of uint8, uint16 or bool, h×w or h×w×c (c of 1, 3 or 4, alpha last)."""
     target = _Target(size, resize, channels, name)
-    target.check_rule()
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * np.uint8(255)
     elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
@@ -162,11 +150,7 @@ def _note(deep: set[bool] | None, pixels: UInt8Array) -> None:
 
 def _check_pixels(width: int, height: int, name: str) -> None:
     if width * height > MAX_PIXELS:
-        raise BadImage(_too_large(name))
-
-
-def _too_large(name: str) -> str:
-    return f"{name} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."
+        raise BadImage(_TOO_LARGE.format(name))
 
 
 def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
@@ -176,7 +160,7 @@ def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
     except UnidentifiedImageError as error:
         raise BadImage(f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image.") from error
     except Image.DecompressionBombError as error:
-        raise BadImage(_too_large(name)) from error
+        raise BadImage(_TOO_LARGE.format(name)) from error
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
         raise _damage(name, error) from error
     with image:
@@ -209,7 +193,7 @@ def _damage(name: str, error: Exception) -> BadImage:
 
 
 def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Image | None]:
-    """Return the picture as L, RGB or CMYK, and its opacity (L) where it has any."""
+    """Return the picture as L, RGB or CMYK, and its opacity, as L, where it has any."""
     mode, transparent = image.mode, image.info.get("transparency")
     if mode.startswith("I;16") or (mode == "I" and image.format == "PNG"):
         values, tags = np.asarray(image), getattr(image, "tag_v2", {})
@@ -226,10 +210,8 @@ def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Imag
         return full.getchannel("R") if is_grey else full.convert("RGB"), full.getchannel("A")
     if mode in ("1", "L"):
         return image.convert("L"), None
-    if mode == "CMYK":
-        return image.copy(), None
-    if mode in ("RGB", "P", "YCbCr", "RGBX"):
-        return image.convert("RGB"), None
+    if mode in ("RGB", "P", "YCbCr", "RGBX", "CMYK"):
+        return image.convert("CMYK" if mode == "CMYK" else "RGB"), None
     raise BadImage(f"{name} has pixels of type {mode}, for which there is no rule: save it as 8- or 16-bit integers.")
 
 
@@ -256,7 +238,7 @@ class _Target:
     channels: Channels
     name: str
 
-    def check_rule(self) -> None:
+    def __post_init__(self) -> None:
         if self.resize is not None and self.resize not in get_args(Resize):
             raise RecipeError(f"resize: '{self.resize}' is unknown; known are crop, fit and stretch.")
         if self.resize is not None and self.size is None:

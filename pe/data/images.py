@@ -119,14 +119,13 @@ class Images(Samples):
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of every image."""
-        _, height, width, channels = self.pixels.shape
+        height, width, channels = self.pixels.shape[1:]
         return height, width, channels
 
     def distances(self, others: Images) -> npt.NDArray[np.float64]:
         """Return the root mean square of the pixels' differences to each counterpart's, 0 to 255."""
         differences = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
-        means: npt.NDArray[np.float64] = np.sqrt(np.square(differences).mean(axis=(1, 2, 3))).astype(np.float64)
-        return means
+        return np.asarray(np.sqrt(np.square(differences).mean(axis=(1, 2, 3))), np.float64)
 
     def suspicion(self) -> str:
         """Count the images of one colour, up to two levels, which filters and faulty weights give; empty: none."""

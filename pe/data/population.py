@@ -47,10 +47,9 @@ class ColumnWriter:
                 write_rows(self._target(name, column), rows, column)
 
     def _target(self, name: str, column: Array) -> np.memmap[Any, np.dtype[Any]]:
-        target = self._files.get(name)
-        if target is None:
-            target = open_table(self._path(name), column.dtype, (self._rows, *column.shape[1:]))
-            self._files[name] = target
+        if name not in self._files:
+            self._files[name] = open_table(self._path(name), column.dtype, (self._rows, *column.shape[1:]))
+        target = self._files[name]
         if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:
             form, first = (f"{a.dtype} {a.shape[1:]}" for a in (column, target))
             raise ContractError(f"All answers of one run have one shape: '{name}' came as {form} after {first}.")
@@ -150,9 +149,8 @@ class Population:
 
     def take(self, indices: Indices) -> Population:
         """Return the members at `indices`, in that order, with their own parents."""
-        return Population(
-            self.samples.take(indices), self.labels[indices], self.conditions.take(indices), self.parents[indices]
-        )
+        samples, conditions = self.samples.take(indices), self.conditions.take(indices)
+        return Population(samples, self.labels[indices], conditions, self.parents[indices])
 
     @staticmethod
     def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
@@ -168,11 +166,7 @@ class Population:
 
     @classmethod
     def load(cls, folder: Path) -> Population:
-        """Load the population of a run's folder, memory-mapped.
-
-        Raises:
-            DamagedFile: a column is missing, or not what this software writes.
-        """
+        """Load the population of a run's folder, memory-mapped; raise DamagedFile if it is not what was written."""
         if not folder.is_dir():
             raise DamagedFile(f"{folder} is missing: restore it from a copy.")
         try:

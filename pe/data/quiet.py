@@ -26,8 +26,8 @@ _silenced = ExitStack()
 def quiet() -> Iterator[None]:
     """Show no Python warning inside, and let no library's logger without a handler write to the console.
 
-    A library's words about a file are either an error of ours or of no interest; and were they about a private
-    record, the console would tell of it. It holds for all threads, from the first that enters until the last has left.
+    Were such words about a private record, the console would tell of it. It holds for all threads, from the first that
+    enters until the last has left.
     """
     global _inside
     with _lock:
@@ -65,16 +65,13 @@ def quiet_transformers() -> Iterator[None]:
 @cache
 def silence_libtiff() -> None:
     """Keep Pillow's libtiff from writing errors past Python, to the process's stderr, where it can be found."""
-    for path in _library_files("libtiff"):
-        library = ctypes.CDLL(str(path))  # the one that is loaded already
-        library.TIFFSetErrorHandler(None)
-        library.TIFFSetWarningHandler(None)
-
-
-def _library_files(name: str) -> set[Path]:
-    """Return the library's files in this process; where the system does not tell (macOS), those that Pillow brings."""
     maps = Path("/proc/self/maps")
-    if not maps.is_file():
-        return set((Path(PIL.__file__).parent / ".dylibs").glob(f"{name}*"))
-    mapped = (Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines() if "/" in line)
-    return {path for path in mapped if path.name.startswith(name)}
+    if maps.is_file():
+        files = {Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines() if "/" in line}
+    else:  # macOS
+        files = set((Path(PIL.__file__).parent / ".dylibs").glob("*"))
+    for path in files:
+        if path.name.startswith("libtiff"):
+            library = ctypes.CDLL(str(path))  # the one that is loaded already
+            library.TIFFSetErrorHandler(None)
+            library.TIFFSetWarningHandler(None)

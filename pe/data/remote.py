@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, InstanceOf, PlainSerializer, WithJsonSchem
 from pe.errors import BadTable, MissingDependency, printable
 
 PROTOCOLS = ("s3", "gs", "abfs", "az", "http", "https", "memory")
-_LIBRARIES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "http": "aiohttp", "https": "aiohttp"}
 _BLOCK = 2**22  # bytes that are asked for together
 
 
@@ -47,11 +46,6 @@ class RemotePath:
     def suffix(self) -> str:
         """As of a Path: `.parquet`."""
         return PurePosixPath(self.name).suffix
-
-    def exists(self) -> bool:
-        """Return True if a file or folder is there."""
-        with self._system() as (system, path):
-            return bool(system.exists(path))
 
     def is_file(self) -> bool:
         """Return True if a file is there."""
@@ -88,9 +82,8 @@ class RemotePath:
             raise MissingDependency.of("fsspec", "remote", f"Reading {self.url}") from error
         try:
             system, path = fsspec.core.url_to_fs(self.url)
-        except ImportError as error:
-            library = _LIBRARIES.get(urlsplit(self.url).scheme, "fsspec")
-            raise MissingDependency(f"Reading {self.url} needs {library}: pip install {library}.") from error
+        except ImportError as error:  # which tells what to install
+            raise MissingDependency(f"Reading {self.url} needs another library: {error}.") from error
         with self.errors():
             yield system, path
 
@@ -130,9 +123,6 @@ class _Reader(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         with self._path.errors():
             return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
 
     def close(self) -> None:
         self._file.close()

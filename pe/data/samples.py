@@ -54,49 +54,35 @@ class Samples(Protocol):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
-        """Put `rows`, each as `array[i]` holds it, into one batch; None becomes a blank one of that shape.
-
-        How long it takes depends on their number alone.
-        """
-        ...
+        """Put `rows`, each as `array[i]` holds it, into one batch, in a time of their number alone; None: a blank."""
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up samples, as different from each other as can be, the same at every call; the i-th depends on i alone.
-
-        A run tries its embedding on them before it embeds a private record.
-        """
-        ...
+        """Make up samples as different as can be, the i-th by i alone; a run tries its embedding on them first."""
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
         """Say why a private record is not of the declared shape, as the end of a sentence on it; empty: it is."""
-        ...
 
     @classmethod
     def check(cls, array: Array) -> bool:
         """Return True if an array that was read from a file holds samples."""
-        ...
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
         """Return the array as the journal keeps it, the smaller the better."""
-        ...
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
         """Return the array that `pack` was given, to the bit; nothing in it is executed."""
-        ...
 
     @property
     def array(self) -> Array:
         """The samples as they are stored; `type(self)(array)` makes them again."""
-        ...
 
     @property
     def shape(self) -> Shape:
         """The shape that all of them share."""
-        ...
 
     def __len__(self) -> int:
         return len(self.array)
@@ -113,15 +99,12 @@ class Samples(Protocol):
 
     def distances(self, others: Self) -> npt.NDArray[np.float64]:
         """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64 (n,)."""
-        ...
 
     def pictures(self) -> list[Image]:
         """Draw each sample as a person sees it: RGB, all of one size."""
-        ...
 
     def files(self) -> Iterator[bytes]:
         """Yield each sample as a file that other software reads."""
-        ...
 
 
 @runtime_checkable
@@ -131,7 +114,6 @@ class Readable(Protocol):
     @property
     def strings(self) -> list[str]:
         """Each sample as a person reads it."""
-        ...
 
 
 @runtime_checkable
@@ -140,7 +122,6 @@ class Suspected(Protocol):
 
     def suspicion(self) -> str:
         """Say how many do, and how; empty: none."""
-        ...
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
@@ -163,23 +144,22 @@ _modalities: dict[str, type[Samples]] = {}
 def modality(kind: str) -> type[Samples]:
     """Return the modality of this name; raise PluginError if none is installed, or it cannot be imported."""
     if kind not in _modalities:
-        for point in entry_points(group="pe.modalities", name=kind):
-            try:
-                _modalities[kind] = point.load()
-            except (ImportError, AttributeError) as error:
-                raise PluginError(f"The modality '{kind}' ({point.value}) cannot be loaded: {error}.") from error
-    if kind not in _modalities:
-        raise PluginError(f"The modality '{kind}' is not installed: install the package that brings it.")
+        points = entry_points(group="pe.modalities", name=kind)
+        if not points:
+            raise PluginError(f"The modality '{kind}' is not installed: install the package that brings it.")
+        (point,) = tuple(points)[-1:]
+        try:
+            _modalities[kind] = point.load()
+        except (ImportError, AttributeError) as error:
+            raise PluginError(f"The modality '{kind}' ({point.value}) cannot be loaded: {error}.") from error
     return _modalities[kind]
 
 
 def kind_among(names: Collection[str]) -> str:
     """Return the modality's name among those of stored columns; raise PluginError if there is none."""
-    installed = (
-        {point.name for point in entry_points(group="pe.modalities")} if _modalities.keys().isdisjoint(names) else ()
-    )
+    known = set(names) & _modalities.keys() or {point.name for point in entry_points(group="pe.modalities")}
     for name in names:
-        if name in _modalities or name in installed:
+        if name in known:
             return name
     raise PluginError(
         f"No installed modality is named by a column ({', '.join(names)}): restore the file, or install the modality."

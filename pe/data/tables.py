@@ -71,8 +71,7 @@ def _text(data: Any) -> str:
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet; raise BadTable.
 
-    One page of Parquet is in memory, one record batch of Arrow; no file is mapped: one that is cut off while it is read
-    would end the process.
+    No file is mapped: one that is cut off while it is read would end the process.
     """
     try:
         import pyarrow as arrow
@@ -210,9 +209,9 @@ def tables_in(folder: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[Some
     inside = cast(Iterator[SomePath], folder.iterdir())
     files = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
     return sorted(
-        file
-        for file in files
-        if not (is_clutter(file.name) or file.name.startswith(_CACHED) or file.name == LABELS_CSV)
+        each
+        for each in files
+        if not (is_clutter(each.name) or each.name.startswith(_CACHED) or each.name == LABELS_CSV)
     )
 
 
@@ -236,13 +235,10 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 def read_rows(
     file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = _ROWS_READ
 ) -> Iterator[Row]:
-    """Yield the values of these columns, row by row; of Parquet and Arrow there may be none.
+    """Yield the values of these columns, row by row; of Parquet and Arrow there may be none. Raise BadTable.
 
     Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a row has none.
     `encoding` is for all but Parquet and Arrow, of which at most so many rows `together` are in memory.
-
-    Raises:
-        BadTable: a column is not there, a row is not as its header says, or the file cannot be read.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -250,12 +246,6 @@ def read_rows(
         return
     with _open_text(file, encoding) as lines:
         yield from (_csv_rows if suffix in _SEPARATORS else _json_rows)(file, lines, columns)
-
-
-def read_lines(file: TablePath, encoding: str = UTF_8) -> Iterator[str]:
-    """Yield the lines of a file, each with its end; raise BadTable."""
-    with _open_text(file, encoding) as lines:
-        yield from lines
 
 
 @contextmanager
@@ -398,11 +388,13 @@ class PublicTexts:
 
     def check(self) -> None:
         """Raise RecipeError if nothing is there, or no text or table; none is read."""
+        types = (TEXT, *SUFFIXES)
         if not self.path.exists():
             raise RecipeError(f"There are no public texts at {self.path}: name a file or a folder that is there.")
-        if self.path.is_file() and self.path.suffix.lower() not in (TEXT, *SUFFIXES):
-            types = ", ".join((TEXT, *SUFFIXES))
-            raise RecipeError(f"{self.path} is no file of public texts: its name must end in one of {types}.")
+        if self.path.is_file() and self.path.suffix.lower() not in types:
+            raise RecipeError(
+                f"{self.path} is no file of public texts: its name must end in one of {', '.join(types)}."
+            )
 
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
         """Yield the texts in order, each cut to `longest` bytes; empty lines, cells and files are passed over.
@@ -411,15 +403,13 @@ class PublicTexts:
 
         Raises:
             RecipeError: there are none.
-            BadSample: one is not text in its encoding, or cannot be read.
-            BadTable: a table cannot be read, or has no such column.
+            PEError: BadSample, if one is not text in its encoding; BadTable, as of `read_rows`.
         """
         self.check()
         is_empty = True
         for name, label, source in self._sources(whole):
-            if isinstance(source, str) and not source.strip():
-                continue
-            if isinstance(source, Path) and not (size := source.stat().st_size):
+            size = source.stat().st_size if isinstance(source, Path) else len(source.strip())
+            if not size:
                 continue
             if isinstance(source, Path) and whole and size > longest:
                 raise RecipeError(f"{source} has more than {longest:,} bytes: split it into several files.")
@@ -435,8 +425,9 @@ class PublicTexts:
             if whole:
                 yield str(self.path), None, self.path
             else:
-                for number, line in enumerate(read_lines(self.path, self.encoding), 1):
-                    yield f"line {number:,} of {self.path}", None, line
+                with _open_text(self.path, self.encoding) as lines:
+                    for number, line in enumerate(lines, 1):
+                        yield f"line {number:,} of {self.path}", None, line
         elif self.path.is_dir() and not tables_in(self.path):
             files = files_below(self.path, (TEXT,))
             for file, label in zip(files, folder_labels(self.path, files), strict=True):

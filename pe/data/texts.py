@@ -69,11 +69,8 @@ class Texts(Samples):
         """Make each text plain (`plain`) and cut it to `longest` bytes, never within a character.
 
         Args:
-            texts: any.
+            texts: any; a single text is a ContractError.
             longest: bytes, at least 1, that a text may have.
-
-        Raises:
-            ContractError: a single text.
         """
         check_list("Texts.of", texts, ContractError)
         return cls(np.array([shortened(plain(text), longest) for text in texts], dtype=f"S{longest}"))
@@ -188,18 +185,14 @@ MARGIN = 4
 
 
 def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str) -> bytes:
-    """Return the UTF-8 of a text, by the rules above.
+    """Return the UTF-8 of a text, 1 to `longest` bytes, by the rules above.
 
     Args:
-        source: the encoded bytes, the file that holds them, or text that is decoded already, in which what could not
-            be is a lone surrogate.
+        source: the encoded bytes, the file that holds them, or decoded text, in which a lone surrogate is no text.
         longest: bytes of UTF-8 that a text may have, ≥ 1.
         cut: a longer one is cut; otherwise it is refused.
         encoding: of bytes, as Python names it (`check_encoding`).
         name: of the text in messages.
-
-    Returns:
-        1 to `longest` bytes.
 
     Raises:
         BadSample: it cannot be read, or a rule refuses it. No word of the text stands in the message.

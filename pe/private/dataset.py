@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -57,9 +58,9 @@ class Preflight:
 class PrivateDataset:
     """Private records: samples with one label each, grouped into privacy units.
 
-    Public: `classes`, `unit_name`, `declared_size`, `modality`, `shape`, and nothing else. Confidential: the
-    length, `labels`, `units` (the number of distinct ones included) and every block. The repr shows
-    public values only. An empty data set is allowed, since it is a neighbour of a set of one record.
+    Public: `classes`, `unit_name`, `declared_size`, `modality`, `shape`, and nothing else; the repr shows no more.
+    Confidential: the length, `labels`, `units` (the number of distinct ones included) and every block. An empty data
+    set is allowed, since it is a neighbour of a set of one record.
 
     Attributes:
         classes: the public label names; a label is an index into them. Some may have no record.
@@ -78,8 +79,7 @@ class PrivateDataset:
         misgiving: tells why the records, once all were read, cannot be meant as they are; empty: they can.
 
     Raises:
-        PrivateDataError: labels and units differ in length, a label is no index into `classes`, or
-            a class name comes twice, or is none (`class_fault`).
+        PrivateDataError: labels, units and classes do not fit together, or a class has no name (`class_fault`).
     """
 
     def __init__(
@@ -161,14 +161,12 @@ class PrivateDataset:
     def preflight(self, key: bytes) -> Preflight:
         """Decode every record once, before any API call or release. Equal data have equal fingerprints under one key.
 
-        The answer and the error are the data owner's. The bad records are for confidential/ alone; the error, which
-        refuses a start, may be told on the console, because no run goes on beside it. Nobody without the `key` of the
-        fingerprint can test a guess at the records.
+        The bad records are for confidential/ alone; the error, which refuses a start, may be told on the console.
+        Nobody without the `key` of the fingerprint can test a guess at the records.
 
         Raises:
-            PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or,
-                whatever it is, a record does not fit its declaration, the source as a whole cannot be read, or has a
-                misgiving.
+            PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or a record
+                does not fit its declaration, the source as a whole cannot be read, or has a misgiving.
         """
         bad: list[BadRecord] = []
         self._misgiving()  # of what was read before
@@ -193,17 +191,11 @@ class PrivateDataset:
         return Preflight(bad, digest.hexdigest(), digests[:readable])
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
-        """Yield all records in order, in blocks of exactly `size` samples, decoded on the fly. Confidential.
+        """Yield all records in order, in blocks of exactly `size` samples, with False for what is blank. Confidential.
 
-        The last block is padded with blank samples. One block is in memory at a time. A record that
-        cannot be decoded, even if it could be at the pre-flight, is a blank sample and never an error. No record, no
-        block.
-
-        Yields:
-            `size` samples, and bool (size,): False for bad records and for padding.
-
-        Raises:
-            PrivateDataError: the source as a whole (not a record) is gone or unreadable.
+        The last block is padded with blank samples. One block is in memory at a time. A record that cannot be decoded,
+        even if it could be at the pre-flight, is a blank sample and never an error; a source that is gone is a
+        PrivateDataError. No record, no block.
         """
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
@@ -229,18 +221,17 @@ class PrivateDataset:
                 outcome = next(records)
             except StopIteration:
                 raise PrivateDataError("The private data changed while they were read: start again.") from None
+            except BadTable as error:
+                raise PrivateDataError(str(error)) from error
             misfit = "" if isinstance(outcome, PEError) else self.modality.misfit(outcome, self.shape)
             yield PrivateDataError(f"{self._where(index)} {misfit}.") if misfit else outcome
 
 
-class Reread:
-    """Records whose every iteration calls `read` and so reads them anew."""
-
-    def __init__(self, read: Callable[[], Iterator[Outcome]]) -> None:
-        self._read = read
+class Reread(partial[Iterator[Outcome]]):
+    """Records that a function reads anew at every iteration."""
 
     def __iter__(self) -> Iterator[Outcome]:
-        return self._read()
+        return self()
 
 
 def outcome_of(decode: Callable[[], Array]) -> Outcome:
@@ -285,13 +276,10 @@ def sample_digest(sample: Array) -> bytes:
 def find_overlap(
     digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
 ) -> Overlap:
-    """Compare public samples with private records, by digests.
+    """Compare public samples with private records, by digests of all of these. Both are decoded alike.
 
     Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
-    them learns nothing of the answer. Memory grows with their number, by a digest and a name each, and not with that
-    of the records.
-
-    `digests` are those of all private records, `public` are names and samples, decoded as private records are.
+    them learns nothing of the answer. Memory grows with their number, by a digest and a name each.
 
     Raises:
         ContractError: a public sample is of another shape: it was not decoded as the private records are.
@@ -366,12 +354,11 @@ def listing(place: Path | RemotePath | None) -> Iterator[None]:
 def _write_list(data: Path, faults: Sequence[str]) -> str:
     """Write the list; say where it is, or why it is not there."""
     path = data.with_name(BAD_FILES.format(data.name))
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{fault}\n" for fault in faults)
-        temporary.replace(path)
     except OSError as error:
         return f"{path}, which is to list them all, cannot be written: {error.strerror}."
     return f"All of them are listed in {path}; as confidential as the data, it may be deleted."

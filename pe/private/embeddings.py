@@ -65,9 +65,9 @@ def embed_private(
 ) -> PrivateEmbeddings:
     """Embed all private records, in padded blocks of exactly `embedding.batch_size`.
 
-    Guarantee: given an embedding that treats each sample alone, as the protocol asks, a record's row is
-    a function of that record alone; the shape of a call never depends on how many records there are, nor does the
-    number of calls while there are no more than SPARE times the declared size. Nothing is printed or timed.
+    Guarantee: given an embedding that treats each sample alone, as the protocol asks, a record's row is a function of
+    that record alone; the shape of a call never depends on how many records there are, nor does the number of calls
+    while there are no more than SPARE times the declared size. Nothing is printed or timed.
 
     Edge cases: a record that cannot be decoded or embedded, or whose vector is not finite, becomes a row of NaN; the
     log names it. No record at all: padding is embedded to learn d, and the answer is (0, d). If not one can vote, the
@@ -76,14 +76,12 @@ def embed_private(
     Args:
         dataset: the private records.
         embedding: is handed private samples and keeps none.
-        folder: of `private_embeddings.npy`, which is then mapped read-only; it must be the run's confidential folder.
-            None keeps the vectors in memory.
+        folder: the run's confidential one, for `private_embeddings.npy`, mapped read-only; None keeps all in memory.
         embed: embeds the blocks.
 
     Raises:
-        ContractError: the embedding's batch_size is wrong, or it changes its dimension.
-        PEError: it fails on blank samples, too (see `embed_block`).
-        PrivateDataError: the source as a whole is gone or unreadable.
+        PEError: the embedding's batch_size or dimension is wrong, it fails on blank samples, too (see `embed_block`),
+            or the source as a whole is gone.
     """
     size = embedding.batch_size
     if not isinstance(size, int) or size < 1:

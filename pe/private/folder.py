@@ -23,6 +23,7 @@ import os
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -77,14 +78,9 @@ class FolderSource(PrivateSource):
         """Return the sample in a file; raise BadSample if there is none."""
 
     def open(self) -> PrivateDataset:
-        """List the records; files are read later, by `check` and `blocks`.
-
-        Raises:
-            PrivateDataError: a missing or empty folder, labels off the class list, or whatever else
-                `pe.private.folder` refuses.
-        """
+        """List the records; files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         files = self._files()
-        records = Reread(partial(self._outcomes, files.paths, {}))
+        records = Reread(self._outcomes, files.paths, {})
         return self.bind(records, len(files.paths), files.where, labels=files.labels, units=files.units)
 
     def _outcomes(self, paths: Sequence[str], unreadable: Mapping[int, BadSample]) -> Iterator[Outcome]:
@@ -157,11 +153,7 @@ class FolderSource(PrivateSource):
 
 @source
 class ImageFolder(FolderSource, ImageSource):
-    """A folder of images, one file per record (the rules: `pe.private.folder`).
-
-    Class folders, or a `labels.csv` at the top with the columns `file`, `label` and any others, one of which may be
-    the privacy unit (docs/data.md).
-    """
+    """A folder of images, one file per record, in class folders or listed in a `labels.csv` (docs/data.md)."""
 
     _: KW_ONLY
     kind: Literal["folder"] = "folder"
@@ -175,11 +167,7 @@ class ImageFolder(FolderSource, ImageSource):
 
 @source
 class TextFolder(FolderSource, TextSource):
-    """A folder of .txt files, one per record (the rules: `pe.private.folder`).
-
-    Class folders, or a `labels.csv` at the top with the columns `file`, `label` and any others, one of which may be
-    the privacy unit (docs/text.md).
-    """
+    """A folder of .txt files, one per record, in class folders or listed in a `labels.csv` (docs/text.md)."""
 
     _: KW_ONLY
     kind: Literal["text_folder"] = "text_folder"
@@ -192,10 +180,7 @@ class TextFolder(FolderSource, TextSource):
 
 
 def find_labels(root: Path) -> tuple[str, ...]:
-    """Return the label names in a folder, for `pe init` to propose: the owner confirms which are public. Confidential.
-
-    Empty where there are no labels.
-    """
+    """Return the label names in a folder, if any, for `pe init` to propose. Confidential."""
     if not root.is_dir():
         raise PrivateDataError(f"The folder {root} does not exist.")
     if (root / LABELS_CSV).is_file():
@@ -214,22 +199,22 @@ def find_units(root: Path) -> tuple[str, ...]:
     return (SUBFOLDER, *(name for name in columns if name not in ("file", "label")))
 
 
+@as_private()
 def _read_csv(root: Path) -> dict[str, Sequence[Any]]:
     """Return the cells of labels.csv, by column."""
     table = root / LABELS_CSV
-    with as_private():
-        columns = columns_of(table)
-        check_column(table, "file", columns)
-        rows = list(read_rows(table, columns))
+    columns = columns_of(table)
+    check_column(table, "file", columns)
+    rows = list(read_rows(table, columns))
     return dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
 
 
+@as_private()
 def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] | None) -> None:
     """Refuse Hugging Face's list of files and labels, unless the folders are the classes, or there are none."""
     if classes == () or (folders and {text_of(name) for name in folders} <= set(classes or ())):
         return
-    with as_private():
-        tables = [one for name in _METADATA if (one := root / name).is_file() and "file_name" in columns_of(one)]
+    tables = [one for name in _METADATA if (one := root / name).is_file() and "file_name" in columns_of(one)]
     if tables:
         raise PrivateDataError(
             f"{tables[0]} is not read: write its rows to {LABELS_CSV}, with a column file for file_name and a column "
@@ -294,11 +279,9 @@ def _folder_at(path: str, depth: int, root: Path) -> str:
 def _refuse_one_file_twice(root: Path, paths: Sequence[str]) -> None:
     first: dict[object, str] = {}
     for path in paths:
-        try:
+        identity: object = path  # a missing file is a bad record, which the pre-flight names
+        with suppress(OSError):
             status = (root / path).stat()
-        except OSError:
-            identity: object = path  # a missing file is a bad record, which the pre-flight names
-        else:
             identity = status.st_dev, status.st_ino
         if identity in first:
             raise PrivateDataError(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.decoding import Channels
 from pe.data.tables import COLUMNAR, LABELS_CSV, has_splits, tables_in, walk
 from pe.data.tables import SUFFIXES as TABLES
 from pe.data.texts import LONGEST
@@ -44,14 +45,6 @@ class Seen:
     def texts(self) -> bool:
         """True if they are texts, False if images."""
         return self.settings["kind"] in (TextFolder.kind, TextTable.kind)
-
-
-@dataclass(frozen=True)
-class SeenShape:
-    """The size that suits the first records. Confidential."""
-
-    side: int  # height and width, in pixels
-    channels: int  # 1 where most are grey, else 3
 
 
 def kind_at(path: Path) -> str:
@@ -106,8 +99,8 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
     return Seen({"kind": kind, "path": path}, find_labels(path), units, "subfolder, a column of labels.csv")
 
 
-def look_at_shape(dataset: PrivateDataset) -> SeenShape:
-    """Return the size that suits most of the first records, of a source without a resize rule, in colour."""
+def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:
+    """Return the side and the channels that suit most of the first records, read as they are. Confidential."""
     images = _readable(dataset)
     sizes = [(image.shape[0], image.shape[1]) for image in images]
     grey = [bool(np.all(image == image[..., :1])) for image in images]
@@ -115,7 +108,7 @@ def look_at_shape(dataset: PrivateDataset) -> SeenShape:
     side = max((one for one in _SIDES if one <= usual), default=_SIDES[0])
     if 2 * sizes.count((height, width)) > len(sizes) and height == width <= _OWN_SIDE:
         side = height
-    return SeenShape(side, 1 if 2 * sum(grey) > len(grey) else 3)
+    return side, 1 if 2 * sum(grey) > len(grey) else 3
 
 
 def look_at_length(dataset: PrivateDataset) -> int:

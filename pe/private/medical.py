@@ -17,7 +17,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -80,14 +79,10 @@ class Dicom(FolderSource, ImageSource):
     own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
-        """List the records; pixels are read later, by `check` and `blocks`. Warns of burned-in text, always.
+        """List the records; pixels are read later. Warns of burned-in text, always. Raise as `PrivateSource.open`.
 
-        With PatientID as the unit, reads every file's header; a file whose header cannot be read is a
-        bad image from here on.
-
-        Raises:
-            MissingDependency: pydicom, tifffile or imagecodecs is not installed.
-            PrivateDataError: as `ImageFolder.open`; a file without PatientID where that is the unit.
+        With PatientID as the unit, reads every file's header; a file whose header cannot be read is a bad image from
+        here on, one without a PatientID an error.
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
@@ -103,17 +98,13 @@ class Dicom(FolderSource, ImageSource):
                     unreadable[index] = error
                     patients.append(f"unreadable\0{index}")
             units = patients
-        records = Reread(partial(self._outcomes, files.paths, unreadable))
+        records = Reread(self._outcomes, files.paths, unreadable)
         dataset = self.bind(records, len(files.paths), files.where, labels=files.labels, units=units)
         dataset.units[list(unreadable)] = NOBODY
         return dataset
 
     def read_file(self, path: Path) -> UInt8Array:
-        """Return the image in a file.
-
-        Raises:
-            BadImage: there is none.
-        """
+        """Return the image in a file; raise BadImage if there is none."""
         if not path.is_file():
             raise BadImage(f"{path} is not a readable file.")
         read = _read_tiff if path.suffix.lower() in _TIFF else _read_dicom
@@ -128,10 +119,7 @@ class Dicom(FolderSource, ImageSource):
 
 
 def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inverted: bool) -> UInt8Array:
-    """Map values to 0…255 by the window (centre, width); `inverted` where low values are white.
-
-    Not-a-number becomes black, infinities the window's ends.
-    """
+    """Map values to 0…255 by the window (centre, width); `inverted` where low values are white; NaN becomes black."""
     centre, width = window
     share = np.clip((values.astype(np.float64) - centre) / width + 0.5, 0.0, 1.0)
     if inverted:
@@ -156,18 +144,20 @@ def _patient(path: Path) -> object:
     try:
         with quiet():
             header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[PATIENT, "Rows"], force=True)
+            if not header.preamble and "Rows" not in header:
+                raise ValueError("no header")
             value = header.get(PATIENT)
     except Exception as error:
         raise BadImage(f"{path} is not a readable DICOM file.") from error
-    if not header.preamble and "Rows" not in header:
-        raise BadImage(f"{path} is not a readable DICOM file.")
     return None if value is None else str(value)
 
 
-def _window_for(path: Path, window: tuple[float, float] | None) -> tuple[float, float]:
+def _windowed(
+    path: Path, values: npt.NDArray[Any], window: tuple[float, float] | None, inverted: bool
+) -> npt.NDArray[Any]:
     if window is None:
         raise PrivateDataError(f"{path} is not in colour: declare a window (centre, width) for its values.")
-    return window
+    return apply_window(values, window, inverted=inverted)
 
 
 def _check_pixels(path: Path, height: int, width: int) -> None:
@@ -194,16 +184,14 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
     check_frames(int(data.get("NumberOfFrames") or 1), str(path))
     kind = str(data.PhotometricInterpretation)
     if kind in _COLOUR and data.BitsAllocated == 8 and data.SamplesPerPixel == 3:
-        colours: npt.NDArray[Any] = pixel_array(data)
-        return colours
+        return np.asarray(pixel_array(data))
     if kind not in ("MONOCHROME1", "MONOCHROME2") or data.SamplesPerPixel != 1 or data.get("ModalityLUTSequence"):
         raise BadImage(f"{path} is neither monochrome with a linear rescale nor 8-bit RGB or YBR.")
-    window = _window_for(path, window)
     slope, intercept = (
         default if (value := data.get(key)) in (None, "") else float(value)
         for key, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
     )
-    return apply_window(pixel_array(data) * slope + intercept, window, inverted=kind == "MONOCHROME1")
+    return _windowed(path, pixel_array(data) * slope + intercept, window, kind == "MONOCHROME1")
 
 
 def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
@@ -225,7 +213,4 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         turn = page.tags.valueof("Orientation", default=1)
         values = values.swapaxes(0, 1) if turn in (5, 6, 7, 8) else values
         values = values[:: -1 if turn in (3, 4, 7, 8) else 1, :: -1 if turn in (2, 3, 6, 7) else 1]
-        if samples > 1:
-            return values
-        inverted = page.photometric.name == "MINISWHITE"
-        return apply_window(values, _window_for(path, window), inverted=inverted)
+        return values if samples > 1 else _windowed(path, values, window, page.photometric.name == "MINISWHITE")

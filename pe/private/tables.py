@@ -40,14 +40,9 @@ class TableSource(PrivateSource):
         """The file or folder."""
         return self.path
 
+    @as_private()
     def open(self) -> PrivateDataset:
-        """List the records; samples are read later, by `check` and `blocks`.
-
-        Raises:
-            MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
-            PrivateDataError: no such file, or a damaged one, columns that are missing or of another type, a row that is
-                not as its header says, no rows, labels off the class list.
-        """
+        """List the records; samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
         files, count, classes = self._files(), 0, self.class_names or ()
@@ -66,7 +61,7 @@ class TableSource(PrivateSource):
                 if units is not None:
                     units.take(unit)
             ends.append(count)
-        return self.bind(Reread(partial(self._outcomes, files)), count, where, labels=labels, units=units)
+        return self.bind(Reread(self._outcomes, files), count, where, labels=labels, units=units)
 
     @property
     def _unit(self) -> str | None:
@@ -94,10 +89,9 @@ class TableSource(PrivateSource):
 class ImageParquet(TableSource, ImageSource):
     """A Parquet or Arrow file, or a folder of one such kind (read in the order of their names): one image per row.
 
-    The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
-    {bytes, path}, of which only the bytes are read. Rows are streamed: one page of Parquet is in memory
-    (pyarrow by default writes up to 1,024 rows into one), or one record batch of Arrow. Where the file's Hugging Face
-    metadata name the label column's numbers, labels are those names. A folder that `datasets` wrote by
+    The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct {bytes, path}, of which
+    only the bytes are read. One page of Parquet is in memory, or one record batch of Arrow. Where the file's Hugging
+    Face metadata name the label column's numbers, labels are those names. A folder that `datasets` wrote by
     `save_to_disk` is such a folder of Arrow files.
 
     Attributes:
@@ -115,44 +109,36 @@ class ImageParquet(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns | None:
-        """Propose columns to `pe init` that the owner has not named, and the names in that of labels. Confidential.
-
-        The image column is that of this name, or the first with bytes; None: none holds bytes. See `FoundColumns.find`.
-        """
+        """Propose columns to `pe init`; None: no column holds bytes. See `FoundColumns.find`. Confidential."""
         files = cls(path, size=1)._files()
-        with as_private():
-            with open_columns(files[0]) as file:
-                schema, types = file.schema, file.arrow.types
-            images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
-            if image_column is None and not images:
-                return None
-            image = image_column or (cls.image_column if cls.image_column in images else images[0])
-            with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
-            columns = FoundColumns.find(path, schema.names, image, label, _reader(files), with_names)
+        with open_columns(files[0]) as file:
+            schema, types = file.schema, file.arrow.types
+        images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
+        if image_column is None and not images:
+            return None
+        image = image_column or (cls.image_column if cls.image_column in images else images[0])
+        with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
+        columns = FoundColumns.find(path, schema.names, image, label, _reader(files), with_names)
         return replace(columns, labels=tuple(with_names.get(columns.label or "", columns.labels)))
 
     def _files(self) -> Sequence[TablePath]:
-        with as_private():
-            return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
+        return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
 
     def _label_hint(self, file: TablePath) -> str:
-        with as_private():
-            columns = ", ".join(f"'{name}'" for name in columns_of(file))
+        columns = ", ".join(f"'{name}'" for name in columns_of(file))
         return f"name the column of {file} that holds the labels; it has {columns}"
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
         columns = [name for name in (self.label_column, self._unit) if name is not None]
-        with as_private():
-            with open_columns(file) as table:
-                self._check_columns(file, table)
-            for row in read_rows(file, columns, together=_VALUES_READ):
-                yield row[:1], row[-1:]
+        with open_columns(file) as table:
+            self._check_columns(file, table)
+        for row in read_rows(file, columns, together=_VALUES_READ):
+            yield row[:1], row[-1:]
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         for file in files:
-            with as_private():
-                for number, (value,) in enumerate(read_rows(file, [self.image_column], together=_IMAGES_READ), 1):
-                    yield outcome_of(partial(self._read, value, f"The image in row {number} of {file}"))
+            for number, (value,) in enumerate(read_rows(file, [self.image_column], together=_IMAGES_READ), 1):
+                yield outcome_of(partial(self._read, value, f"The image in row {number} of {file}"))
 
     def _read(self, value: object, name: str) -> UInt8Array:
         data = value.get("bytes") if isinstance(value, dict) else value
@@ -210,26 +196,18 @@ class TextTable(TableSource, TextSource):
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init` that the owner has not named, and the names in that of labels. Confidential.
-
-        The text column is that of this name, or the one with the most text. See `FoundColumns.find`.
-
-        Raises:
-            PrivateDataError: no such file; a column that is named is not there, or there is none with text.
-        """
-        with as_private():
-            files = table_files(path)
-            columns = columns_of(files[0])
-            text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
-            if not text:
-                raise PrivateDataError(f"{path} has no column of texts: it has {listed(columns)}.")
-            return FoundColumns.find(path, columns, text, label, _reader(files))
+        """Propose columns to `pe init`; the texts' is the one with most text. See `FoundColumns.find`. Confidential."""
+        files = table_files(path)
+        columns = columns_of(files[0])
+        text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
+        if not text:
+            raise PrivateDataError(f"{path} has no column of texts: it has {listed(columns)}.")
+        return FoundColumns.find(path, columns, text, label, _reader(files))
 
     def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
             raise PrivateDataError(f"text_column is '{self.text_column}', as another column is: name the texts' own.")
-        with as_private():
-            return table_files(self.path)
+        return table_files(self.path)
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
         for row in self._rows(file):
@@ -241,10 +219,9 @@ class TextTable(TableSource, TextSource):
                 yield outcome_of(partial(self._read, row[-1], f"The text in row {number:,} of {file}"))
 
     def _rows(self, file: TablePath) -> Iterator[Row]:
-        """Yield each row's label and unit, where there are such columns, and its text."""
+        """Return each row's label and unit, where there are such columns, and its text."""
         columns = [column for column in (self.label_column, self._unit, self.text_column) if column is not None]
-        with as_private():
-            yield from read_rows(file, columns, self.encoding)
+        return read_rows(file, columns, self.encoding)
 
     def _read(self, text: object, name: str) -> Array:
         if text is None:

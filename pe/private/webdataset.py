@@ -64,12 +64,7 @@ class WebDataset(TableSource, ImageSource):
     unit_hint: ClassVar[str] = "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
 
     def open(self) -> PrivateDataset:
-        """List the records; images are read later, by `check` and `blocks`.
-
-        Raises:
-            PrivateDataError: no such file, one that is damaged, a sample without an image, label or unit, a key that
-                comes twice in a file, no samples, labels off the class list.
-        """
+        """List the records; images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         dataset = super().open()
         if len(dataset) == 1:
             for sample in (each for path in self._files() for each in _samples(path, (), 0)):
@@ -79,15 +74,8 @@ class WebDataset(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`, as the first sample has them, and the names of labels. Confidential.
-
-        The column of labels may be `cls`, too. See `FoundColumns.find`.
-
-        Raises:
-            PrivateDataError: no such file, no samples, or a name that the first sample lacks.
-        """
-        with as_private():
-            files = table_files(path, TAR)
+        """Propose columns to `pe init`, as the first sample has them. See `FoundColumns.find`. Confidential."""
+        files = table_files(path, TAR)
         first = next((sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None)
         if first is None:
             raise PrivateDataError(f"{path} holds no samples.")
@@ -104,8 +92,7 @@ class WebDataset(TableSource, ImageSource):
         return f"name the suffix of the labels in {self.path}, such as cls, or a key of .json"
 
     def _files(self) -> Sequence[TablePath]:
-        with as_private():
-            return table_files(self.path, TAR)
+        return table_files(self.path, TAR)
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
         texts = {_JSON, self.label_column or _JSON, self.privacy_unit}

@@ -124,14 +124,14 @@ def test_the_side_is_that_of_most_images_or_a_usual_one(tmp_path, sides, side):
     for number, own in enumerate(sides):
         shape = own if isinstance(own, tuple) else (own, own)
         write(tmp_path / f"{number}.png", png(np.zeros((*shape, 3), np.uint8)))
-    assert look_at_shape(ImageFolder(tmp_path, size=1).open()).side == side
+    assert look_at_shape(ImageFolder(tmp_path, size=1).open())[0] == side
 
 
 @pytest.mark.parametrize(("grey", "channels"), [(1, 3), (2, 1)])
 def test_images_are_grey_where_most_are(tmp_path, grey, channels):
     for number in range(3 if grey == 2 else 2):
         write(tmp_path / f"{number}.png", png(np.full((8, 8, 3), [9, 9, 9] if number < grey else [9, 9, 8], np.uint8)))
-    assert look_at_shape(ImageFolder(tmp_path, size=1).open()).channels == channels
+    assert look_at_shape(ImageFolder(tmp_path, size=1).open())[1] == channels
 
 
 @pytest.mark.parametrize(("lengths", "longest"), [([125], 250), ([10, 126, 900], 500), ([500], 1000), ([501], 2000)])
@@ -147,4 +147,4 @@ def test_no_record_and_no_readable_one_are_told(tmp_path):
     with pytest.raises(BadImage, match=r"0\.png is not a readable"):
         look_at_shape(ImageFolder(tmp_path, size=1).open())
     write(tmp_path / "1.png", FILES[0])
-    assert look_at_shape(ImageFolder(tmp_path, size=1).open()).side == 8
+    assert look_at_shape(ImageFolder(tmp_path, size=1).open())[0] == 8
