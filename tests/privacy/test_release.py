@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from pe.errors import PrivacyError
 from pe.privacy.release import Poisson, Relation, Release
 
-VALID = {
-    "name": "histogram/1",
-    "mechanism": "discrete_gaussian",
-    "sensitivity": 1.0,
-    "noise_multiplier": 2.0,
-    "grid": 256,
-}
+VALID = {"name": "h/1", "mechanism": "discrete_gaussian", "sensitivity": 1.0, "noise_multiplier": 2.0, "grid": 256}
 
 
 @given(
@@ -33,42 +27,36 @@ def test_json_gives_the_same_release_back(z, sensitivity, relation, count, kind)
     assert Release.from_dict(json.loads(json.dumps(release.to_dict()))) == release
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("name", ""),
-        ("unit", ""),
-        ("mechanism", "magic"),
-        ("sensitivity", 0.0),
-        ("sensitivity", math.inf),
-        ("sensitivity", math.nan),
-        ("noise_multiplier", 0.0),
-        ("noise_multiplier", -1.0),
-        ("noise_multiplier", math.nan),
-        ("relation", "neighbours"),
-        ("count", 0),
-        ("count", 1.5),
-        ("count", True),
-        ("grid", None),
-        ("grid", 3),
-        ("grid", 0),
-        ("grid", 2**41),
-    ],
-)
+WRONG = {
+    "name": [""],
+    "unit": [""],
+    "mechanism": ["magic"],
+    "sensitivity": [0.0, math.inf, math.nan],
+    "noise_multiplier": [0.0, -1.0, math.nan],
+    "relation": ["neighbours"],
+    "count": [0, 1.5, True],
+    "grid": [None, 3, 0, 2**41],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, one) for field, values in WRONG.items() for one in values])
 def test_a_value_out_of_range_is_refused_and_named(field, value):
     with pytest.raises(PrivacyError, match=field if value != "" else "non-empty"):
         Release(**VALID | {field: value})
 
 
-def test_sampling_needs_gaussian_noise_on_a_fine_grid():
+def test_without_noise_there_is_no_noise_multiplier():
+    assert not Release("h/1", "none", 1.0, 0.0).noised
+    with pytest.raises(PrivacyError, match="0 where the mechanism is 'none'"):
+        Release("h/1", "none", 1.0, 2.0)
+
+
+def test_sampling_needs_gaussian_noise_on_a_fine_grid_and_a_rate():
     sampled = VALID | {"sampling": Poisson(0.5)}
     assert Release(**sampled | {"grid": 4}).scale == 8
     for coarse in ({"grid": 2}, {"mechanism": "discrete_laplace"}):
         with pytest.raises(PrivacyError, match="sampling is Poisson"):
             Release(**sampled | coarse)
-
-
-def test_a_rate_is_a_probability():
     for rate in (0, 1, -0.1, 2, math.nan):
         with pytest.raises(PrivacyError, match="sampling rate"):
             Poisson(rate)
