@@ -1,13 +1,11 @@
 """Processes to be killed at any instant, forked from a server that is warm; and a small run in one."""
 
-from __future__ import annotations
-
+import importlib
 import multiprocessing
 import os
-from collections.abc import Callable
+import signal
+import sys
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.planning.build import object_kind
-from pe.plugins.protocols import Answer, Capabilities, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
 
@@ -37,26 +34,26 @@ POPULATION, ITERATIONS, LOOKAHEAD = 20, 3, 2
 class Counting:
     """Writes the seed of every item that it is asked for to a file, before it answers."""
 
-    def __init__(self, log: Path, **settings: Any) -> None:
+    def __init__(self, log, **settings):
         super().__init__(**settings)
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def random_api(self, request: RandomRequest) -> Answer:
+    def random_api(self, request):
         self._count(request.seeds)
         return super().random_api(request)  # type: ignore[misc]
 
-    def variation_api(self, request: VariationRequest) -> Answer:
+    def variation_api(self, request):
         self._count(request.seeds)
         return super().variation_api(request)  # type: ignore[misc]
 
-    def _count(self, seeds: np.ndarray) -> None:
+    def _count(self, seeds):
         os.write(self._log, "".join(f"{seed}\n" for seed in seeds).encode())
 
 
 class Counted(Counting, Shades):
     """Images."""
 
-    def __init__(self, log: Path, deterministic: bool = True) -> None:
+    def __init__(self, log, deterministic=True):
         super().__init__(log, max_chunk=CHUNK, concurrency=WORKERS)
         self.capabilities = replace(self.capabilities, deterministic=deterministic)
 
@@ -64,12 +61,12 @@ class Counted(Counting, Shades):
 class CountedTexts(Counting, PublicTexts):
     """Texts of the pool that `make_private` writes."""
 
-    def __init__(self, log: Path, deterministic: bool = True) -> None:
+    def __init__(self, log, deterministic=True):
         super().__init__(log, path=log.with_name("public.txt"), longest=60)
         self._deterministic = deterministic
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self):
         found = super().capabilities
         return replace(found, max_chunk=CHUNK, concurrency=WORKERS, deterministic=self._deterministic)
 
@@ -79,7 +76,7 @@ class SameNoise:
 
     unsafe = True
 
-    def discrete_gaussian(self, shape: int, scale: float) -> np.ndarray:
+    def discrete_gaussian(self, shape, scale):
         return np.rint(np.random.default_rng(0).normal(scale=scale, size=shape)).astype(np.int64)
 
     discrete_laplace = discrete_gaussian
@@ -89,7 +86,7 @@ PRIVATE = {"images": "private.npz", "texts": "private.csv"}
 """The file of private records, by what they are."""
 
 
-def make_private(path: Path) -> None:
+def make_private(path):
     rng = np.random.default_rng(0)
     if path.name == PRIVATE["texts"]:
         path.with_name("public.txt").write_text("".join(f"the shade {i:b} of number {i % 7}\n" for i in range(90)))
@@ -101,7 +98,7 @@ def make_private(path: Path) -> None:
     whole.rename(path)
 
 
-def surroundings_of(private: Path) -> Surroundings:
+def surroundings_of(private):
     """What a run over these private records is given as objects; what the API is asked goes to `asked` beside them."""
     log, noise = private.with_name("asked"), SameNoise()
     if private.name == PRIVATE["texts"]:
@@ -124,7 +121,7 @@ RULES: dict[str, dict[str, Any]] = {
 """What a run changes of the small recipe's evolution: how each population follows from the votes."""
 
 
-def recipe(private: Path, rule: str = "plain") -> Recipe:
+def recipe(private, rule="plain"):
     source: dict[str, Any] = {"kind": "npz", "size": 4, "channels": 1}
     api, embedding = f"object:{Counted.__module__}.{Counted.__qualname__}", object_kind(Mean())
     if private.name == PRIVATE["texts"]:
@@ -137,35 +134,31 @@ def recipe(private: Path, rule: str = "plain") -> Recipe:
             "api": {"kind": api},
             "embedding": {"kind": embedding},
             "privacy": {"noise_multiplier": 1, "delta": 1e-5},
-            "evolution": {
-                "iterations": ITERATIONS,
-                "population": POPULATION,
-                "lookahead": LOOKAHEAD,
-            }
-            | RULES[rule],
+            "evolution": {"iterations": ITERATIONS, "population": POPULATION, "lookahead": LOOKAHEAD} | RULES[rule],
         },
         "the test",
     )
 
 
-def carry_out(folder: Path, kind: str = "images", rule: str = "plain") -> None:
+def begin_or_go_on(recipe, run, surroundings):
+    """Carry a run out to its end, whether it is there already or not."""
+    return resume_run(run, surroundings) if run.exists() else run_recipe(recipe, run, surroundings)
+
+
+def carry_out(folder, kind="images", rule="plain"):
     """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to `folder`/asked."""
-    private, run = folder / PRIVATE[kind], folder / "run"
+    private = folder / PRIVATE[kind]
     if not private.exists():
         make_private(private)
-    surroundings = surroundings_of(private)
-    if run.exists():
-        resume_run(run, surroundings)
-    else:
-        run_recipe(recipe(private, rule), run, surroundings)
+    begin_or_go_on(recipe(private, rule), folder / "run", surroundings_of(private))
 
 
-def start(folder: Path, kind: str = "images", rule: str = "plain") -> BaseProcess:
+def start(folder, kind="images", rule="plain"):
     """`carry_out` in a process of its own."""
     return forked(carry_out, folder, kind, rule)
 
 
-def forked(target: Callable[..., object], *arguments: Any) -> BaseProcess:
+def forked(target, *arguments):
     """A process that carries out `target`; there is one server for all of a session's, with what the first asks of it.
 
     Whoever starts one, starts it here.
@@ -175,3 +168,46 @@ def forked(target: Callable[..., object], *arguments: Any) -> BaseProcess:
     process = context.Process(target=target, args=arguments)
     process.start()
     return process
+
+
+def swept(target, folder, numbers, after="", modules=()):
+    """Carry out `target(folder)`, each time killed before the next of these operations, until it ends: how many kills.
+
+    An operation is a file's renaming, or the opening of a folder, which is synced then: so it is struck before a file
+    is there, and before a journal knows of it. `after`: they are counted once something was renamed to this. `modules`
+    are imported once for all.
+    """
+    process = forked(_sweep, target, folder, numbers, after, modules)
+    process.join(200)
+    assert process.exitcode == 0
+    return int((folder / "kills").read_text())
+
+
+def _sweep(target, folder, numbers, after, modules):
+    for name in modules:
+        importlib.import_module(name)
+    for kills, number in enumerate(numbers):
+        child = os.fork()
+        if not child:
+            _be_killed_before(number, after)
+            target(folder)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            (folder / "kills").write_text(str(kills))
+            sys.exit(os.WEXITSTATUS(status))
+
+
+def _be_killed_before(number, after):
+    left = number if not after else None
+
+    def hook(event, arguments):  # Python tells it before it asks the system
+        nonlocal left
+        if left is None:
+            left = number if event == "os.rename" and str(arguments[1]).endswith(after) else None
+        elif event == "os.rename" or (event == "open" and os.path.isdir(arguments[0])):  # noqa: PTH112
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)

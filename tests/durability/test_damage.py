@@ -1,21 +1,16 @@
 """A run whose files were damaged: every command ends in its result, or in one sentence that names the file."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pe.cli.main import main
-
-Damage = Callable[[Path], object]
 
 RECIPE = """
 private: {kind: npz, path: PATH, size: 8, channels: 1, classes: [a, b], declared_size: 40}
@@ -28,25 +23,16 @@ JOURNAL, S0 = "confidential/journal.sqlite", "populations/000"
 TABLES = ("misses", "chunks", "charges", "files", "events", "releases")
 
 
-def write(name: str, data: bytes) -> Damage:
+def write(name, data):
     return lambda run: (run / name).write_bytes(data)
 
 
-def cut(name: str, share: float) -> Damage:
+def cut(name, share):
     return lambda run: (run / name).write_bytes((data := (run / name).read_bytes())[: int(len(data) * share)])
 
 
-def flip(name: str) -> Damage:
-    def damage(run: Path) -> None:
-        data = np.frombuffer((run / name).read_bytes(), np.uint8).copy()
-        data[np.random.default_rng(1).integers(100, len(data), 200)] ^= 0x5A
-        (run / name).write_bytes(data.tobytes())
-
-    return damage
-
-
-def sql(*statements: str) -> Damage:
-    def damage(run: Path) -> None:
+def sql(*statements):
+    def damage(run):
         connection = sqlite3.connect(run / JOURNAL, isolation_level=None)
         for statement in statements:
             connection.execute(statement)
@@ -55,42 +41,34 @@ def sql(*statements: str) -> Damage:
     return damage
 
 
-def column(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Damage:
+def column(name, change):
     return lambda run: np.save(run / name, change(np.load(run / name)))
 
 
-DAMAGES: dict[str, Damage] = {
+DAMAGES = {
     "journal cut": cut(JOURNAL, 0.5),
     "journal a text": write(JOURNAL, b"hello" * 1000),
-    "journal bytes flipped": flip(JOURNAL),
     "journal another's": sql(*(f"DROP TABLE {name}" for name in TABLES), "CREATE TABLE x (y)"),
     "journal of another version": sql("PRAGMA user_version = 9"),
     "journal lacks a table": sql("DROP TABLE files"),
-    "journal lacks rows": sql("DELETE FROM files", "DELETE FROM misses"),
     "journal holds no charge": sql("UPDATE charges SET declared = 'x'"),
     "journal holds a charge of no release": sql("INSERT INTO charges SELECT id + 9, 'x', declared, 0 FROM charges"),
     "journal holds counts below 0": sql("UPDATE chunks SET answered = -5, images = -1, seconds = -1"),
-    "population empty": write(f"{S0}/images.npy", b""),
     "population cut": cut(f"{S0}/labels.npy", 0.5),
     "population lacks a column": lambda run: (run / S0 / "parents.npy").unlink(),
-    "population a zip": write(f"{S0}/labels.npy", b"PK\x03\x04 no archive"),
     "labels below 0": column(f"{S0}/labels.npy", lambda labels: -1 - labels),
     "labels of no class": column(f"{S0}/labels.npy", lambda labels: labels + 99),
-    "labels NaN": column(f"{S0}/labels.npy", lambda labels: labels * np.nan),
     "images of another size": column(f"{S0}/images.npy", lambda images: images.repeat(2, axis=1)),
     "parents beyond": column("populations/001/parents.npy", lambda parents: parents + 10**6),
-    "votes empty": write("releases/histogram-1.npy", b""),
     "votes NaN": column("releases/histogram-1.npy", lambda votes: votes * np.nan),
     "certificate of no numbers": write("certificate.json", b'{"covered": [], "epsilon": "x"}'),
-    "extension's note empty": write("confidential/extension.json", b""),
-    "log a folder": lambda run: [(run / "confidential/log.txt").unlink(), (run / "confidential/log.txt").mkdir()],
     "lock a folder": lambda run: [(run / "confidential/lock").unlink(), (run / "confidential/lock").mkdir()],
     "metrics a list": write("confidential/metrics.json", b"[]"),
 }  # fmt: skip
 COMMANDS = {"finished": ("report", "extend -n 3"), "stopped": ("status", "resume --set limits.max_images=900")}
 
 
-def pe(*words: object) -> int:
+def pe(*words):
     """The exit status of a command; what it lets through is a traceback to its user."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "argv", ["pe", *map(str, words)])
@@ -101,7 +79,7 @@ def pe(*words: object) -> int:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     images = np.random.default_rng(0).integers(0, 255, (40, 8, 8, 1)).astype(np.uint8)
     np.savez(folder / "private.npz", images=images, labels=np.array(["a", "b"] * 20))
@@ -113,9 +91,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("state", COMMANDS)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_run_ends_every_command_in_its_result_or_in_one_sentence(
-    damage: str, state: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_run_ends_every_command_in_its_result_or_in_one_sentence(damage, state, runs, tmp_path, capsys):
     for command in COMMANDS[state]:
         run = Path(shutil.copytree(runs / state, tmp_path / command.split()[0]))
         if state == "finished" or "certificate" not in damage:
@@ -126,7 +102,7 @@ def test_a_damaged_run_ends_every_command_in_its_result_or_in_one_sentence(
         assert (status == 2) == any(line.startswith("pe: ") for line in told.splitlines()), command
 
 
-def test_a_machine_that_refuses_is_told_in_one_sentence(runs: Path, tmp_path: Path) -> None:
+def test_a_machine_that_refuses_is_told_in_one_sentence(runs, tmp_path):
     shutil.copytree(runs / "finished", tmp_path / "run")
     code = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); from pe.cli.main import main; main()"
     done = subprocess.run(
