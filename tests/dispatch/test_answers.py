@@ -1,35 +1,113 @@
-"""What an object of the user's own may answer: anything else ends in one sentence that says what to return."""
+"""What a generator may answer, and answers on disk."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import io
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from pe.data.images import Images
+from pe.data.samples import suspicions
+from pe.dispatch.answers import decode, encode
 from pe.dispatch.work import check_answer
 from pe.errors import ContractError
-from pe.plugins.protocols import Answer
+from pe.plugins.protocols import Answer, Refused
+from pe.progress import Progress
+from tests.dispatch.runs import LABELS, dispatcher
+from tests.generators import Shades, images_of
+from tests.words import Words
 
 PICTURES, PIXELS = [Image.new("RGB", (4, 4))] * 2, np.zeros((2, 4, 4, 3), np.uint8)
+RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         (lambda: Answer(PICTURES), r"a list of samples: return pe.Answer\(pe.Images\(pixels\)\)"),
-        (lambda: Answer(tuple(PICTURES)), "a tuple of samples"),
         (lambda: Answer(PIXELS), "an? ndarray of samples"),
-        (lambda: Answer(iter(PICTURES)), "a list_iterator of samples"),
         (lambda: PICTURES, "returned list: return pe.Answer"),
         (lambda: Answer(Images(PICTURES)), r"not a list: .* np.stack\(\[np.asarray\(picture.convert\('RGB'\)\)"),
-        (lambda: Answer(Images([*PIXELS])), "not a list"),
         (lambda: Answer(Images(PIXELS.astype(object))), "not an array of objects"),
         (lambda: Answer(Images(PIXELS.astype(np.float32))), "not float32: scale to 0…255"),
+        (lambda: Answer(images_of(np.zeros(1))), "asked for 2 samples and returned 1"),
+        (lambda: Answer(images_of(np.zeros(3))), "asked for 2 samples and returned 3"),
+        (lambda: Answer(images_of(np.zeros(1)), missing={2: Refused("no")}), "returned 1 with 1 missing"),
+        (lambda: Answer(Images(PIXELS), usage={"calls": 1}), r"a usage that is dict: return pe\.Usage"),
     ],
 )
-def test_what_is_no_batch_of_samples_is_refused_with_what_to_return(answer: Callable[[], object], said: str) -> None:
+def test_what_is_no_whole_answer_is_refused_with_what_to_return(answer, said):
     with pytest.raises(ContractError, match=said):
         check_answer("Mine.random_api", answer(), 2)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8, 1), (3, 64, 64, 3), (3, 65, 20, 3), (2, 100, 100, 1)])
+def test_images_of_every_size_come_back_as_they_were(shape):
+    images = RNG.integers(0, 256, shape).astype(np.uint8)
+    columns = {
+        "images": images,
+        "items": np.arange(len(images)),
+        "condition.turned": np.asfortranarray(RNG.normal(size=(len(images), 5))),
+        "condition.prompt": np.array(["a", "bc", ""])[: len(images)],
+    }
+    found = decode(np.frombuffer(b"".join(encode(columns)), np.uint8))
+    assert found.keys() == columns.keys()
+    for name, column in columns.items():
+        np.testing.assert_array_equal(found[name], column)
+        assert found[name].dtype == column.dtype
+
+
+def test_large_smooth_images_are_stored_compressed_and_small_ones_never_copied():
+    ramp = np.broadcast_to(np.arange(128, dtype=np.uint8)[None, :, None, None], (4, 128, 128, 3))
+    assert sum(map(len, encode({"images": ramp}))) < ramp.size / 10
+    small = RNG.integers(0, 256, (5, 8, 8, 3)).astype(np.uint8)
+    pieces = encode({"images": small, "items": np.arange(5)})
+    assert any(np.shares_memory(small, np.frombuffer(piece, np.uint8)) for piece in pieces)
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    assert np.shares_memory(decode(data)["images"], data)
+
+
+def test_a_chunk_in_the_format_of_numpy_itself_is_read():
+    columns = {"packed.images.pixels": RNG.integers(0, 256, (3, 8, 8, 1)).astype(np.uint8), "items": np.arange(3)}
+    columns["condition.turned"] = np.asfortranarray(RNG.normal(size=(3, 5)))
+    buffer = io.BytesIO()
+    for array in (np.array(list(columns)), *columns.values()):
+        np.save(buffer, array)
+    found = decode(np.frombuffer(buffer.getvalue(), np.uint8))
+    np.testing.assert_array_equal(found["images"], columns["packed.images.pixels"])
+    np.testing.assert_array_equal(found["condition.turned"], columns["condition.turned"])
+
+
+NOISE = RNG.integers(0, 256, (12, 8, 8, 3)).astype(np.uint8)
+
+
+def with_plain(colour):
+    """Noise, but for four images of one colour; one of them differs from it by two levels, as JPEG leaves it."""
+    images = NOISE.copy()
+    images[::3] = np.array(colour, np.uint8)
+    images[3, 0, 0, 0] ^= 2
+    return Images(images)
+
+
+def test_images_of_one_colour_are_told():
+    said = "S_0: 4 of 12 images have one colour alone. They stay: look at them before you use the data."
+    for colour in ((0, 0, 0), (255, 255, 255), (10, 200, 30)):
+        assert suspicions("S_0", with_plain(colour)) == [said]
+    for others in (Images(NOISE), Images(NOISE[:0]), Images(NOISE[:, :7] * 0), Words(np.array(["aaaa"]))):
+        assert suspicions("S_0", others) == []
+
+
+def test_a_run_warns_of_images_of_one_colour_and_keeps_them(tmp_path):
+    class Spoiled(Shades):
+        def random_api(self, request):
+            return Answer(with_plain((0, 0, 0)).take(np.arange(len(request))))
+
+    class Warned(Progress):
+        said = ()
+
+        def warn(self, message):
+            self.said = (*self.said, message)
+
+    warned = Warned()
+    assert len(dispatcher(tmp_path / "run", Spoiled(), progress=warned).random(LABELS[:6])) == 6
+    assert [one[:26] for one in warned.said] == ["S_0: 2 of 6 images have on"]

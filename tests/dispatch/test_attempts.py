@@ -1,21 +1,17 @@
 """How often an item may fail, over stops and starts of its run; what a server that is away does to that."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from adapters.chat import Chat
+from adapters.http import policy as policy_module
 from adapters.portfolio import Portfolio
-from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, Interrupted, LimitReached, Unavailable
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, VariationRequest
-from pe.store.writer import RunWriter
+from pe.plugins.protocols import Answer, Failed, Refused
+from tests.dispatch.runs import dispatcher
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
 from tests.endpoints.serving import serving
@@ -27,31 +23,23 @@ LABELS = np.zeros(3, np.int32)
 class Scripted(Shades):
     """Leaves items out as it is told, request by request; remembers the seeds that it was asked for."""
 
-    def __init__(self, *misses: Refused | Failed) -> None:
+    def __init__(self, *misses):
         super().__init__(max_chunk=1)
         self.misses, self.seeds = list(misses), list[int]()
 
-    def random_api(self, request: RandomRequest) -> Answer:
+    def random_api(self, request):
         self.seeds += request.seeds.tolist()
         return self._drop(super().random_api(request))
 
-    def variation_api(self, request: VariationRequest) -> Answer:
+    def variation_api(self, request):
         return self._drop(super().variation_api(request))
 
-    def _drop(self, answer: Answer) -> Answer:
+    def _drop(self, answer):
         return Answer(images_of(np.zeros(0)), missing={0: self.misses.pop(0)}) if self.misses else answer
 
 
-def dispatcher(folder: Path, api: object, **settings: object) -> Dispatcher:
-    run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
-    run.lock.release()  # so that a test may open the run again, as after a crash
-    return Dispatcher(api, run, ("cat",), seed=3, **settings)
-
-
 @pytest.mark.parametrize("miss", [Failed("nothing came"), Failed("too long", retryable=False), Refused("not this one")])
-def test_a_run_that_stopped_at_an_item_asks_for_it_again_with_the_next_seeds(
-    tmp_path: Path, miss: Refused | Failed
-) -> None:
+def test_a_run_that_stopped_at_an_item_asks_for_it_again_with_the_next_seeds(tmp_path, miss):
     api = Scripted(*[miss] * 1000)
     for start in range(1, 4):
         before = len(api.seeds)
@@ -60,12 +48,10 @@ def test_a_run_that_stopped_at_an_item_asks_for_it_again_with_the_next_seeds(
         assert len(api.seeds) > before, start
     assert len(set(api.seeds)) == len(api.seeds)
     api.misses.clear()
-    stopped = dispatcher(tmp_path / "run", api).random(LABELS)
-    once = dispatcher(tmp_path / "once", Scripted(*[miss] * 0), attempts=99).random(LABELS)
-    assert len(stopped.samples) == len(once.samples) == len(LABELS)
+    assert len(dispatcher(tmp_path / "run", api).random(LABELS).samples) == len(LABELS)
 
 
-def test_a_variation_that_was_given_up_keeps_its_parent_when_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_variation_that_was_given_up_keeps_its_parent_when_the_run_goes_on(tmp_path):
     api = Scripted()
     population = dispatcher(tmp_path / "run", api).random(LABELS)
     given_up = [Refused("no")] * 9  # three items, three times each
@@ -78,7 +64,7 @@ def test_a_variation_that_was_given_up_keeps_its_parent_when_the_run_goes_on(tmp
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_failures_that_are_no_attempts_move_the_seed_and_end_no_run(tmp_path: Path, stopped: bool) -> None:
+def test_failures_that_are_no_attempts_move_the_seed_and_end_no_run(tmp_path, stopped):
     api = Scripted(*[Failed("HTTP 500", attempt=False)] * 30)
     if stopped:
         api.misses[4] = Failed("stop", retryable=False)
@@ -91,34 +77,29 @@ def test_failures_that_are_no_attempts_move_the_seed_and_end_no_run(tmp_path: Pa
     assert len(set(api.seeds)) == len(api.seeds) > len(LABELS)
 
 
-def chat(url: str, patience: float) -> dict[str, object]:
-    known = {"model": "m", "base_url": f"{url}/v1", "key_env": None, "prompts": "a", "longest": 99}
-    return known | {"concurrency": 3, "tries": 2, "patience": patience}
+STOPPED = [(Interrupted, {}, False), (Interrupted, {}, True), (LimitReached, {"max_seconds": 0.2}, True)]
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize(
-    ("limits", "error"), [({}, Interrupted), ({"max_seconds": 2.0}, LimitReached), ({"patience": 2.0}, Unavailable)]
-)
-def test_a_run_that_waits_for_its_server_is_stopped_at_once(
-    tmp_path: Path, several: bool, limits: dict[str, Any], error: type[APIError]
-) -> None:
-    gone = chat("http://127.0.0.1:9", limits.get("patience", 900.0))
+@pytest.mark.parametrize(("error", "limits", "several"), [*STOPPED, (Unavailable, {"patience": 0.1}, False)])
+def test_a_run_that_waits_for_its_server_is_stopped_at_once(tmp_path, monkeypatch, error, limits, several):
+    monkeypatch.setattr(policy_module, "FIRST", 0.05)
+    known = {"model": "m", "key_env": None, "prompts": "a", "longest": 99, "concurrency": 3, "tries": 2}
+    gone = known | {"base_url": "http://127.0.0.1:9/v1", "patience": limits.get("patience", 900.0)}
     with serving(ChatServer(Script())) as url:
-        members = [chat(url, 900.0) | {"kind": "chat"}, gone | {"kind": "chat"}]
-        api = Portfolio(of=members) if several else Chat(**gone)
+        there = known | {"base_url": f"{url}/v1"}
+        api = Portfolio(of=[one | {"kind": "chat"} for one in (there, gone)]) if several else Chat(**gone)
         meter = Meter(Limits(max_seconds=limits.get("max_seconds")))
         if error is Interrupted:
-            threading.Timer(1.0, meter.stop.set).start()
+            threading.Timer(0.1, meter.stop.set).start()
         with pytest.raises(error, match=r"samples of population/0 are there; `pe resume` goes on"):
             dispatcher(tmp_path / "run", api, meter=meter).random(np.zeros(20, np.int32))
 
 
-def test_items_that_fail_in_a_row_stop_a_phase_that_had_begun_well(tmp_path: Path) -> None:
+def test_items_that_fail_in_a_row_stop_a_phase_that_had_begun_well(tmp_path):
     good, labels = 10, np.zeros(500, np.int32)
 
     class Breaks(Scripted):
-        def random_api(self, request: RandomRequest) -> Answer:
+        def random_api(self, request):
             if len(self.seeds) == good:
                 self.misses = [Failed(f"an event stream, {i % 3}th reason") for i in range(10_000)]
             return super().random_api(request)
