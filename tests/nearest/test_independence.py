@@ -1,71 +1,47 @@
-"""A record's vote depends on that record and the candidates alone; and the tests here can fail."""
+"""A record's vote depends on that record and the candidates alone, whatever blocks and threads; that can fail."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from pe.nearest import decide, exact, nearest
-from tests.nearest.unkind import Unkind
-
-RECORDS = 400
-
-
-def _near_copies(seed: int, m: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Records anywhere; candidates that differ by about 1e-5, less than float32 resolves from there."""
-    rng = np.random.default_rng(seed)
-    candidates = rng.standard_normal(d) + 1e-5 * rng.standard_normal((m, d))
-    return rng.standard_normal((RECORDS, d)).astype(np.float32), candidates.astype(np.float32)
+from pe.nearest.cpu import FaissSearch
+from tests.nearest.reference import Unkind, naive
+from tests.nearest.test_nearest import METRICS, OF_ALL_KINDS, problem, rows
 
 
-def _flipped(search: Callable, queries: np.ndarray, candidates: np.ndarray, removed: list[np.ndarray]) -> int:
+def flipped(search, queries, candidates, removed):
     """Votes of other records that change when records are removed, summed over the removals."""
     votes = search(queries, candidates)
-    return sum(
-        int((search(np.delete(queries, gone, axis=0), candidates) != np.delete(votes, gone, axis=0)).any(axis=1).sum())
-        for gone in removed
-    )
+    without = [(np.delete(queries, gone, axis=0), np.delete(votes, gone, axis=0)) for gone in removed]
+    return sum(int((search(stay, candidates) != theirs).any(axis=1).sum()) for stay, theirs in without)
 
 
-def _unkind(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Over a backend in which a record's rounding depends on how many stand before it, as far as the bound allows."""
-    return decide.Decider(candidates, 1, "l2", lambda placed: [Unkind(placed)])(queries)
-
-
-# one record at either end, in the middle and at the edges of blocks; many; all but one
-REMOVALS = [np.array([i]) for i in (0, 1, 15, 16, 17, 31, 200, 399)] + [
-    np.arange(0, 400, 2),
-    np.arange(16),
-    np.arange(1, 400),
-    np.delete(np.arange(400), 399),
-]
-
-
-@pytest.mark.parametrize(("m", "d"), [(1000, 512), (300, 784)])
-def test_removing_records_leaves_all_other_votes_alone(m, d, monkeypatch):
+def test_removing_records_leaves_all_other_votes_alone(monkeypatch):
     monkeypatch.setattr(decide, "_ROWS", 64)
     monkeypatch.setattr(exact, "_ROWS", 16)
-    queries, candidates = _near_copies(0, m, d)
-    assert _flipped(nearest, queries[:100], candidates, [np.array([i]) for i in (0, 15, 16, 63, 64, 99)]) == 0
+    queries, candidates = rows("near copies", 0, 100, 300, 784)
+    assert flipped(nearest, queries, candidates, [[i] for i in (0, 15, 16, 63, 64, 99)]) == 0
 
 
-def test_whatever_the_rounding_of_the_search_depends_on():
-    assert _flipped(_unkind, *_near_copies(0, 50, 64), REMOVALS) == 0
+@pytest.mark.parametrize("margin", [1, 0])
+def test_it_is_the_margin_that_protects_them_whatever_the_rounding_depends_on(margin, monkeypatch):
+    """Over a backend in which a record's rounding depends on how many stand before it, as far as the bound allows."""
+    gamma = exact.gamma
+    monkeypatch.setattr(exact, "gamma", lambda d, roundoff: margin * gamma(d, roundoff))
+    removed = [*([i] for i in (0, 15, 16, 31, 200, 399)), np.arange(0, 400, 2), np.arange(16), np.arange(1, 400)]
 
+    def unkind(queries, candidates):
+        return decide.Decider(candidates, 1, "l2", lambda placed: [Unkind(placed)])(queries)
 
-def test_removing_records_flips_others_without_the_margin(monkeypatch):
-    """It is the margin that protects them, not the rest of the search."""
-    monkeypatch.setattr(exact, "gamma", lambda d, roundoff: 0.0)
-    assert _flipped(_unkind, *_near_copies(0, 50, 64), REMOVALS) > 0
+    assert (flipped(unkind, *rows("near copies", 0, 400, 50, 64), removed) == 0) == (margin == 1)
 
 
 def test_order_blocks_and_threads_change_nothing(monkeypatch):
-    queries, candidates = _near_copies(1, 300, 784)
-    queries = queries[:100]
+    queries, candidates = rows("near copies", 1, 100, 300, 784)
     votes = nearest(queries, candidates, 2)
     order = np.random.default_rng(0).permutation(100)
     np.testing.assert_array_equal(nearest(queries[order], candidates, 2), votes[order])
@@ -82,7 +58,61 @@ def test_order_blocks_and_threads_change_nothing(monkeypatch):
         faiss.omp_set_num_threads(threads)
 
 
-def _in_memory() -> int:
+@pytest.fixture
+def three_cores(monkeypatch):
+    monkeypatch.setattr(decide, "_SHARE", 8)
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(3)
+    yield
+    assert faiss.omp_get_max_threads() == 3
+    faiss.omp_set_num_threads(before)
+
+
+def searched(candidates, q=1, metric="l2"):
+    return decide.Decider(candidates, q, metric, lambda placed: [FaissSearch(placed)])
+
+
+def in_use():
+    """Threads that faiss and products of NumPy take from here on."""
+    products = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+    return {faiss.omp_get_max_threads(), *products}
+
+
+@pytest.mark.usefixtures("three_cores")
+@pytest.mark.parametrize("metric", METRICS)
+@OF_ALL_KINDS
+def test_threads_that_share_the_queries_change_no_vote(kind, metric):
+    queries, candidates = problem(kind, n=40)
+    np.testing.assert_array_equal(searched(candidates, 2, metric)(queries), naive(queries, candidates, 2, metric))
+
+
+@pytest.mark.usefixtures("three_cores")
+@pytest.mark.parametrize(
+    ("queries", "most", "share", "calls"),
+    [
+        (40, 4096, 8, [(13, 1), (13, 1), (14, 1)]),
+        (23, 4096, 8, [(23, 3)]),  # too few to share
+        (46, 30, 512, [(23, 3), (23, 3)]),  # no block is small
+    ],
+)
+def test_a_thread_takes_many_queries_on_one_core_or_none(queries, most, share, calls, monkeypatch):
+    made, knn, outside = [], faiss.knn, in_use()
+
+    def counted(x, c, k):
+        made.append((len(x), faiss.omp_get_max_threads()))
+        assert len(calls) < 3 or in_use() == {1}
+        return knn(x, c, k)
+
+    monkeypatch.setattr(faiss, "knn", counted)
+    monkeypatch.setattr(decide, "_ROWS", most)
+    monkeypatch.setattr(decide, "_SHARE", share)
+    rows = np.random.default_rng(0).standard_normal((queries, 12)).astype(np.float32)
+    np.testing.assert_array_equal(searched(rows)(rows)[:, 0], np.arange(queries))
+    assert sorted(made) == calls
+    assert in_use() == outside
+
+
+def in_memory():
     """Bytes of mapped files that this process holds."""
     return 1024 * int(Path("/proc/self/status").read_text().split("RssFile:")[1].split()[0])
 
@@ -94,6 +124,6 @@ def test_queries_in_a_file_are_in_memory_only_while_their_block_is_read(tmp_path
     del table
     queries = np.load(tmp_path / "x.npy", mmap_mode="r")
     nearest(queries[:1], queries[:1].copy())  # loads the library
-    before = _in_memory()
+    before = in_memory()
     nearest(queries, queries[:3].copy(), places=np.arange(0, 2000, 2))
-    assert _in_memory() - before < queries.nbytes / 2
+    assert in_memory() - before < queries.nbytes / 2
