@@ -33,7 +33,7 @@ test:
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
 
-# More of what quicker tests hold: kills at random instants and in more fits; the tests of GPUs, with tiny shapes on a
+# More of what quicker tests hold: kills of more runs and fits; the tests of GPUs, with tiny shapes on a
 # processor.
 test-slow: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow

@@ -70,18 +70,14 @@ def problems(folder, key=None):
     return verify_signed(folder, key or folder.parent / "key.pub")[2]
 
 
-def test_what_was_signed_verifies_and_another_key_has_not_signed_it(signed):
-    assert problems(signed) == []
-    (found,) = problems(signed, write_keys(signed.parent, "other").with_suffix(".pub"))
-    assert re.fullmatch(rf"'{SIGNED}' was not signed by the key [0-9a-f]{{64}}, or was changed since\.", found)
-
-
 def test_another_implementation_verifies_the_envelope(signed):
     text = (signed / SIGNED).read_text()
     keyid = json.loads(text)["signatures"][0]["keyid"]
     key = SSlibKey.from_crypto(load_pem_public_key((signed.parent / "key.pub").read_bytes()), keyid=keyid)
     envelope = Envelope.from_dict(json.loads(text))
     assert list(envelope.verify([key], 1)) == [keyid]
+    (found,) = problems(signed, write_keys(signed.parent, "other").with_suffix(".pub"))  # another key has not signed it
+    assert re.fullmatch(rf"'{SIGNED}' was not signed by the key [0-9a-f]{{64}}, or was changed since\.", found)
     statement = json.loads(envelope.payload)
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicate"] == read_certificate(signed)
