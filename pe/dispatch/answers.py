@@ -18,7 +18,7 @@ from pe.data.samples import CONDITION, DRAWN, Array, kind_among, modality
 from pe.plugins.protocols import Answer, JobNote, Refused
 from pe.progress import Progress
 from pe.store.durable import Piece, sha256, write_durably
-from pe.store.journal import ChunkRow, Jobs, Miss
+from pe.store.journal import ChunkRow, Miss
 from pe.store.writer import RunWriter
 
 Items = npt.NDArray[np.int64]
@@ -75,19 +75,12 @@ def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """The state of each of the n items of a phase.
+    """The state of each of the n items of a phase."""
 
-    Attributes:
-        answered: bool (n,), there is a sample.
-        refused: int64 (n,), times that the item was refused.
-        failed: int64 (n,), times that it failed.
-        uncounted: int64 (2, n), refusals and failures of it from before this start, and failures that are no attempts.
-    """
-
-    answered: npt.NDArray[np.bool_]
-    refused: Items
+    answered: npt.NDArray[np.bool_]  # there is a sample
+    refused: Items  # so often
     failed: Items
-    uncounted: Items
+    uncounted: Items  # (2, n): refusals and failures from before this start, and failures that are no attempts
 
     @classmethod
     def untouched(cls, count: int) -> Standing:
@@ -114,14 +107,7 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An answer whose file is durable, and which the journal does not know yet.
-
-    Attributes:
-        items: int64 (n,), asked for.
-        row: its row of the journal.
-        misses: the items that it left without a sample.
-        job: the job that it came by, if the generator noted one.
-    """
+    """An answer to `items` whose file is durable, and whose row the journal does not have yet."""
 
     items: Items
     row: ChunkRow
@@ -131,26 +117,20 @@ class Stored:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a run that are not yet part of a population.
-
-    Attributes:
-        run: holds them.
-        progress: is warned of answers that were lost.
-    """
+    """The answers of a run that are not yet part of a population; `progress` is warned of those that were lost."""
 
     run: RunWriter
     progress: Progress
 
     def job_of(self, request: str, items: Items) -> JobNote:
         """Return the note of the job of a request for `items`; any thread may ask."""
-        jobs = Jobs(self.run.journal)
-        job = jobs.find(request)
-        keep = partial(jobs.keep, request, items.astype(np.int64).tobytes())
+        job = self.run.journal.job(request)
+        keep = partial(self.run.journal.keep_job, request, items.astype(np.int64).tobytes())
         return JobNote(job, calls=int(bool(job)), key=request, keep=keep)
 
     def jobs(self, phase: str) -> dict[str, Items]:
         """Return the requests of a phase whose jobs are noted: name → items."""
-        return {request: np.frombuffer(items, np.int64) for request, items in Jobs(self.run.journal).of_phase(phase)}
+        return {request: np.frombuffer(items, np.int64) for request, items in self.run.journal.jobs(phase)}
 
     def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
         """Put the samples of an answer to `items`, which took `seconds`, in a durable file; any thread may."""

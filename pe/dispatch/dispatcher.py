@@ -45,12 +45,9 @@ log = logging.getLogger(__name__)
 class Outset:
     """Holds the rest of a phase back until one of its first requests shows that it may succeed.
 
-    That is a sample, a refusal, or a second reason (other than in numbers, or in the words of answers of another kind).
-    If the first requests all fail for one reason, or many in a row do later, so will the rest.
-
-    Args:
-        workers: requests under way at once.
-        proven: True if something of this phase is there already.
+    That is a sample, a refusal, or a second reason (other than in numbers, or in the words of answers of another kind),
+    or that something of it is there already (`proven`). If the first requests all fail for one reason, or many in a row
+    do later, so will the rest.
     """
 
     def __init__(self, workers: int, proven: bool) -> None:
@@ -97,13 +94,7 @@ class Outset:
 
 @dataclass
 class Waits:
-    """Shows what the generator waits for while requests are under way, in the bar and in the run's status.
-
-    Attributes:
-        api: asked, if it says what it waits for.
-        task: the bar.
-        run: holds the words for `pe status`.
-    """
+    """Shows what the generator waits for while requests are under way, in the bar and for `pe status`."""
 
     api: GenerationAPI
     task: Task
@@ -140,15 +131,11 @@ class Dispatcher:
     and every chunk of one that is not, is never asked for again.
 
     Attributes:
-        api: the generator.
-        run: where everything is committed.
         classes: the public label names.
-        seed: the recipe's seed.
+        seed: the recipe's.
         attempts: how often an item may fail before the run stops.
         retries: how often a refused item is asked for again before a variation keeps its parent, and a random
             sample is drawn anew.
-        progress: is told of every finished chunk.
-        meter: says before each request if it may be made.
         expected: the modality and the shape that its samples must have; None: any. A shape of one number is a longest
             length, which the generator may choose.
         command: returns the command that resumes after a limit or a stop, from the recipe's key of the limit (or "").
@@ -168,13 +155,8 @@ class Dispatcher:
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
         """S_0: a new sample for each of `labels`, int32 (n,), ascending.
 
-        Args:
-            labels: of the samples.
-            variations: k; if above 0, k of k + 1 samples are variations of the one before them.
-            degree: of these variations, in [0, 1].
-
-        Raises:
-            APIError: an item failed in every attempt, or was refused however often it was drawn anew.
+        With k `variations`, k of k + 1 samples are variations, to this degree, of the one before them. APIError: an
+        item failed in every attempt, or was refused however often it was drawn anew.
         """
         if not variations:
             return self.draw("population/0", population_place(0), labels, "RANDOM_API")
@@ -192,21 +174,11 @@ class Dispatcher:
         return self._make(place, replace(self._work(phase, labels, founders), alike=alike), description)
 
     def variations(self, t: int, population: Population, members: Members, degree: float, reuse: int = 0) -> Population:
-        """S_t: a variation of the parent of each of `members` in `population`, or the parent itself if it is kept.
+        """S_t: a variation of the parent of each of `members` in S_{t-1}, or the parent itself if it is kept.
 
-        A variation that is refused in every attempt keeps its parent. The lookahead's variations are deleted: first, if
-        none of them is lent, else once S_t is durable.
-
-        Args:
-            t: the iteration.
-            population: S_{t-1}.
-            members: whose offspring S_t is.
-            degree: variation in [0, 1].
-            reuse: k, when the lookahead's k variations of each candidate become its first k offspring; 0: all
-                offspring are asked for.
-
-        Raises:
-            APIError: an item failed in every attempt.
+        A variation that is refused in every attempt keeps its parent; APIError: an item failed in every attempt. With
+        `reuse` the lookahead's k variations of each candidate become its first k offspring; 0: all are asked for. The
+        lookahead's variations are deleted: first, if none of them is lent, else once S_t is durable.
         """
         place, ahead = population_place(t), self._lookahead_work(t, population, reuse, degree)
         offspring = self._find_finished(place)
@@ -341,7 +313,6 @@ class Dispatcher:
 
     @property
     def _workers(self) -> int:
-        """Requests under way at once."""
         concurrency = self.api.capabilities.concurrency
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 

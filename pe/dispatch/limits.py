@@ -73,8 +73,7 @@ class Meter:
         try:
             yield
         finally:
-            self._before = self._seconds()
-            self._since = None
+            self._before, self._since = self._seconds(), None
 
     def _seconds(self) -> float:
         return self._before + (0.0 if self._since is None else time.monotonic() - self._since)

@@ -32,12 +32,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class Loan:
-    """The lookahead's variations that become offspring.
-
-    Attributes:
-        phase: the lookahead's.
-        child: int64 (m,), the offspring that each of its m variations becomes; NOBODY where none.
-    """
+    """The lookahead's m variations that become offspring: `child`, int64 (m,), names each one's; NOBODY where none."""
 
     phase: str
     child: Items
@@ -80,9 +75,7 @@ class Work:
 
     Attributes:
         phase: a name unique in the run, `population/3` or `lookahead/3`; it seeds the items.
-        labels: int32 (n,), index into `classes`.
-        classes: the public label names.
-        seed: the recipe's seed.
+        labels: int32 (n,), index into `classes`, the public label names.
         source: the population whose members are varied; None for RANDOM_API.
         parents: int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API.
         degree: variation in [0, 1].
@@ -142,13 +135,8 @@ class Work:
         """Cut `open_items` into requests that the generator can take.
 
         An item that was never asked for always comes in the same request, wherever the run was broken off;
-        those asked for in vain are packed together. First come the requests whose jobs are noted, as they were.
-
-        Args:
-            open_items: the items.
-            standing: says how often each was asked for.
-            api: the generator.
-            jobs: name → items of requests whose jobs a broken-off run has left behind; None: there are none.
+        those asked for in vain are packed together. First come the requests of `jobs` (name → items), as they were:
+        a run that was broken off has noted their jobs.
         """
         for request, items in (jobs or {}).items():
             if items.size and np.isin(items, open_items).all() and self.name_request(items, standing) == request:
@@ -190,10 +178,7 @@ class Work:
         return np.split(items[order], boundaries)
 
     def _conditions(self, api: GenerationAPI, items: Items, standing: Standing) -> Conditions:
-        """Return the conditions of requests: the parents', less the image as drawn; or drawn ones.
-
-        New samples have the generator's first draw, or a later one after refusals.
-        """
+        """Return the parents' conditions, less the image as drawn; or the generator's draw, a later after refusals."""
         if self.source is not None:
             columns = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
             return Conditions(columns).take(self.parents[items])
@@ -226,14 +211,7 @@ class Work:
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
     def ask(self, api: GenerationAPI, items: Items, standing: Standing, job: JobNote | None = None) -> Answer:
-        """Ask the generator for `items`, each with the seed of its next try.
-
-        Args:
-            api: the generator.
-            items: the items.
-            standing: says how often each was asked for.
-            job: the note that the generator may make of this request's job; None: none that lasts.
-        """
+        """Ask the generator for `items`, each with the seed of its next try; None for `job`: no note of it lasts."""
         seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__
         if self.source is None:
@@ -265,11 +243,7 @@ def draw_conditions(api: DrawsConditions, labels: tuple[str, ...], seeds: Seeds)
 
 
 def check_answer(where: str, answer: object, count: int) -> Answer:
-    """Return `answer` if it is a whole answer to `count` items; messages call the method `where`.
-
-    Raises:
-        ContractError: another type, of the usage too, or another number of samples, conditions or missing items.
-    """
+    """Return `answer` if it is a whole answer to `count` items; else raise ContractError about the method `where`."""
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
     if not hasattr(answer.samples, "kind"):
@@ -298,9 +272,5 @@ def _with_conditions(answer: Answer, conditions: Conditions) -> Answer:
 
 def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
     """Return equal numbers for items of the same label and condition."""
-    keys = labels.astype(np.int64)
-    for column in conditions.values():
-        _, inverse = np.unique(column, axis=0, return_inverse=True)
-        _, keys = np.unique(np.stack([keys, inverse.reshape(-1)]), axis=1, return_inverse=True)
-        keys = keys.reshape(-1)
-    return keys
+    columns = (np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in conditions.values())
+    return np.unique(np.stack([labels, *columns]), axis=1, return_inverse=True)[1].reshape(-1)

@@ -77,11 +77,8 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mappi
 def reissue(folder: Path, added: Collection[str] | None = None) -> None:
     """Issue a finished run's certificate anew for files that were added to it; one process at a time.
 
-    A covered file keeps its hash, so that a change to it is noticed, unless it is named in `added`.
-
-    Args:
-        folder: the run's.
-        added: names of files that are post-processing of its releases; None: all that are not covered yet.
+    `added` names files that are post-processing of its releases; None: all that are not covered yet. Any other covered
+    file keeps its hash, so that a change to it is noticed.
     """
     with folder_lock(folder):
         certificate = read_certificate(folder)

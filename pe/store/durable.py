@@ -97,25 +97,21 @@ _ATTEMPTS, _PAUSE = 6, 0.02  # `pe status` holds the lock for an instant while i
 
 
 class RunLock:
-    """The lock of the one process that writes into a run; RunError if another process holds it.
-
-    The file holds this process's id, for messages alone.
-    """
+    """The lock of the one process that writes into a run; RunError names the process that holds it."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError as error:
-                if attempt == _ATTEMPTS - 1:
-                    holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-                    os.close(self._descriptor)
-                    raise RunError(
-                        f"{path.parent.parent} is being written by process {holder}: wait for it, or stop it."
-                    ) from error
                 time.sleep(_PAUSE)
+                if attempt == _ATTEMPTS:
+                    holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                    self.release()
+                    run = path.parent.parent
+                    raise RunError(f"{run} is being written by process {holder}: wait for it, or stop it.") from error
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
@@ -192,8 +188,7 @@ def publish(folder: Path) -> None:
     A release is stored when it is drawn, before its public deadline, and a birth time cannot be set. All other
     shareable files are written once, after a generator's answer or at a deadline. See docs/privacy.md.
 
-    Guarantee: birth times of releases follow from the moment of the call and from their names and sizes, and their
-    inode numbers are new.
+    Guarantee: birth times of releases follow from the moment of the call and from their names and sizes.
     """
     with writing(folder):
         for path in sorted((folder / RELEASES).iterdir()):

@@ -38,7 +38,6 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
         to: must not exist, nor lie inside the run.
         form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
             `extension-<k>.npz`; any other writes all of them, in this order, in its own way instead (formats.py).
-            Soft labels, where there are some, are further columns: `p(<label>)`, or `soft_label`.
 
     Raises:
         RunError: `to` exists or cannot be written, the run is not finished or is itself an export in another
@@ -82,11 +81,8 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
     except RunError as error:
         return {}, [str(error)]
     problems = verify(certificate, folder)
-    try:
-        page = (folder / PAGE).read_bytes()
-    except OSError:
-        page = b""
-    if page != certificate_files(certificate)[PAGE]:
+    page = folder / PAGE
+    if not page.is_file() or page.read_bytes() != certificate_files(certificate)[PAGE]:
         problems.append(f"'{PAGE}' is missing, or does not say what {CERTIFICATE} says.")
     return certificate, problems
 

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import count, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -52,8 +52,7 @@ class Row(NamedTuple):
     file: str  # its name in folders by label
     label: int  # its place among the label names
     data: bytes  # its file
-    shares: list[float]  # its soft label, a probability for each label; or empty
-    caption: str  # the text that it was drawn from; or empty
+    description: dict[str, Any]  # label; where there are some, soft_label and caption
 
 
 @dataclass(frozen=True)
@@ -82,18 +81,13 @@ class Table:
 
     def csv_row(self, first: str, row: Row) -> list[str | float]:
         """Return a row's cells, for columns as of `csv_head`."""
-        return [first, self.names[row.label], *row.shares, *([row.caption] if self.captioned else [])]
-
-    def description(self, row: Row) -> dict[str, Any]:
-        """Return all of a sample but itself, as JSON values."""
-        entry: dict[str, Any] = {"label": self.names[row.label]}
-        entry |= {"soft_label": row.shares} if self.soft else {}
-        return entry | ({CAPTION: row.caption} if self.captioned else {})
+        about = row.description
+        return [first, about["label"], *about.get("soft_label", ()), *([about[CAPTION]] if self.captioned else [])]
 
     def entry(self, row: Row) -> dict[str, Any]:
         """Return a sample and its description, for a row of Parquet or JSON lines."""
         as_file = {"bytes": row.data, "path": PurePosixPath(row.file).as_posix()}
-        return {self.column: row.data.decode() if self.of_strings else as_file} | self.description(row)
+        return {self.column: row.data.decode() if self.of_strings else as_file} | row.description
 
 
 def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
@@ -102,11 +96,7 @@ def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
     parts, samples = [first, *_extensions(folder, names)], first.samples
     if form in _OF_TEXTS and samples.suffix != ".txt":
         raise RecipeError(f"format: '{form}' holds texts, not {samples.noun}: choose folder, parquet or webdataset.")
-    folders = file_names(names)
-    rows = (
-        Row(f"{folders[label]}/{index:06d}{samples.suffix}", int(label), data, list(map(float, shares)), str(caption))
-        for index, (label, data, shares, caption) in enumerate(chain.from_iterable(map(_values, parts)))
-    )
+    rows = _rows(parts, names)
     table = Table(names, type(samples), first.soft is not None, first.captions is not None, rows)
     WRITERS[form](folder, table)
     if form == "huggingface":
@@ -115,11 +105,17 @@ def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
         path.unlink()
 
 
-def _values(part: Part) -> Iterator[tuple[Any, ...]]:
-    count = len(part.labels)
-    soft = np.zeros((count, 0)) if part.soft is None else part.soft
-    captions = np.zeros(count, "U") if part.captions is None else part.captions
-    return zip(part.labels, part.samples.files(), soft, captions, strict=True)
+def _rows(parts: list[Part], names: list[str]) -> Iterator[Row]:
+    folders, index = file_names(names), count()
+    for part in parts:
+        for i, data in enumerate(part.samples.files()):
+            label = int(part.labels[i])
+            about: dict[str, Any] = {"label": names[label]}
+            if part.soft is not None:
+                about["soft_label"] = part.soft[i].astype(float).tolist()
+            if part.captions is not None:
+                about[CAPTION] = str(part.captions[i])
+            yield Row(f"{folders[label]}/{next(index):06d}{part.samples.suffix}", label, data, about)
 
 
 def _read_samples(path: Path) -> tuple[list[str], Part]:
@@ -149,14 +145,14 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
 def _checked(name: str, names: list[str], kind: type[Samples], columns: Sequence[Any]) -> Part:
     """Return labels, samples, soft labels and captions as a part, if they are as this software writes them."""
     labels, array, soft, captions = columns
-    count = len(array) if kind.check(array) else -1
+    number = len(array) if kind.check(array) else -1
     fits = (
         all(isinstance(each, str) for each in names)
-        and labels.shape == (count,)
+        and labels.shape == (number,)
         and labels.dtype.kind in "iu"
         and 0 <= labels.min() <= labels.max() < len(names)
-        and (soft is None or (soft.shape == (count, len(names)) and soft.dtype.kind == "f"))
-        and (captions is None or (captions.shape == (count,) and captions.dtype.kind == "U"))
+        and (soft is None or (soft.shape == (number, len(names)) and soft.dtype.kind == "f"))
+        and (captions is None or (captions.shape == (number,) and captions.dtype.kind == "U"))
     )
     if not fits:
         raise RunError(f"{name} is damaged: restore it from a copy.")
@@ -258,7 +254,7 @@ def _write_webdataset(folder: Path, table: Table) -> None:
     for index, shard in enumerate(_shards(table.rows)):
         with tarfile.open(folder / "synthetic" / f"{index:05d}.tar", "w") as tar:
             for row in shard:
-                description = json.dumps(table.description(row), ensure_ascii=False).encode()
+                description = json.dumps(row.description, ensure_ascii=False).encode()
                 members = {table.kind.suffix: row.data, ".cls": str(row.label).encode(), ".json": description}
                 for suffix, data in members.items():
                     entry = tarfile.TarInfo(f"{key:06d}{suffix}")  # without time or owner

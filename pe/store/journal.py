@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -69,9 +69,7 @@ CREATE TABLE releases (
 """
 
 VERSION_BEFORE = 3  # whose chunks lack costs
-FROM_BEFORE = """
-ALTER TABLE chunks ADD COLUMN cost REAL NOT NULL DEFAULT 0;
-"""
+FROM_BEFORE = "ALTER TABLE chunks ADD COLUMN cost REAL NOT NULL DEFAULT 0"
 SEEN_FROM_BEFORE = "CREATE TEMP VIEW chunks AS SELECT *, 0.0 AS cost FROM main.chunks"
 
 JOBS = """
@@ -82,6 +80,9 @@ CREATE TABLE IF NOT EXISTS jobs (
 ) STRICT
 """
 JOBS_FROM_BEFORE = "ALTER TABLE jobs ADD COLUMN items BLOB NOT NULL DEFAULT x''"
+
+
+_BILLED = [field.name for field in fields(Usage)]
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,10 @@ def _frozen(path: Path) -> str:
 
 
 class Journal:
-    """The journal file; one writer at a time. Any thread may use it. Every method raises RunError for a bad disk.
+    """The journal file; one writer at a time. Any thread may use it.
 
-    A reader sees the moment in which it opened the file, whatever is written meanwhile; no writer waits for it.
-
-    Raises:
-        RunError: it is damaged, cannot be opened, or has another version of the journal, or none yet.
+    A reader sees the moment in which it opened the file, whatever is written meanwhile; no writer waits for it. Every
+    method raises RunError for a bad disk, and so does opening one that is damaged or of another version.
     """
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
@@ -214,17 +213,14 @@ class Journal:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Carry out all of the block's statements or none; they are durable when the block ends."""
-        try:
-            with self._lock:
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._connection
-                except BaseException:
-                    self._connection.execute("ROLLBACK")
-                    raise
-                self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise RunError(f"The journal cannot be written ({error}): see to the disk, then resume the run.") from error
+        with _translated(self._path, "written"), self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
 
     def write(self, statement: str, *rows: Sequence[object]) -> None:
         """Carry out a statement for each row of values, in one transaction."""
@@ -236,7 +232,7 @@ class Journal:
     def add_chunks(self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()) -> None:
         """Commit answers whose files are durable already, with what each left without a sample: all or none.
 
-        The jobs of `requests`, to which these are the answers, are forgotten; see `Jobs`.
+        The jobs of `requests`, to which these are the answers, are forgotten.
         """
         with self.transaction() as connection:
             for request in requests:
@@ -247,13 +243,10 @@ class Journal:
                 cursor = connection.execute(
                     "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values
                 )
-                connection.executemany(
-                    "INSERT INTO misses VALUES (?, ?, ?, ?, ?)",
-                    [
-                        (cursor.lastrowid, one.item, one.outcome, one.retryable + 2 * (not one.attempt), one.reason)
-                        for one in misses
-                    ],
-                )
+                for one in misses:
+                    bits = one.retryable + 2 * (not one.attempt)
+                    values = (cursor.lastrowid, one.item, one.outcome, bits, one.reason)
+                    connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", values)
         if self._spent is not None:
             for row, misses in chunks:
                 refused = sum(miss.outcome == "refused" for miss in misses)
@@ -261,17 +254,12 @@ class Journal:
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """Return the committed answers of a phase, in the order of their commits."""
-        rows = [
-            ChunkRow(chunk, phase, file, digest, answered, seconds, Usage(*billed))
-            for chunk, file, digest, answered, seconds, *billed in self.read(
-                "SELECT id, file, sha256, answered, seconds, calls, images, tokens,"
-                " text_in, image_in, text_out, image_out, megapixels, cost FROM chunks WHERE phase = ? ORDER BY id",
-                (phase,),
-            )
-        ]
-        for row in rows:
-            if row.file is not None and Path(row.file).name != row.file:
-                raise RunError(f"The journal names a chunk '{row.file}', which lies elsewhere: it is not a run's own.")
+        columns, rows = ", ".join(("id", "file", "sha256", "answered", "seconds", *_BILLED)), []
+        query = f"SELECT {columns} FROM chunks WHERE phase = ? ORDER BY id"  # noqa: S608
+        for chunk, file, digest, answered, seconds, *billed in self.read(query, (phase,)):
+            if file is not None and Path(file).name != file:
+                raise RunError(f"The journal names a chunk '{file}', which lies elsewhere: it is not a run's own.")
+            rows.append(ChunkRow(chunk, phase, file, digest, answered, seconds, Usage(*billed)))
         return rows
 
     def phases(self) -> list[str]:
@@ -290,11 +278,8 @@ class Journal:
     def totals(self) -> Totals:
         """Return the cost of all phases so far."""
         if self._spent is None:
-            [(*counts, megapixels, cost)] = self.read(  # SUM may overflow
-                "SELECT TOTAL(answered), TOTAL(calls), TOTAL(images), TOTAL(tokens),"
-                " TOTAL(text_in), TOTAL(image_in), TOTAL(text_out), TOTAL(image_out), TOTAL(megapixels), TOTAL(cost)"
-                " FROM chunks"
-            )
+            sums = ", ".join(f"TOTAL({name})" for name in ("answered", *_BILLED))  # SUM may overflow
+            [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
             answered, *billed = map(int, counts)
             [(refused,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
             self._spent = Totals(replace(Usage(*billed), megapixels=megapixels, cost=cost), refused, answered)
@@ -358,28 +343,20 @@ class Journal:
         """Return the file and SHA-256 of a drawn release; None when it has not been drawn."""
         return next(iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None)
 
+    # Jobs that a generator's host works on, each committed before anyone waits for it.
 
-@dataclass(frozen=True)
-class Jobs:
-    """The journal's table of jobs that a generator's host works on, each committed before anyone waits for it.
-
-    Any thread may use it. `Journal.add_chunks` forgets the jobs of committed answers.
-    """
-
-    journal: Journal
-
-    def keep(self, request: str, items: bytes, job: str) -> None:
+    def keep_job(self, request: str, items: bytes, job: str) -> None:
         """Commit the job of a request for `items`, in place of any other."""
-        self.journal.write("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
+        self.write("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
 
-    def find(self, request: str) -> str:
+    def job(self, request: str) -> str:
         """Return the job of a request whose answer is not committed; empty: there is none."""
-        rows = self.journal.read("SELECT job FROM jobs WHERE request = ?", (request,))
+        rows = self.read("SELECT job FROM jobs WHERE request = ?", (request,))
         return str(rows[0][0]) if rows else ""
 
-    def of_phase(self, phase: str) -> list[tuple[str, bytes]]:
+    def jobs(self, phase: str) -> list[tuple[str, bytes]]:
         """Return the requests of a phase that have jobs, each with its items."""
-        return self.journal.read(
+        return self.read(
             "SELECT request, items FROM jobs WHERE substr(request, 1, ?) = ? AND job != '' ORDER BY rowid",
             (len(phase) + 1, f"{phase} "),
         )

@@ -61,11 +61,7 @@ class Run:
 
     @classmethod
     def open_own(cls, folder: str | Path, command: str) -> Run:
-        """Return the run in `folder`, for a `command` that writes into it.
-
-        Raises:
-            RunError: there is none, or it is an export, which is handed over as it is.
-        """
+        """Return the run in `folder`, for a `command` that writes into it: no export, which is handed on as it is."""
         run = cls.open(folder)
         if is_export(run.folder):
             raise RunError(
@@ -96,21 +92,14 @@ class Run:
         return Population.load(folder) if folder.is_dir() else None
 
     def founders(self) -> Population | None:
-        """Load the random samples that S_0 was made of, memory-mapped: S_0, unless it holds variations of them.
-
-        None while they are not there.
-        """
+        """Load the random samples that S_0 holds, or holds variations of, memory-mapped; None: not there yet."""
         folder = self.folder / FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
 
     def populations(self, labels: int | None = None) -> list[Population]:
         """Load S_0, S_1, …, as far as they are finished, memory-mapped.
 
-        Args:
-            labels: their number, to check; None: unknown.
-
-        Raises:
-            DamagedFile: a file is damaged, or a population does not follow from the one before.
+        DamagedFile: one does not follow from the one before, or has other `labels` than so many.
         """
         populations: list[Population] = []
         while (one := self.population(len(populations))) is not None:
@@ -124,11 +113,7 @@ class Run:
 
     @property
     def synthetic(self) -> Population:
-        """The finished population, memory-mapped.
-
-        Raises:
-            RunError: the run is not finished, or the folder is an export in another form.
-        """
+        """The finished population, memory-mapped."""
         check_has_samples(self.folder)
         populations = self.populations()
         if not populations:
@@ -188,13 +173,9 @@ def purge(run: Run) -> None:
     """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
 
     The list of unreadable private files beside the data, which a refused start may have left, is deleted, too.
-
     Export, certificate and report work as before; noise can no longer be drawn, nor the private embeddings used again.
     A call that a crash interrupts is finished by another call. Deleting removes names: what a disk, its snapshots and
     backups still hold is not this software's to erase.
-
-    Raises:
-        RunError: the run is not finished, was purged before, is being written, or a file cannot be deleted.
     """
     read_certificate(run.folder)
     if run.confidential.is_symlink():

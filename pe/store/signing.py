@@ -38,15 +38,11 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 
     Args:
         folder: an export's, or a finished run's whose confidential side was purged.
-        key: an Ed25519 private key, as PEM or as OpenSSH writes it.
+        key: an Ed25519 private key, as PEM or as OpenSSH writes it, not in the folder that is to be handed over.
         passphrase: asks for the key's, if it has one.
 
     Returns:
         The key's id: the SHA-256 of its public half, in hexadecimal.
-
-    Raises:
-        RunError: the folder is not finished, not as it was certified, or cannot be written.
-        RecipeError: the key is none, or lies in the folder that is to be handed over.
     """
     if key.resolve().is_relative_to(folder.resolve()):
         raise RecipeError(f"--key: {key} lies inside {folder}, which is to be handed over: move the key elsewhere.")
@@ -77,10 +73,6 @@ def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[st
 
     Returns:
         The key's id, the certificate ({} if it cannot be read), and one sentence for each problem.
-
-    Raises:
-        RunError: the folder is no run, or not finished.
-        RecipeError: the key is none.
     """
     public: Ed25519PublicKey = _load_key(key, "public")
     certificate, problems = examine(folder)
@@ -205,18 +197,7 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
     All that `pe privacy` checks is checked first; then the covered files, the certificate and its signature go there,
     and nothing else. The token is HF_TOKEN's, or that of `hf auth login`; the hub is HF_ENDPOINT's.
 
-    Args:
-        folder: an export's.
-        to: `owner/name`.
-        public: True if everybody may read it at once; else only the owner.
-
-    Returns:
-        The repository's address.
-
-    Raises:
-        RunError: `folder` is no export, or not as it was certified.
-        RecipeError: `to` is no repository's name, or there is no token.
-        APIError: the hub refused, cannot be reached, or has files there already.
+    `to` is `owner/name`; `public`: everybody may read it at once, else only the owner. Return its address.
     """
     if not is_export(folder):
         raise RunError(f"{folder} is no export: `pe export RUN --to FOLDER --format huggingface` makes one.")

