@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_CEILING, Decimal, localcontext
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -51,16 +52,13 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
         PrivacyError: no amount of noise meets the target, as when the fixed releases exceed it.
     """
 
-    def exactly(z: float) -> float:
-        return epsilon_of(releases(z), budget.delta)
-
-    def quickly(z: float) -> float:
-        return epsilon_of(releases(z), budget.delta, quick=True)
+    def exactly(z: float, quick: bool = False) -> float:
+        return epsilon_of(releases(z), budget.delta, quick=quick)
 
     if sort_parts(releases(1.0)).closed:
         return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
     try:
-        near = _least(quickly, budget, 1.0, 4.0, _NEAR)
+        near = _least(partial(exactly, quick=True), budget, 1.0, 4.0, _NEAR)
     except PrivacyError:  # the fixed releases exceed the target by the quick bounds, which may be far above their ε
         if exactly(MOST) > budget.epsilon:
             raise

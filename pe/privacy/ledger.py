@@ -130,7 +130,7 @@ class MemoryStore:
         self._stored[name] = replace(before, array=array)
 
     def traces(self, name: str) -> bool:
-        """Return True: the memory in which a failed draw lived is this process's own and may be alive still."""
+        """Return True: the memory in which a failed draw lived may be alive still."""
         return True
 
 
@@ -157,8 +157,7 @@ class Ledger:
     for one `unit`, provided each release's declared sensitivity holds. The planned releases are
     reserved: the total counts them from the start, also when the run stops early. Without a budget: none.
 
-    Attributes:
-        clock: holds each new release back until its deadline, if it has one.
+    `clock` holds each new release back until its deadline, if it has one.
 
     Args:
         budget: the most that all may cost; None: nothing is promised, so nothing is refused, and all is marked unsafe.
@@ -196,18 +195,15 @@ class Ledger:
             self._check_kind(release)
         for release in self.planned:
             self._check_same(release, store.find(release.name))
-        self._check_affordable(self._events(), "The plan")
+        self._check_affordable(self.events(), "The plan")
 
     def release(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        """Return the noisy array of `release`: the kept one, or a new one drawn by `draw` and kept, at its deadline.
+        """Return the noisy array of `release`, read-only: the kept one, or one drawn and kept at its deadline.
 
         Args:
             release: its declaration, equal to the planned one of that name if there is one.
             draw: adds noise from its argument to the clean quantity; called once at most. It must let
                 nothing out by another way than its return value.
-
-        Returns:
-            A read-only array.
 
         Raises:
             BudgetExceeded: it does not fit; nothing was charged or drawn.
@@ -246,10 +242,14 @@ class Ledger:
                 totals[delta] = self.total(delta)
         return totals
 
-    def events(self) -> list[Release]:
-        """Every planned or charged release, as often as it counts."""
+    def events(self, extra: Release | None = None) -> list[Release]:
+        """Planned ∪ charged, each as often as charged and at least once, with one more charge of `extra`."""
         with self._lock:
-            return self._events()
+            times = {release.name: (release, 0) for release in self.planned}
+            times |= {one.release.name: (one.release, one.charges) for one in self._store.charged()}
+        if extra is not None:
+            times[extra.name] = extra, times.get(extra.name, (extra, 0))[1] + 1
+        return [release for release, charges in times.values() for _ in range(max(1, charges))]
 
     def stored(self) -> Sequence[StoredRelease]:
         """Every release charged so far."""
@@ -260,20 +260,12 @@ class Ledger:
         """True if unsafe noise was or will be used, or no budget was given: then there is no guarantee."""
         return self.budget is None or self._noise.unsafe or any(one.unsafe for one in self._store.charged())
 
-    def _events(self, extra: Release | None = None) -> list[Release]:
-        """Planned ∪ charged, each as often as charged and at least once, with one more charge of `extra`."""
-        times = {release.name: (release, 0) for release in self.planned}
-        times |= {one.release.name: (one.release, one.charges) for one in self._store.charged()}
-        if extra is not None:
-            times[extra.name] = extra, times.get(extra.name, (extra, 0))[1] + 1
-        return [release for release, charges in times.values() for _ in range(max(1, charges))]
-
     def _charge(self, release: Release, before: StoredRelease | None) -> None:
         """Charge, unless an earlier charge whose draw left no trace still covers this draw."""
-        no_trace = before is not None and not self._store.traces(release.name)
-        if no_trace and before is not None and (before.unsafe or not self._noise.unsafe):
+        covers = before is not None and (before.unsafe or not self._noise.unsafe)
+        if covers and not self._store.traces(release.name):
             return
-        self._check_affordable(self._events(release), f"Release '{release.name}'")
+        self._check_affordable(self.events(release), f"Release '{release.name}'")
         self._store.charge(release, self._noise.unsafe)
 
     def _draw(self, release: Release, draw: Callable[[Noise], Array]) -> Array:

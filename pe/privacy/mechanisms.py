@@ -64,25 +64,15 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Parts:
-    """A composition, sorted.
+    """A composition, sorted."""
 
-    Attributes:
-        gaussian: μ² of all unsampled Gaussians that follow from continuous ones.
-        laplace: discrete Laplace releases.
-        sampled: Poisson-sampled Gaussians.
-        lattice: coarse discrete Gaussians accounted exactly.
-        rho: zCDP of coarse discrete Gaussians that only zCDP bounds.
-        floor: μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form.
-        noiseless: True if something is released without noise, so that no ε holds.
-    """
-
-    gaussian: float
+    gaussian: float  # μ² of all unsampled Gaussians that follow from continuous ones
     laplace: tuple[Laplace, ...]
     sampled: tuple[Sampled, ...]
-    lattice: tuple[Lattice, ...]
-    rho: float
-    floor: float
-    noiseless: bool = False
+    lattice: tuple[Lattice, ...]  # coarse discrete Gaussians accounted exactly
+    rho: float  # zCDP of coarse discrete Gaussians that only zCDP bounds
+    floor: float  # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
+    noiseless: bool = False  # something is released without noise, so that no ε holds
 
     @property
     def closed(self) -> bool:
@@ -418,10 +408,7 @@ _MOST_POINTS = 100_000
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
     """The smallest ε of the composition's PLD at `delta`, rounded up; ∞ where it cannot be computed.
 
-    Args:
-        parts: without crude zCDP parts (rho = 0).
-        delta: the target.
-        guess: an upper bound of ε, which sets the discretisation.
+    `parts` has no crude zCDP parts (rho = 0). `guess`, an upper bound of ε, sets the discretisation.
     """
     goal = delta - _slack(parts)
     if goal < delta / 2:

@@ -179,26 +179,16 @@ def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """The steps above the weights, in the symbols of the proof above.
-
-    Attributes:
-        scale: s.
-        width_bits: log₂ w.
-        c: the constant; an exact rational number, as every float is.
-        cells: B_k, int64 (K,).
-        block: int64 (CELLS,), the block of each cell; K for the tail's.
-        ratios: c/B_k, float64 (K + 1,); NaN for the tail, about which floating point decides nothing.
-        doubt: how near U and p may come before floating point decides no more.
-    """
+    """The steps above the weights, in the symbols of the proof above."""
 
     law: Law
-    scale: float
-    width_bits: int
-    c: float
-    cells: Int64Array
-    block: Int64Array
-    ratios: Reals
-    doubt: float = DOUBT
+    scale: float  # s
+    width_bits: int  # log₂ w
+    c: float  # an exact rational number, as every float is
+    cells: Int64Array  # B_k (K,)
+    block: Int64Array  # (CELLS,), the block of each cell; K for the tail's
+    ratios: Reals  # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
+    doubt: float = DOUBT  # how near U and p may come before floating point decides no more
 
     @classmethod
     def above(cls, scale: float, law: Law) -> Envelope:
