@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from threading import Lock
 from typing import Any
 
 from pe.nearest.decide import Neighbours, Threads
@@ -16,40 +15,16 @@ from pe.plugins.devices import import_library
 _PURPOSE = "The neighbour search"
 
 
-class _ProductLimit:
-    """Limits NumPy's products to one thread in the whole process, from the first entry to the last exit."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._stack = Lock(), 0, ExitStack()
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Limit them during the block."""
-        limits = import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
-        with self._lock:
-            if not self._inside:
-                self._stack.enter_context(limits(1, user_api="blas"))
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if not self._inside:
-                    self._stack.close()
-
-
-one_product_thread = _ProductLimit()
-"""Else products of several threads wait for each other: BLAS shares each one among all cores."""
-
-
 @contextmanager
 def _one_core() -> Iterator[Callable[[], object]]:
-    """Limit products of NumPy, and searches of faiss in threads that call the yielded function, to one core each."""
-    faiss = import_faiss()
+    """Limit products of NumPy, and searches of faiss in threads that call the yielded function, to one core each.
+
+    Else products of several threads wait for each other: BLAS shares each one among all cores.
+    """
+    faiss, limits = import_faiss(), import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
     before = faiss.omp_get_max_threads()
     try:
-        with one_product_thread():
+        with limits(1, user_api="blas"):
             yield partial(faiss.omp_set_num_threads, 1)
     finally:
         faiss.omp_set_num_threads(before)  # a limit on its BLAS sets these as well

@@ -33,16 +33,11 @@ class Frame:
     """The frame in which float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising under cosine.
 
     No answer depends on the frame, only how often float32 suffices.
-
-    Attributes:
-        metric: "l2" or "cosine".
-        centre: (d,), in the precision of the vectors it is subtracted from: float32 for l2, else float64.
-        scale: a power of two, at most 2⁶⁴.
     """
 
     metric: Metric
-    centre: Vectors | Reals
-    scale: float
+    centre: Vectors | Reals  # (d,), in the precision of what it is subtracted from: float32 for l2, else float64
+    scale: float  # a power of two, at most 2⁶⁴
 
     @classmethod
     def around(cls, candidates: Vectors, metric: Metric) -> Frame:
@@ -87,11 +82,9 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads that share the queries of a search, each on one core.
+    """`count()` ≥ 1 threads that share the queries of a search, each on one core.
 
-    Attributes:
-        count: returns how many, ≥ 1.
-        one_core: entered while several share; gives the function that each thread calls first.
+    `one_core` is entered while several share; it gives the function that each thread calls first.
     """
 
     count: Callable[[], int]
@@ -105,20 +98,15 @@ ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
 class Search(Protocol):
     """A backend's search over m candidates: approximate, with an error that pe/nearest/exact.py bounds.
 
-    Sums are in any order, with fused operations or without.
+    Attributes:
+        returned: the arithmetic of the distances that it returns; sums are in any order, fused or not.
+        sieve: the arithmetic of the distances by which it leaves candidates out.
+        threads: that may search at once.
     """
 
-    @property
-    def returned(self) -> Arithmetic:
-        """The arithmetic of the distances that it returns."""
-
-    @property
-    def sieve(self) -> Arithmetic:
-        """The arithmetic of the distances by which it leaves candidates out."""
-
-    @property
-    def threads(self) -> Threads:
-        """The threads that may search at once."""
+    returned: Arithmetic
+    sieve: Arithmetic
+    threads: Threads
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k ≤ m candidates that seem nearest to each query."""
@@ -214,10 +202,7 @@ class Decider:
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
     def _retrieve(self, search: Search, placed: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
-        """Candidates that may be nearest, n×k: indices, computed distances, their errors; and how near any other is.
-
-        The last, one per query, is a lower bound on the distance to all candidates searched but not retrieved.
-        """
+        """Candidates that may be nearest, n×k: indices, distances, their errors; and a bound below all others', n."""
         n, d, k = *placed.shape, min(self.q + _SPARE, len(self.searched))
         distances, positions, last = search(placed, k)
         columns, computed = self.searched[positions], distances.astype(np.float64)

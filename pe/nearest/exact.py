@@ -75,15 +75,10 @@ def gamma(dimensions: int, roundoff: float) -> float:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The arithmetic of a search's float32 distances.
+    """The arithmetic of a search's float32 distances."""
 
-    Attributes:
-        roundoff: unit roundoff u of every operation.
-        rounding: unit roundoff v to which the factors of a product are rounded or cut first; 0: not at all.
-    """
-
-    roundoff: float
-    rounding: float = 0.0
+    roundoff: float  # u, of every operation
+    rounding: float = 0.0  # v, to which the factors of a product are rounded or cut first; 0: not at all
 
     def slack(self, dimensions: int) -> float:
         """The factor of (a + b)² within which a computed squared distance lies about s² times the settled one."""
@@ -159,17 +154,11 @@ def settle(queries: Vectors, candidates: Vectors, rows: Integers, columns: Integ
 
 
 def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Reals) -> Integers:
-    """The q candidates nearest to each query by settled distance, ties to the lowest index: int64, n×q.
+    """The q candidates nearest to each query by settled distance, ties to the lowest index: int64, n×q; all are finite.
 
     Blocks of candidates are compared in float64; the pairs that might be among the q nearest, by the bound of
-    the proof above, are settled. Memory is that of one block, plus the answer.
-
-    Args:
-        queries: finite, n×d.
-        candidates: finite, m×d, at least q.
-        q: neighbours per query.
-        metric: of the distance.
-        centre: a point near the candidates; it changes the speed, never the answer.
+    the proof above, are settled. Memory is that of one block, plus the answer. `centre` is a point near the candidates;
+    it changes the speed, never the answer.
     """
     answer = np.empty((len(queries), q), np.int64)
     step = max(1, min(_ROWS, _BLOCK // queries.shape[1]))

@@ -31,13 +31,12 @@ _BYTES = 16  # free on a GPU for each float32 element of a temporary: so it take
 
 
 class TorchSearch:
-    """Distances of all pairs from a matrix product in `precision`, the best of them computed anew in float32."""
+    """Distances of all pairs from a product in `precision`, where the candidates lie; the best anew in float32."""
 
     returned = Arithmetic(FLOAT32)
     threads = ALONE  # torch has its own
 
     def __init__(self, candidates: Tensor, precision: Precision) -> None:
-        """Search these candidates, float32 m×d, on the device where they lie."""
         self.sieve = _SIEVES[precision]
         self._candidates, self._precision = candidates, precision
         self._factors = _factors(candidates, precision)
@@ -83,12 +82,11 @@ class TorchSearch:
 
 
 class SharedSearch:
-    """The same search on several devices, each with a copy of the candidates and its share of the queries."""
+    """The same search on all devices, each with a copy of the candidates and its share of the queries."""
 
     threads = ALONE  # it begins one for each device
 
     def __init__(self, searches: Sequence[TorchSearch]) -> None:
-        """Search by these, of the same candidates and precision."""
         self._searches, self._precision = searches, searches[0]._precision
         self.returned, self.sieve = searches[0].returned, searches[0].sieve
 
@@ -104,9 +102,7 @@ class SharedSearch:
 def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
     """On GPUs with tensor cores first tf32; for what that leaves open, and elsewhere, float32.
 
-    Raises:
-        MissingDependency: torch is not installed.
-        RecipeError: torch sees none of the driver's GPUs, or one fails, for want of memory as a rule.
+    RecipeError: torch sees none of the driver's GPUs, or one fails, for want of memory as a rule.
     """
     torch = _import_torch()
     places, given = devices(), torch.from_numpy(candidates)
@@ -114,8 +110,7 @@ def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
         tensor_cores = all(place != CPU and torch.cuda.get_device_capability(place) >= (8, 0) for place in places)
         precisions: tuple[Precision, ...] = ("tf32", "fp32") if tensor_cores else ("fp32",)
         copies = [given.to(place) for place in places]
-        levels = [[TorchSearch(copy, one) for copy in copies] for one in precisions]
-    return tuple(level[0] if len(level) == 1 else SharedSearch(level) for level in levels)
+        return tuple(SharedSearch([TorchSearch(copy, one) for copy in copies]) for one in precisions)
 
 
 def devices() -> list[str]:

@@ -53,8 +53,7 @@ def nearest(
         places: int64, ascending: search for the queries there alone, which are read in blocks; None: for all.
 
     Raises:
-        RecipeError: an argument of the wrong dtype or shape, q out of range, an unknown metric or backend; or torch
-            sees none of the driver's GPUs.
+        RecipeError: an argument that cannot be; or torch sees none of the driver's GPUs.
         MissingDependency: the backend is not installed.
     """
     _check(queries, candidates, q, metric, backend)
@@ -74,10 +73,7 @@ def describe(backend: Backend) -> str:
 
 
 def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Sequence[Search]]]:
-    """The library and device in words, and a function: candidates → searches, from the fastest to the most accurate.
-
-    The chosen library searches: an error of it is never answered by another.
-    """
+    """The library and device in words, and a function: candidates → searches, from the fastest to the most accurate."""
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
         places = gpu.devices()
         return f"torch on {'the CPU' if places == [gpu.CPU] else words_for(len(places))}", gpu.torch_searches
