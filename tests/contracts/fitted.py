@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,44 +11,97 @@ from typing import Any
 import numpy as np
 
 from adapters.glyphs import Glyphs
-from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
-from pe.plugins.protocols import GenerationAPI, RandomRequest
+from pe.fit.trainer import FitTerms, Fitting, PrivateRecords
+from pe.plugins.protocols import RandomRequest
 from pe.plugins.specs import construct
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
+from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Relation
+from tests.adapters.trained.finetune.brought import checkpoint
 
-CLASSES, _COUNT, _SIDE = tuple("01234"), 40, 8
-_TRAINING = {"steps": 2, "expected_batch": _COUNT, "draws": 1, "micro_batch": _COUNT}
-_DIFFUSION = {"network": {"channels": [8, 16]}, "training": _TRAINING, "sampling": {"steps": 5}, "batch_size": 1}
-_PUBLIC = {"kind": "glyphs", "characters": "ABC", "count": 30}
+CLASSES, COUNT, SIDE = tuple("01234"), 40, 8
+PLAIN = {"steps": 2, "batch": 8}
+TRAINING = {"steps": 2, "block": 1, "expected_batch": COUNT, "draws": 1, "micro_batch": COUNT}
+_ANSWERS = {"training": TRAINING, "sampling": {"steps": 5}, "batch_size": 1, "device": "cpu"}
+_DIFFUSION = {"network": {"channels": [8, 16]}, **_ANSWERS}
+PUBLIC = {"kind": "glyphs", "characters": "ABCDEFG", "count": 42}
+_CENTRAL = {"kind": "central_images", "images": 20, "training": PLAIN}
 
 KINDS: dict[str, dict[str, Any]] = {
     "central_images": {},
-    "dp_gaussian": {"public": _PUBLIC},
+    "dp_gaussian": {"public": PUBLIC},
     "dp_merf": {"features": 50, "steps": 20},
     "dp_mepf": {"side": 16, "stages": [1, 2], "steps": 4, "batch": 20},
-    "dpdm": {"device": "cpu", **_DIFFUSION},
-    "dp_feta": {
-        "device": "cpu",
-        "easy": [{"kind": "central_images", "images": 20, "training": {"steps": 2, "batch": 8}}],
-        **_DIFFUSION,
-    },
-    "dpgan": {"device": "cpu", "training": _TRAINING, "lesson": {"steps": 2, "batch": 8}},
-    "dp_sad": {"device": "cpu", **_DIFFUSION, "teacher": _TRAINING, "discrimination": {"steps": 2, "chains": 4}},
+    "dpdm": _DIFFUSION,
+    "dp_feta": {"easy": [_CENTRAL], **_DIFFUSION},
+    "dpgan": {"device": "cpu", "training": TRAINING, "lesson": PLAIN},
+    "dp_sad": {**_DIFFUSION, "teacher": TRAINING, "discrimination": {"steps": 2, "chains": 4}},
     "dp_imgsyn": {
         "device": "cpu",
-        "public": _PUBLIC,
-        "training": _TRAINING,
+        "public": PUBLIC,
+        "training": TRAINING,
         "alignment": {"steps": 4, "companions": 12},
         "batch_size": 1,
     },
 }
+_SELECTED = {"public": PUBLIC, "pretraining": PLAIN, "query": PLAIN, "semantics_share": 0.2}
+_MERF = {"kind": "dp_merf", "images": 20, "training": PLAIN, "features": 20, "steps": 3}
+FITS: dict[str, dict[str, Any]] = KINDS | {
+    "pdp_diffusion": {"public": PUBLIC, "pretraining": PLAIN, **_DIFFUSION},
+    "dp_ldm": {"public": PUBLIC, "pretraining": PLAIN, **_DIFFUSION},
+    "privimage": {"easy": [_MERF], **_SELECTED, **_DIFFUSION},
+    "privimage_gan": KINDS["dpgan"] | _SELECTED,
+    "finetune": {"lora": {"rank": 2}, **_ANSWERS},
+}
+"""Every fitted method; those of `KINDS` answer each in a way of its own."""
 
 
-def fitted(kind: str) -> GenerationAPI:
+class Foreseen(UnsafeSeededNoise):
+    """Draws by what is asked, and not by what was drawn before, which a crash forgets."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def discrete_gaussian(self, shape: Any, scale: float) -> Any:
+        return UnsafeSeededNoise(2).discrete_gaussian(shape, scale)
+
+    def coins(self, count: int, rate: float) -> Any:
+        return UnsafeSeededNoise(count).coins(count, rate)
+
+
+def make(kind: str, changes: dict[str, Any] | None = None) -> Any:
+    """A new generator that is not fitted."""
+    return construct("pe.adapters", kind, settings_of(kind) | (changes or {}))
+
+
+def settings_of(kind: str) -> dict[str, Any]:
+    return FITS[kind] | ({"model": checkpoint()} if kind == "finetune" else {})
+
+
+def terms(**changes: Any) -> FitTerms:
+    fields = {"classes": CLASSES, "shape": (SIDE, SIDE, 1), "declared_size": COUNT, "relation": Relation.ADD_REMOVE}
+    return FitTerms(**{**fields, "unit": "record", "budget": Budget(20, 1e-3), **changes})
+
+
+def fitting(
+    api: Any,
+    folder: Path,
+    store: MemoryStore | None = None,
+    private: Callable[[], PrivateRecords] | None = None,
+    own: FitTerms | None = None,
+    noise: Any = None,
+    **more: Any,
+) -> Fitting:
+    """The tools of its fit, whose noise is the same each time."""
+    own = own or terms()
+    planned = api.planned(own)
+    ledger = Ledger(own.budget, own.relation, own.unit, planned, store or MemoryStore(), noise or Foreseen())
+    return Fitting(own, private or records_of_fits, ledger, folder, **more)
+
+
+def fitted(kind: str) -> Any:
     """A new generator that answers from a model fitted once for all tests."""
-    api = construct("pe.adapters", kind, KINDS[kind])
-    assert isinstance(api, Trainer)
+    api = make(kind)
     api.load(model_of(kind))
     return api
 
@@ -55,17 +109,15 @@ def fitted(kind: str) -> GenerationAPI:
 @cache
 def model_of(kind: str) -> Path:
     """The folder of that model."""
-    api, folder = construct("pe.adapters", kind, KINDS[kind]), Path(mkdtemp())
-    assert isinstance(api, Trainer)
-    terms = FitTerms(CLASSES, (_SIDE, _SIDE, 1), _COUNT, Relation.ADD_REMOVE, "record", Budget(20, 1e-3))
-    ledger = Ledger(terms.budget, Relation.ADD_REMOVE, "record", api.planned(terms), MemoryStore())
-    api.fit(Fitting(terms, records_of_fits, ledger, folder))
+    api, folder = make(kind), Path(mkdtemp())
+    api.fit(fitting(api, folder))
     return folder
 
 
+@cache
 def records_of_fits() -> PrivateRecords:
     """What all are fitted on."""
-    labels = np.arange(_COUNT) % len(CLASSES)
-    request = RandomRequest(tuple(CLASSES[label] for label in labels), np.arange(_COUNT).astype(np.uint64))
-    images = Glyphs(size=_SIDE).random_api(request).samples.array
-    return PrivateRecords(images, labels.astype(np.int32), np.arange(_COUNT))
+    labels = np.arange(COUNT) % len(CLASSES)
+    request = RandomRequest(tuple(CLASSES[label] for label in labels), np.arange(COUNT).astype(np.uint64))
+    images = Glyphs(size=SIDE).random_api(request).samples.array
+    return PrivateRecords(images, labels.astype(np.int32), np.arange(COUNT))

@@ -1,7 +1,8 @@
-"""What a run takes from other runs is counted or declared, at whatever depth of its recipe it stands."""
+"""A model that one run fitted, answering in others: what its fit cost is counted there, too."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,48 +10,199 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import pe
 from adapters.trained.reused import Trained
+from pe.cli.watch import status
 from pe.engine.execution import Surroundings, run_recipe
-from pe.errors import RecipeError
+from pe.engine.extend import extend_run
+from pe.engine.report import write_report
+from pe.errors import PEError, RecipeError
 from pe.planning.other_runs import find_other_runs
 from pe.privacy.accounting import epsilon
 from pe.privacy.certificate import certified_releases, verify
-from tests.adapters.trained.diffusion.small import COUNT, PLAIN, PUBLIC, SIDE, TRAINING, api, private_file, recipe
+from pe.privacy.covered import sha256
+from pe.privacy.noise import UnsafeSeededNoise
+from pe.recipe.schema import Recipe
+from tests.adapters.trained.diffusion.small import COUNT, PLAIN, SHAPE, SIDE, TRAINING, api, images_file
+from tests.adapters.trained.diffusion.small import recipe as common
 
-MERF = {"kind": "dp_merf", "features": 20, "steps": 3}
+DELTA = 1e-3
+MERF = {"kind": "dp_merf", "features": 40, "steps": 5, "batch": 32}
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records, and others of the same kind."""
     folder = tmp_path_factory.mktemp("private")
-    path = private_file(folder)
-    content = dict(np.load(path))
-    np.savez(folder / "others.npz", images=content["images"][::-1] // 2, labels=content["labels"])
+    for name, seed in (("first", 0), ("second", 1)):
+        images_file(folder / f"{name}.npz", seed=seed)
     return folder
 
 
 @pytest.fixture(scope="module")
-def merf(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return first(files, tmp_path_factory.mktemp("merf") / "a", MERF)
+def fitted(files: Path, tmp_path_factory: pytest.TempPathFactory) -> pe.Run:
+    """A run that fitted DP-MERF at ε = 2."""
+    folder = tmp_path_factory.mktemp("fitted")
+    return run_recipe(recipe(files, MERF, iterations=0, epsilon=2.0), folder / "a", Surroundings())
+
+
+@pytest.fixture(scope="module")
+def second(files: Path, fitted: pe.Run, tmp_path_factory: pytest.TempPathFactory) -> pe.Run:
+    """A run over other records that took that model over, and declares so."""
+    taken = reusing(fitted, private_sets="disjoint")
+    return run_recipe(recipe(files, taken, "second"), tmp_path_factory.mktemp("second") / "b", Surroundings())
+
+
+def recipe(
+    files: Path, api: dict[str, Any], private: str = "first", iterations: int = 2, epsilon: float = 4.0
+) -> Recipe:
+    privacy = {"epsilon": epsilon, "delta": DELTA}
+    return common(files / f"{private}.npz", "dpdm", iterations, api=api, privacy=privacy)
+
+
+def reusing(run: pe.Run, **settings: Any) -> dict[str, Any]:
+    return {"kind": "trained", "path": str(run.folder), **settings}
+
+
+def refused(files: Path, api: dict[str, Any], out: Path, sentence: str, **settings: Any) -> None:
+    with pytest.raises(PEError, match=sentence):
+        run_recipe(recipe(files, api, **settings), out, Surroundings())
+    assert not out.exists()
+
+
+def test_the_other_fit_and_the_evolution_stand_on_one_ledger(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+    run = run_recipe(recipe(files, reusing(fitted)), tmp_path / "b", Surroundings())
+    ours, theirs = certified_releases(run.guarantee), certified_releases(fitted.guarantee)
+    assert [release.name for release in ours] == ["fit/mean_features", "histogram/1", "histogram/2"]
+    assert ours[:1] == theirs
+    assert run.guarantee["epsilon"] == pytest.approx(epsilon(ours, DELTA), rel=1e-9)
+    assert 3.99 < run.guarantee["epsilon"] <= 4
+    assert verify(run.guarantee, run.folder) == []
+
+
+def test_it_answers_as_the_run_that_fitted_it(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+    run = run_recipe(recipe(files, reusing(fitted), iterations=0), tmp_path / "b", Surroundings())
+    np.testing.assert_array_equal(run.synthetic.samples.array, fitted.synthetic.samples.array)
+    api = Trained(path=fitted.folder)  # before its run
+    assert (api.capabilities.max_chunk, api.describe_degree(0.5)) == (1024, "0.5")
+
+
+def test_a_version_that_forgets_what_the_fit_cost_is_caught(
+    files: Path, fitted: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.trained.reused._with_own_names", lambda _: ())
+    refused(files, reusing(fitted), tmp_path / "b", "is not counted here")
+
+
+def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is_refused(
+    files: Path, fitted: pe.Run, tmp_path: Path
+) -> None:
+    copy = copied(fitted, tmp_path)
+    path = copy / "model/fitted.json"
+    content = json.loads(path.read_text())
+    content["releases"] *= 2
+    path.write_text(json.dumps(content))
+    recertified(copy)
+    run = run_recipe(recipe(files, reusing(pe.Run.open(copy)), epsilon=5.0), tmp_path / "b", Surroundings())
+    names = [release.name for release in certified_releases(run.guarantee)]
+    assert names == ["fit/mean_features", "fit/mean_features/again-2", "histogram/1", "histogram/2"]
+    said = r"privacy\.epsilon is 1\.5, and the fit of .* has cost ε = 2 at δ"
+    refused(files, reusing(fitted), tmp_path / "c", said, epsilon=1.5)
+
+
+def test_disjoint_sets_are_declared_and_the_certificate_says_not_verified(fitted: pe.Run, second: pe.Run) -> None:
+    certificate = second.guarantee
+    assert [release.name for release in certified_releases(certificate)] == ["histogram/1", "histogram/2"]
+    others = certificate["fitted_on_others"]
+    both = [*certified_releases(fitted.guarantee), *certified_releases(certificate)]
+    assert others["private_sets"] == "declared disjoint, not verified"
+    assert others["epsilon"] == pytest.approx(fitted.guarantee["epsilon"])
+    assert others["epsilon_if_in_both"] == pytest.approx(epsilon(both, DELTA))
+    assert "declared, not verified" in (second.folder / "certificate.md").read_text()
+    assert verify(certificate, second.folder) == []
+    assert verify(certificate | {"fitted_on_others": None}, second.folder) != []
+
+
+def test_a_third_run_counts_the_first_one_s_fit_and_may_call_no_records_disjoint_but_its(
+    files: Path, fitted: pe.Run, second: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third = run_recipe(recipe(files, reusing(second)), tmp_path / "c", Surroundings())
+    assert certified_releases(third.guarantee)[:1] == certified_releases(fitted.guarantee)
+    disjoint = {"private_sets": "disjoint"}
+    refused(files, reusing(fitted, **disjoint), tmp_path / "d", "these very records: take 'may_overlap'")
+    said = "took its model over from the run 'a', whose records count"
+    refused(files, reusing(second, **disjoint), tmp_path / "d", said)
+    monkeypatch.setattr("pe.fit.trainer.Fitted.handed_on_by", lambda *_: False)
+    refused(files, reusing(second, **disjoint), tmp_path / "d", "/a was fitted on these very records")
+
+
+def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+    copy = copied(fitted, tmp_path)
+    run = run_recipe(recipe(files, reusing(pe.Run.open(copy))), tmp_path / "b", Surroundings())
+    write_report(run.folder)
+    shutil.rmtree(copy)
+    told = CliRunner().invoke(status, [str(run.folder)], catch_exceptions=False)
+    assert (told.exit_code, told.output.splitlines()[0]) == (0, f"{run.folder}: finished")
+    assert np.load(extend_run(run.folder, 4, 0.5, Surroundings()))["images"].shape == (4, *SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "said"),
+    [
+        ("api", {"fit": {"budget_share": 0.5}}, "is spent: leave it out"),
+        ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, and this recipe says oh, ell"),
+        ("private", {"size": 4, "resize": "stretch"}, "and channels 8, 8, 1, and this recipe says 4, 4, 1"),
+        ("privacy", {"relation": "replace_one"}, "the relation add_remove, and this recipe says replace_one"),
+        ("api", {"settings": {"devise": "cpu"}}, "unknown key 'devise'"),
+        ("api", {"path": "nowhere"}, "api.path: the run /.*/nowhere does not exist: name one"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused_in_a_sentence(
+    files: Path, fitted: pe.Run, tmp_path: Path, section: str, changes: dict[str, Any], said: str
+) -> None:
+    content = recipe(files, reusing(fitted)).model_dump(mode="json", exclude_none=True)
+    content[section] |= changes
+    with pytest.raises(PEError, match=said):
+        run_recipe(Recipe.parse(content, "the test"), tmp_path / "b", Surroundings())
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_model_that_was_changed_or_is_unsafe_is_refused(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+    copy = copied(fitted, tmp_path)
+    (copy / "model/generator.safetensors").write_bytes(b"another")
+    said = r"generator\.safetensors is not as .* certificate has it"
+    refused(files, reusing(pe.Run.open(copy)), tmp_path / "b", said)
+    unsafe = Surroundings(noise=UnsafeSeededNoise(0))
+    run = run_recipe(recipe(files, MERF, iterations=0), tmp_path / "unsafe", unsafe)
+    refused(files, reusing(run), tmp_path / "b", "unsafe noise")
+
+
+@pytest.mark.parametrize("name", ["model/fitted.json", "certificate.json"])
+def test_a_file_that_says_what_a_model_cost_twice_is_refused(
+    files: Path, fitted: pe.Run, tmp_path: Path, name: str
+) -> None:
+    copy = copied(fitted, tmp_path)
+    text = (copy / name).read_text()
+    (copy / name).write_text(text.replace('"releases": ', '"releases": [], "releases": ', 1))
+    if name == "model/fitted.json":
+        recertified(copy)
+    refused(files, reusing(pe.Run.open(copy)), tmp_path / "b", f"{name} is damaged")
+
+
+# At whatever depth of a recipe another run's model stands.
 
 
 @pytest.fixture(scope="module")
 def network(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return first(files, tmp_path_factory.mktemp("network") / "a", api("dpdm"))
+    """A run that fitted a diffusion model."""
+    folder = tmp_path_factory.mktemp("network")
+    return begin(files, folder / "a", api("dpdm"), epsilon=50).folder
 
 
-def first(files: Path, out: Path, fitted: dict[str, Any]) -> Path:
-    privacy = {"epsilon": 50, "delta": 1e-3}
-    return run_recipe(recipe(files / "private.npz", api=fitted, privacy=privacy), out, Surroundings()).folder
-
-
-def easy(run: Path, kind: str = "dp_feta", **says: Any) -> dict[str, Any]:
+def easy(run: Path, **says: Any) -> dict[str, Any]:
     warm = {"kind": "trained", "path": str(run), "share": 0.6, "images": 12, "training": PLAIN, **says}
-    public = {"public": PUBLIC, "pretraining": PLAIN, "query": PLAIN} if kind == "privimage" else {}
-    return api("dpdm") | {"kind": kind, "easy": [warm]} | public
+    return api("dp_feta", easy=[warm])
 
 
 def portfolio(model: Path) -> dict[str, Any]:
@@ -70,8 +222,8 @@ def pixels(model: Path) -> dict[str, Any]:
     return {"kind": "pixel_diffusion", "model": str(model), "device": "cpu", "steps": 3}
 
 
-def begin(files: Path, out: Path, spec: dict[str, Any], data: str = "private", **privacy: Any) -> pe.Run:
-    wanted = recipe(files / f"{data}.npz", api=spec, privacy={"epsilon": 8, "delta": 1e-3, **privacy})
+def begin(files: Path, out: Path, spec: dict[str, Any], private: str = "first", **privacy: Any) -> pe.Run:
+    wanted = common(files / f"{private}.npz", api=spec, privacy={"epsilon": 8, "delta": DELTA, **privacy})
     return run_recipe(wanted, out, Surroundings())
 
 
@@ -91,28 +243,21 @@ class Wraps:
         return self._model.variation_api(request)
 
 
-@pytest.mark.parametrize("kind", ["dp_feta", "privimage"])
-def test_a_warm_start_from_the_very_same_records_is_not_disjoint(
-    files: Path, merf: Path, tmp_path: Path, kind: str
+def test_a_warm_start_from_other_records_is_named_and_every_later_run_inherits_its_cost(
+    files: Path, fitted: pe.Run, tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match="was fitted on these very records"):
-        begin(files, tmp_path / "b", easy(merf, kind, private_sets="disjoint"))
-    assert not (tmp_path / "b").exists()
-
-
-def test_a_warm_start_from_other_records_is_named_and_every_later_run_inherits_its_cost(
-    files: Path, merf: Path, tmp_path: Path
-) -> None:
-    second = begin(files, tmp_path / "b", easy(merf, private_sets="disjoint"), "others")
+        begin(files, tmp_path / "b", easy(fitted.folder, private_sets="disjoint"))
+    second = begin(files, tmp_path / "b", easy(fitted.folder, private_sets="disjoint"), "second")
     told = second.guarantee["fitted_on_others"]
-    both = [*certified_releases(second.guarantee), *certified_releases(pe.Run.open(merf).guarantee)]
-    assert (told["run"], told["epsilon_if_in_both"]) == ("a", pytest.approx(epsilon(both, 1e-3)))
+    both = [*certified_releases(second.guarantee), *certified_releases(fitted.guarantee)]
+    assert (told["run"], told["epsilon_if_in_both"]) == ("a", pytest.approx(epsilon(both, DELTA)))
     assert verify(second.guarantee, second.folder) == []
     assert verify(second.guarantee | {"fitted_on_others": None}, second.folder) != []
     reused = {"kind": "trained", "path": str(second.folder)}
-    with pytest.raises(RecipeError, match="has cost ε = 53"):  # the second's own 8 alone would fit
-        begin(files, tmp_path / "c", reused, epsilon=40)
-    third = begin(files, tmp_path / "c", reused, epsilon=60)
+    with pytest.raises(RecipeError, match=r"has cost ε = 8\.\d"):  # the second's own 8 alone would fit
+        begin(files, tmp_path / "c", reused)
+    third = begin(files, tmp_path / "c", reused, epsilon=20)
     assert {one.name for one in certified_releases(third.guarantee)} == {one.name for one in both}
     with pytest.raises(RecipeError, match="was built on that of the run 'a', whose records count"):
         begin(files, tmp_path / "d", reused | {"private_sets": "disjoint"})
@@ -120,14 +265,16 @@ def test_a_warm_start_from_other_records_is_named_and_every_later_run_inherits_i
         begin(files, tmp_path / "d", pixels(second.folder / "model"), private_sets="disjoint")
 
 
-def test_a_warm_start_that_may_be_from_these_records_is_counted(files: Path, merf: Path, tmp_path: Path) -> None:
-    run = begin(files, tmp_path / "b", easy(merf, share=0.9), epsilon=60)
+def test_a_warm_start_that_may_be_from_these_records_is_counted(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+    run = begin(files, tmp_path / "b", easy(fitted.folder, share=0.9))
     assert run.guarantee["fitted_on_others"] is None
-    assert certified_releases(run.guarantee)[:1] == certified_releases(pe.Run.open(merf).guarantee)
+    assert certified_releases(run.guarantee)[:1] == certified_releases(fitted.guarantee)
 
 
-@pytest.mark.parametrize("make", [pixels, portfolio, finetune])
-@pytest.mark.parametrize("where", ["model", "a copy of it", "a link to it"])
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [(pixels, "model"), (pixels, "a copy of it"), (portfolio, "a link to it"), (finetune, "model")],
+)
 def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
     files: Path, network: Path, tmp_path: Path, make: Callable[[Path], dict[str, Any]], where: str
 ) -> None:
@@ -142,7 +289,7 @@ def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
     if where != "a copy of it":  # whose records nobody knows
         with pytest.raises(RecipeError, match="was fitted on these very records"):
             begin(files, tmp_path / "b", make(model), private_sets="disjoint")
-    run = begin(files, tmp_path / "b", make(model), "others", private_sets="disjoint")
+    run = begin(files, tmp_path / "b", make(model), "second", private_sets="disjoint")
     assert run.guarantee["fitted_on_others"]["run"] == "a"
     assert verify(run.guarantee, run.folder) == []
 
@@ -152,13 +299,13 @@ def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
 def test_whatever_a_recipe_takes_from_a_run_is_found(
     files: Path, network: Path, make: Callable[[Path], dict[str, Any]], name: str
 ) -> None:
-    wanted = recipe(files / "private.npz", api=make(network / name))
+    wanted = common(files / "first.npz", api=make(network / name))
     with pytest.raises(RecipeError, match=r"comes from the run 'a'.* is not counted here"):
         find_other_runs(wanted, ())
 
 
 def test_an_own_object_that_declares_nothing_is_told_so(files: Path, network: Path, tmp_path: Path) -> None:
-    data = pe.ImageNpz(files / "private.npz", size=SIDE, channels=1, classes=("ell", "oh"), declared_size=COUNT)
+    data = pe.ImageNpz(files / "first.npz", size=SIDE, channels=1, classes=("ell", "oh"), declared_size=COUNT)
     settings = {"embedding": pe.embedding("pixels", size=SIDE), "epsilon": 1.0, "delta": 1e-3, "population": 8}
     settings |= {"iterations": 1, "lookahead": 0, "degree": 0.5}
     run = pe.evolve(data, Wraps(network), out=tmp_path / "b", **settings)
@@ -175,8 +322,20 @@ def test_an_own_object_that_declares_nothing_is_told_so(files: Path, network: Pa
 
 
 def test_words_that_name_a_folder_of_runs_by_chance_refuse_nothing(
-    files: Path, merf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: Path, fitted: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(merf, tmp_path / "cpu" / "a")
+    shutil.copytree(fitted.folder, tmp_path / "cpu" / "a")
     monkeypatch.chdir(tmp_path)
-    assert find_other_runs(recipe(files / "private.npz", api=api("dpdm")), ()) == ()
+    assert find_other_runs(common(files / "first.npz", api=api("dpdm")), ()) == ()
+
+
+def copied(run: pe.Run, folder: Path) -> Path:
+    return Path(shutil.copytree(run.folder, folder / "copy"))
+
+
+def recertified(run: Path) -> None:
+    """The certificate follows the model's record, as if the run had written both."""
+    certificate = json.loads((run / "certificate.json").read_text())
+    entry = next(one for one in certificate["covered"] if one["file"] == "model/fitted.json")
+    entry["sha256"] = sha256(run / "model/fitted.json")
+    (run / "certificate.json").write_text(json.dumps(certificate))

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +22,12 @@ from adapters.trained.settings import DPSGD, FineTuning
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import RecipeError, RunError
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
-from pe.progress import Progress, Task
-from tests.adapters.trained.diffusion.small import COUNT, PLAIN, private_file, recipe, releases
+from tests.adapters.trained.diffusion.small import COUNT, PLAIN, counted, private_file, recipe, releases
 from tests.adapters.trained.dp_sgd.models import SIDE, Showing, Weights
 from tests.fake_cards import fake_cards
 
 STEPS = 3
 TRAINING = {"steps": STEPS, "block": 1, "expected_batch": COUNT, "draws": 2, "micro_batch": 5}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    assert torch.get_num_threads() == 1
-    torch.set_num_threads(threads)
 
 
 def gan(path: Path, processes: int) -> Any:
@@ -73,26 +61,6 @@ class Noted(subprocess.Popen):  # type: ignore[type-arg]
         self.all.append(self)
 
 
-class KillsAfter(Progress):
-    """Kills the other process once so many blocks are released."""
-
-    def __init__(self, blocks: int) -> None:
-        self._blocks = blocks
-
-    @contextmanager
-    def task(self, description: str, total: int | None) -> Iterator[Task]:
-        outer = self
-
-        class Watching(Task):
-            def advance(self, count: int, spent: str = "") -> None:
-                outer._blocks -= description == "training on the private records"
-                if not outer._blocks:
-                    (other,) = Noted.all
-                    other.kill()
-
-        yield Watching()
-
-
 def test_two_processes_release_what_one_does_bit_by_bit_and_when_one_is_killed_the_fit_goes_on_from_the_last_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,9 +69,16 @@ def test_two_processes_release_what_one_does_bit_by_bit_and_when_one_is_killed_t
 
     monkeypatch.setattr(subprocess, "Popen", Noted)
     monkeypatch.setattr(Noted, "all", [], raising=False)
-    killing = Surroundings(noise=Foreseen(), progress=KillsAfter(2))
-    shared = tmp_path / "shared"
-    with pytest.raises(RunError, match=r"Process 2 of 2 of the training, on cpu, was ended by SIGKILL: .*pe resume"):
+    shared, killing = tmp_path / "shared", Surroundings(noise=Foreseen())
+
+    def kill() -> None:
+        if len(blocks) == 2:
+            Noted.all[0].kill()
+
+    with (
+        counted(Training, "block", kill) as blocks,
+        pytest.raises(RunError, match=r"Process 2 of 2 of the training, on cpu, was ended by SIGKILL: .*pe resume"),
+    ):
         run_recipe(gan(path, 2), shared, killing)
     assert [other.returncode for other in Noted.all] == [-9]
     drawn = sorted(file.name for file in (shared / "releases").iterdir())

@@ -1,8 +1,8 @@
-"""Fits that take a second: 8×8 images of two labels, a UNet of 8 and 16 channels, four steps."""
+"""Runs that take a second: 8×8 images of two labels, a UNet of 8 and 16 channels, four steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,10 @@ import pytest
 
 import pe
 from adapters.glyphs import Glyphs
-from adapters.trained.diffusion import PrivImage, Sampling
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.semantics import QueryTraining
-from adapters.trained.settings import FineTuning, Network, PlainTraining
-from pe.fit.trainer import FitTerms, Fitting, PrivateRecords, Trainer
+from pe.fit.trainer import PrivateRecords
 from pe.plugins.protocols import RandomRequest
-from pe.privacy.ledger import Budget, Ledger, MemoryStore
-from pe.privacy.release import Relation
 from pe.recipe.schema import Recipe
-from tests.adapters.trained.sources import source
 
 SIDE, CLASSES, COUNT = 8, ("ell", "oh"), 24
 SHAPE = (SIDE, SIDE, 1)
@@ -29,11 +23,11 @@ NETWORK = {"channels": [8, 16]}
 TRAINING = {"steps": 4, "block": 2, "expected_batch": COUNT, "draws": 2, "micro_batch": COUNT}
 PLAIN = {"steps": 3, "batch": 8}
 PUBLIC = {"kind": "glyphs", "characters": "LOXM", "count": 40}
+BLOCKS = ["fit/training/1", "fit/training/2"]
 
 KINDS: dict[str, dict[str, Any]] = {
     "dpdm": {},
     "pdp_diffusion": {"public": PUBLIC, "pretraining": PLAIN},
-    "dp_ldm": {"public": PUBLIC, "pretraining": PLAIN},
     "privimage": {"public": PUBLIC, "pretraining": PLAIN, "query": PLAIN, "semantics_share": 0.2},
     "dp_feta": {
         "easy": [
@@ -42,9 +36,6 @@ KINDS: dict[str, dict[str, Any]] = {
         ]
     },
 }
-
-FIRST = {"privimage": ["fit/semantics"], "dp_feta": ["fit/central_images", "fit/mean_features"]}
-"""What a kind releases before its blocks."""
 
 
 def records(count: int = COUNT, seed: int = 5) -> PrivateRecords:
@@ -55,10 +46,14 @@ def records(count: int = COUNT, seed: int = 5) -> PrivateRecords:
     return PrivateRecords(images, labels.astype(np.int32), np.arange(count))
 
 
+def images_file(path: Path, seed: int = 5) -> Path:
+    private = records(seed=seed)
+    np.savez(path, images=private.samples, labels=np.array(CLASSES)[private.labels])
+    return path
+
+
 def private_file(folder: Path) -> Path:
-    private = records()
-    np.savez(folder / "private.npz", images=private.samples, labels=np.array(CLASSES)[private.labels])
-    return folder / "private.npz"
+    return images_file(folder / "private.npz")
 
 
 def api(kind: str, **changes: Any) -> dict[str, Any]:
@@ -68,36 +63,15 @@ def api(kind: str, **changes: Any) -> dict[str, Any]:
 
 def recipe(path: Path, kind: str = "dpdm", iterations: int = 0, **changes: Any) -> Recipe:
     fit = {"fit": {"budget_share": 0.6}} if iterations else {}
+    shape = {"size": SIDE, "channels": 1, "classes": list(CLASSES), "declared_size": COUNT}
     content: dict[str, Any] = {
-        "private": {
-            "kind": "npz",
-            "path": path,
-            "size": SIDE,
-            "channels": 1,
-            "classes": list(CLASSES),
-            "declared_size": COUNT,
-        },
+        "private": {"kind": "npz", "path": path, **shape},
         "api": api(kind) | fit,
         "embedding": {"kind": "pixels", "size": SIDE},
         "privacy": {"epsilon": 8, "delta": 1e-3},
         "evolution": {"iterations": iterations, "population": 8, "lookahead": 0, "degree": 0.7},
     }
     return Recipe.parse(content | changes, "the test")
-
-
-def terms(epsilon: float = 8.0, **changes: Any) -> FitTerms:
-    fields: dict[str, Any] = {
-        "classes": CLASSES,
-        "shape": SHAPE,
-        "declared_size": COUNT,
-        "relation": Relation.ADD_REMOVE,
-        "unit": "record",
-        "budget": Budget(epsilon, 1e-3),
-    }
-    return FitTerms(**fields | changes)
-
-
-BLOCKS = ["fit/training/1", "fit/training/2"]
 
 
 def releases(run: pe.Run) -> list[tuple[str, int]]:
@@ -108,30 +82,19 @@ class Broken(BaseException):
     pass
 
 
-@contextmanager
-def breaking(after: int) -> Iterator[list[int]]:
-    """The machine goes down in the block after so many."""
-    done: list[int] = []
-    whole = Training.block
-
-    def block(self: Training, *args: Any) -> Any:
-        if len(done) == after:
-            raise Broken
-        done.append(1)
-        return whole(self, *args)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Training, "block", block)
-        yield done
+def breaks(*_args: Any, **_settings: Any) -> Any:
+    """In the place of a function: the machine goes down there."""
+    raise Broken
 
 
 @contextmanager
-def counted(owner: Any, name: str) -> Iterator[list[Any]]:
-    """Every call of a function."""
+def counted(owner: Any, name: str, before: Callable[[], object] = list) -> Iterator[list[Any]]:
+    """Every call of a function, and something that is done before it."""
     calls: list[Any] = []
     whole = getattr(owner, name)
 
     def calling(*args: Any, **kwargs: Any) -> Any:
+        before()
         calls.append(args)
         return whole(*args, **kwargs)
 
@@ -140,20 +103,13 @@ def counted(owner: Any, name: str) -> Iterator[list[Any]]:
         yield calls
 
 
-def trainer(**training: Any) -> PrivImage:
-    return PrivImage(
-        public=source(PUBLIC),
-        query=QueryTraining.model_validate(PLAIN),
-        pretraining=PlainTraining.model_validate(PLAIN),
-        network=Network.model_validate(NETWORK),
-        training=FineTuning.model_validate(TRAINING | training),
-        sampling=Sampling(steps=3),
-        device="cpu",
-    )
+@contextmanager
+def breaking(after: int) -> Iterator[list[Any]]:
+    """The machine goes down in the block after so many."""
 
+    def before() -> None:
+        if len(blocks) == after:
+            raise Broken
 
-def fitting(model: Trainer, folder: Path, store: MemoryStore, private: Any = records) -> Fitting:
-    folder.mkdir(exist_ok=True)
-    planned = model.planned(terms())
-    ledger = Ledger(terms().budget, Relation.ADD_REMOVE, "record", planned, store)
-    return Fitting(terms(), private, ledger, folder)
+    with counted(Training, "block", before) as blocks:
+        yield blocks

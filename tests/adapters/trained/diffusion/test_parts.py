@@ -1,30 +1,39 @@
-"""The parts of a fit: images, network, loss, plain training."""
+"""The parts of a fit: public images, query, network, loss, plain training, GANs."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion import labels_of
+from adapters.trained.diffusion import PrivImage, labels_of
 from adapters.trained.diffusion_networks import (
     Velocity,
-    only_attention_and_classes,
     scheduler,
     unet,
     with_new_classes,
     write_model,
 )
-from adapters.trained.dp_sgd.gradients import record_gradients
-from adapters.trained.public import Characters, Folder, PublicSet, train
+from adapters.trained.public import Folder, PublicSet, train
+from adapters.trained.semantics import QueryTraining, Tops, chosen_semantics, noisy_semantics, train_query
 from adapters.trained.settings import Network, PlainTraining
 from pe.errors import RecipeError
-from tests.adapters.trained.diffusion.small import NETWORK, SHAPE
-from tests.adapters.trained.sources import source
+from pe.fit.trainer import PrivateRecords
+from pe.privacy.accounting import epsilon
+from pe.privacy.ledger import Budget
+from pe.privacy.noise import SystemNoise
+from pe.privacy.release import Relation, Release
+from tests.adapters.trained.diffusion.small import NETWORK, PUBLIC, SHAPE, records
+from tests.adapters.trained.public import NoNoise, only, source
+from tests.contracts.fitted import terms
 
 TINY = Network.model_validate(NETWORK)
 
@@ -61,26 +70,6 @@ def test_a_record_s_timesteps_are_spread_over_the_schedule() -> None:
     assert level.min() == 0
 
 
-@pytest.mark.parametrize("classes", [1, 3])
-def test_per_record_gradients_equal_a_loop_over_records(classes: int) -> None:
-    model, loss, x = unet(TINY, SHAPE, classes, 0, "test"), Velocity(), images(3)
-    labels = torch.arange(3) % classes
-    drawn = loss.draw(3, 2, (1, 8, 8), torch.Generator().manual_seed(1))
-    parameters = {name: value.detach() for name, value in model.named_parameters()}
-    found = record_gradients(model, loss, parameters, x, labels, drawn)
-    for i in range(3):
-        model.zero_grad()
-        loss(model, x[i], labels[i], tuple(part[i] for part in drawn)).mean().backward()
-        for gradient, parameter in zip(found, model.parameters(), strict=True):
-            torch.testing.assert_close(gradient[i], parameter.grad, atol=1e-5, rtol=1e-4)
-
-
-def test_a_class_changes_what_the_network_finds() -> None:
-    model, x = unet(TINY, SHAPE, 2, 0, "test"), images(1).expand(2, -1, -1, -1)
-    found = model(x, torch.tensor([500, 500]), class_labels=torch.tensor([0, 1])).sample
-    assert (found[0] - found[1]).abs().mean() > 1e-3
-
-
 def test_new_classes_and_what_is_trained_survive_the_way_through_the_disk(tmp_path: Path) -> None:
     model = with_new_classes(unet(TINY, SHAPE, 4, 0, "test"), 2, 0)
     write_model(model, ("a", "b"), tmp_path)
@@ -89,14 +78,6 @@ def test_new_classes_and_what_is_trained_survive_the_way_through_the_disk(tmp_pa
     for name, value in model.state_dict().items():
         assert torch.equal(value, read_back.state_dict()[name]), name
     assert labels_of(tmp_path) == ["a", "b"]
-
-
-def test_dp_ldm_trains_attention_and_class_embedding_alone() -> None:
-    model = only_attention_and_classes(unet(TINY, SHAPE, 2, 0, "test"))
-    trained = [name for name, value in model.named_parameters() if value.requires_grad]
-    assert "class_embedding.weight" in trained
-    assert any(name.startswith("mid_block.attentions.0.to_q") for name in trained)
-    assert not any("resnets" in name or "conv" in name or "time_embedding" in name for name in trained)
 
 
 def test_plain_training_learns_and_repeats_itself_to_the_last_bit() -> None:
@@ -132,6 +113,9 @@ def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> N
     assert folder.names == Folder(path=tmp_path).label_names() == ("dark", "light")
     np.testing.assert_array_equal(folder.labels, [0, 0, 0, 1, 1, 1])
 
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "alone.png")  # in no folder of a label's
+    assert Folder(path=tmp_path).label_names() == Folder(path=tmp_path).read(SHAPE, 0).names == ()
+
     np.savez(tmp_path / "some.npz", images=folder.images, labels=np.array(list("baabba")))
     arrays = source(tmp_path / "some.npz").read(SHAPE, 0)
     assert arrays.names == source(tmp_path / "some.npz").label_names() == ("a", "b")
@@ -143,13 +127,6 @@ def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> N
     np.testing.assert_array_equal(glyphs.labels, [0, 1, 0, 1, 0])
     np.testing.assert_array_equal(glyphs.images, drawn.read(SHAPE, 0).images)
     assert (glyphs.images != drawn.read(SHAPE, 1).images).any()
-
-
-def test_images_beside_the_subfolders_make_a_public_set_unlabelled(tmp_path: Path) -> None:
-    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(folder_of(tmp_path) / "alone.png")
-    public = Folder(path=tmp_path)
-    assert public.label_names() == public.read(SHAPE, 0).names == ()
-    assert public.read(SHAPE, 0).classes == 1
 
 
 def test_selected_images_carry_the_private_labels() -> None:
@@ -192,5 +169,93 @@ def test_a_public_set_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> Non
             source(tmp_path / name).check(SHAPE)
     with pytest.raises(RecipeError, match="no folder with images"):
         source(tmp_path).check(SHAPE)
-    with pytest.raises(RecipeError, match="glyphs, which are square"):
-        Characters().check((8, 10, 1))
+
+
+BUDGET = Budget(1.0, 1e-5)
+LABELS, SEMANTICS = 3, 7
+
+
+def declared(budget: Budget, k: int, relation: Relation) -> Release:
+    alone = replace(PrivImage(public=source(PUBLIC), semantics=k)._semantics_sum(), share=1.0)
+    return alone.release(terms(budget=budget, relation=relation))
+
+
+RELEASES = {k: declared(BUDGET, k, Relation.ADD_REMOVE) for k in (1, 2, 3, 4)}
+REPLACED = {k: declared(BUDGET, k, Relation.REPLACE_ONE) for k in (1, 2, 3, 4)}
+
+
+def by_brightness(k: int) -> Tops:
+    """Semantics that an image itself names: its first pixel, and those that follow."""
+    return lambda image: (int(image[0, 0, 0]) + np.arange(k)) % SEMANTICS
+
+
+def some(count: int, seed: int) -> PrivateRecords:
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (count, *SHAPE)).astype(np.uint8)
+    return PrivateRecords(images, rng.integers(0, LABELS, count).astype(np.int32), np.arange(count))
+
+
+def clean(private: PrivateRecords, k: int, release: Release) -> np.ndarray:
+    return noisy_semantics(private, by_brightness(k), LABELS, SEMANTICS, release, NoNoise()) / release.grid
+
+
+@given(st.integers(1, 12), st.integers(0, 10**6), st.integers(1, 4))
+def test_a_record_moves_k_bins_of_its_own_label_by_one_and_another_in_its_place_no_more_than_declared(
+    count: int, seed: int, k: int
+) -> None:
+    private, other, release = some(count, seed), some(count, seed + 1), RELEASES[k]
+    for i in range(count):
+        moved = clean(private, k, release) - clean(only(private, np.arange(count) != i), k, release)
+        assert sorted(moved[private.labels[i]]) == [0] * (SEMANTICS - k) + [1] * k
+        assert np.abs(moved).sum() == k
+        assert np.linalg.norm(moved) <= release.sensitivity == math.sqrt(k)
+    images, labels = private.samples.copy(), private.labels.copy()
+    images[0], labels[0] = other.samples[0], other.labels[0]
+    replaced = clean(PrivateRecords(images, labels, private.units), k, REPLACED[k])
+    assert np.linalg.norm(clean(private, k, REPLACED[k]) - replaced) <= REPLACED[k].sensitivity + 1e-12
+
+
+def test_a_version_that_lets_a_record_vote_for_more_than_k_is_caught() -> None:
+    private = some(9, 1)
+    moved = clean(private, 2, RELEASES[1]) - clean(only(private, np.arange(9) != 0), 2, RELEASES[1])
+    assert np.linalg.norm(moved) > RELEASES[1].sensitivity
+
+
+def test_the_noise_is_what_its_share_of_the_budget_asks_for() -> None:
+    for k, release in ((1, RELEASES[1]), (3, REPLACED[3])):
+        assert 1 - 1e-6 < epsilon([release], BUDGET.delta) <= 1
+        drawn = noisy_semantics(some(0, 0), by_brightness(k), 40, 60, release, SystemNoise())
+        spread = drawn.std() / release.grid
+        assert spread == pytest.approx(release.sensitivity * release.noise_multiplier, rel=0.06)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 10**6))
+def test_the_selection_is_greedy_takes_no_semantic_twice_and_ties_go_to_the_first(
+    labels: int, k: int, seed: int
+) -> None:
+    noisy = np.random.default_rng(seed).integers(-3, 4, (labels, labels * k + seed % 60))  # many ties
+    chosen: list[list[int]] = [[] for _ in range(labels)]
+    free = set(range(noisy.shape[1]))
+    while any(len(row) < k for row in chosen):
+        wanting = [(label, semantic) for label in range(labels) if len(chosen[label]) < k for semantic in free]
+        label, semantic = max(wanting, key=lambda cell: (noisy[cell], -cell[0], -cell[1]))
+        chosen[label].append(semantic)
+        free.remove(semantic)
+    np.testing.assert_array_equal(chosen_semantics(noisy, k), chosen)
+
+
+def test_the_query_finds_the_public_labels_of_private_images_and_no_record_sways_another() -> None:
+    public = source(PUBLIC | {"count": 400}).read(SHAPE, seed=0)
+    settings = QueryTraining(steps=80, batch=32, learning_rate=3e-3)
+    query = train_query(public, settings, 0, torch.device("cpu"), lambda: None)
+    private = records(80)
+    found = [int(query.tops(image, 1)[0]) for image in private.samples]
+    ells, ohs = (public.names.index(letter) for letter in "LO")
+    right = np.mean(np.array(found) == np.where(private.labels == 0, ells, ohs))
+    assert right > 0.7
+    again = [int(query.tops(image, 1)[0]) for image in private.samples[::-1]]
+    assert again[::-1] == found
+    assert len(set(query.tops(private.samples[0], 4))) == 4
+    release = declared(Budget(8.0, 1e-3), 1, Relation.ADD_REMOVE)
+    noisy = noisy_semantics(private, lambda image: query.tops(image, 1), 2, 4, release, SystemNoise())
+    np.testing.assert_array_equal(chosen_semantics(noisy, 1), [[ells], [ohs]])

@@ -1,159 +1,169 @@
-"""Runs that fit each of the four kinds, sample it, vary it and evolve it."""
+"""Whole runs: what is kept when a fit breaks off or is stopped, and what other runs may take of it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from threading import Event
 
 import numpy as np
 import pytest
 import torch
 
 from adapters.diffusion.pixel import PixelFiles, PixelSpace
-from adapters.trained import diffusion_networks as pretraining
-from adapters.trained import fit, public
-from adapters.trained.diffusion import DPLDM
-from adapters.trained.fit import Fit
-from adapters.trained.settings import FineTuning, Network, PlainTraining
-from pe.engine.execution import Surroundings, run_recipe
-from pe.engine.extend import extend_run
+from adapters.trained import diffusion_networks as networks
+from adapters.trained import noisy_mean
+from adapters.trained.dp_sgd.training import Training
+from adapters.trained.noisy_mean import DPMERF
+from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.errors import Interrupted, RecipeError
 from pe.plugins.protocols import RandomRequest
-from pe.plugins.specs import construct
 from pe.privacy.ledger import MemoryStore
-from pe.privacy.release import Poisson, Relation
-from pe.store.run import purge
+from pe.progress import Progress
+from pe.store.journal import Journal
+from pe.store.writer import read_journal
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
-    CLASSES,
-    FIRST,
-    KINDS,
-    NETWORK,
-    PLAIN,
-    PUBLIC,
-    SHAPE,
-    TRAINING,
+    Broken,
     api,
+    breaking,
+    breaks,
     counted,
-    fitting,
+    images_file,
     private_file,
     recipe,
-    records,
     releases,
-    terms,
-    trainer,
 )
-from tests.adapters.trained.sources import source
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_fitted_sampled_and_varied_on_the_whole_budget(kind: str, tmp_path: Path) -> None:
-    run = run_recipe(recipe(private_file(tmp_path), kind), tmp_path / "run", Surroundings())
-    assert run.synthetic.samples.array.shape == (8, *SHAPE)
-    assert releases(run) == [(name, 1) for name in (*FIRST.get(kind, []), *BLOCKS)]
-    assert 7.99 < run.guarantee["epsilon"] <= 8
-    covered = {file["file"] for file in run.guarantee["covered"]}
-    drawn = {f"releases/{name.replace('/', '-')}.npy" for name, _ in releases(run)}
-    model = {"unet/diffusion_pytorch_model.safetensors", "unet/config.json", "scheduler/scheduler_config.json"}
-    assert drawn | {f"model/{file}" for file in model | {"classes.json"}} <= covered
-    files = PixelFiles.find(str(run.folder / "model"), None, offline=True)
-    assert (files.classes, files.unet["num_class_embeds"]) == (CLASSES, 2)
-    labels = run.synthetic.labels
-    np.testing.assert_array_equal(run.synthetic.conditions["api_class"], labels)
-    purge(run)
-    more = extend_run(run.folder, 6, 0.7, Surroundings())
-    assert np.load(more)["images"].shape == (6, *SHAPE)
-
-
-def test_privimage_learns_from_cheaper_fits_after_its_public_images(tmp_path: Path) -> None:
-    easy = KINDS["dp_feta"]["easy"]
-    with counted(pretraining, "train") as trainings:
-        run = run_recipe(
-            recipe(private_file(tmp_path), api=api("privimage", easy=easy)), tmp_path / "run", Surroundings()
-        )
-    phases = [phase for *_, phase, _ in trainings]
-    assert phases == ["pretraining", "pretraining on images of central_images", "pretraining on images of dp_merf"]
-    first = ["fit/semantics", "fit/central_images", "fit/mean_features"]
-    assert releases(run) == [(name, 1) for name in (*first, *BLOCKS)]
-    assert 7.99 < run.guarantee["epsilon"] <= 8
+from tests.contracts.fitted import CLASSES, fitting, make
 
 
 def test_the_moving_average_is_what_answers_and_pixel_diffusion_reads_it(tmp_path: Path) -> None:
-    run = run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
-    last = np.load(run.folder / "releases" / "fit-training-2.npy")
+    fitted, store = make("dpdm"), MemoryStore()
+    fitted.fit(fitting(fitted, tmp_path, store))
+    last = store.find(BLOCKS[1]).array
     count = (len(last) - 1) // 4
-    plainly = PixelSpace(
-        model=str(run.folder / "model"), steps=3, classes={name: name for name in CLASSES}, device="cpu", batch_size=4
-    )
+    names = {name: name for name in CLASSES}
+    plainly = PixelSpace(model=str(tmp_path), steps=5, classes=names, device="cpu", batch_size=1)
     weights = [value.flatten() for _, value in plainly._files().network().named_parameters()]
     np.testing.assert_array_equal(torch.cat(weights).detach().numpy(), last[1 + count : 1 + 2 * count])
-    fitted = construct("pe.adapters", "dpdm", {"sampling": {"steps": 3}, "device": "cpu", "batch_size": 4})
-    fitted.load(run.folder / "model")
-    request = RandomRequest(CLASSES, np.array([1, 2], dtype=np.uint64))
+    fitted.load(tmp_path)
+    request = RandomRequest(CLASSES[:2], np.array([1, 2], dtype=np.uint64))
     assert np.array_equal(plainly.random_api(request).samples.array, fitted.random_api(request).samples.array)
+    files = PixelFiles.find(str(tmp_path), None, offline=True)
+    assert (files.classes, files.unet["num_class_embeds"]) == (CLASSES, len(CLASSES))
 
 
-def test_fitted_on_part_of_the_budget_it_is_evolved_by_the_rest_on_one_ledger(tmp_path: Path) -> None:
-    run = run_recipe(recipe(private_file(tmp_path), "privimage", iterations=2), tmp_path / "run", Surroundings())
-    names = [name for name, _ in releases(run)]
-    assert names == ["fit/semantics", *BLOCKS, "histogram/1", "histogram/2"]
-    assert 7.99 < run.guarantee["epsilon"] <= 8
-    np.testing.assert_array_equal(run.synthetic.conditions["api_class"], run.synthetic.labels)
+def test_privimage_learns_from_its_public_images_and_then_from_cheaper_fits(tmp_path: Path) -> None:
+    model = make("privimage")
+    with counted(networks, "train") as trainings:
+        model.fit(fitting(model, tmp_path))
+    assert [phase for *_, phase, _ in trainings] == ["pretraining", "pretraining on images of dp_merf"]
 
 
-class Remembering(DPLDM):
-    """DP-LDM that keeps what its network was before the first private step."""
+def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, first = make("dp_ldm"), {}
+    begin = type(model)._begin
 
-    def _begin(self, fit: Fit) -> Any:
-        model = super()._begin(fit)
-        self.first = {name: value.clone() for name, value in model.state_dict().items()}
-        return model
+    def remembered(fit: object) -> object:
+        network = begin(model, fit)
+        first.update({name: value.clone() for name, value in network.state_dict().items()})
+        return network
 
-
-def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_it(tmp_path: Path) -> None:
-    model = Remembering(
-        public=source(PUBLIC),
-        pretraining=PlainTraining.model_validate(PLAIN),
-        network=Network.model_validate(NETWORK),
-        training=FineTuning.model_validate(TRAINING),
-        device="cpu",
-    )
-    model.fit(fitting(model, tmp_path / "model", MemoryStore()))
-    after = PixelSpace(model=str(tmp_path / "model"))._files().network().state_dict()
-    moved = {name for name, value in after.items() if not torch.equal(value, model.first[name])}
+    monkeypatch.setattr(model, "_begin", remembered)
+    model.fit(fitting(model, tmp_path))
+    after = PixelFiles.find(str(tmp_path), None, offline=True).network().state_dict()
+    moved = {name for name, value in after.items() if not torch.equal(value, first[name])}
     assert moved == {name for name in after if ".attentions." in name or name == "class_embedding.weight"}
 
 
-def test_private_records_are_seen_only_while_a_release_is_drawn_and_never_by_the_public_part(tmp_path: Path) -> None:
-    store, model, asked = MemoryStore(), trainer(), []
-
-    def private() -> Any:
-        asked.append([one.release.name for one in store.charged() if one.array is None])
-        return records()
-
-    with counted(public, "tensors") as calls:
-        model.fit(fitting(model, tmp_path / "model", store, private))
-    assert asked == [["fit/semantics"]]  # and then kept in memory, for the blocks
-    seen = {image.tobytes() for images, _ in calls for image in images}
-    assert seen
-    assert not seen & {image.tobytes() for image in records().samples}
-
-
-def test_the_noise_is_found_once_per_process() -> None:
-    model = trainer()
-    with counted(fit, "calibrate") as searches:
-        first = model.planned(terms(7.5))
-        count = len(searches)
-        assert model.planned(terms(7.5)) == first
-    assert len(searches) == count > 0
+def test_a_fit_that_breaks_off_before_its_first_block_repeats_nothing_that_was_before(tmp_path: Path) -> None:
+    path = private_file(tmp_path)
+    with breaking(after=0), pytest.raises(Broken):
+        run_recipe(recipe(path, "dp_feta"), tmp_path / "run", Surroundings())
+    assert not (tmp_path / "run" / "model").exists()
+    with counted(networks, "train") as trained, counted(DPMERF, "fit") as fits:
+        run = resume_run(tmp_path / "run", Surroundings())
+    assert not trained
+    assert not fits
+    assert releases(run) == [(name, 1) for name in ("fit/central_images", "fit/mean_features", *BLOCKS)]
+    assert not any("pretrained" in file["file"] for file in run.guarantee["covered"])
+    assert not (run.confidential / "fit").exists()
 
 
-def test_steps_are_declared_as_sampled_at_the_rate_of_the_declared_size() -> None:
-    settings = FineTuning(steps=7, block=3).dp_sgd(800)
-    declared = fit.block_releases(settings.with_noise(1.0), fit.TRAINING, Relation.ADD_REMOVE)
-    assert [release.count for release in declared] == [3, 3, 1]
-    assert {release.sampling for release in declared} == {Poisson(1 / 8)}
+def test_once_all_is_released_the_private_records_are_needed_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, merf = private_file(tmp_path), {"kind": "dp_merf", "features": 20, "steps": 3}
+    with monkeypatch.context() as broken:
+        broken.setattr(noisy_mean, "write_generator", breaks)
+        with pytest.raises(Broken):
+            run_recipe(recipe(path, api=merf), tmp_path / "run", Surroundings())
+    path.unlink()
+    run = resume_run(tmp_path / "run", Surroundings())
+    assert releases(run) == [("fit/mean_features", 1)]
+    recipients = json.loads((run.confidential / "audit-record.json").read_text())["recipients"]
+    assert recipients[0]["data"].startswith("the private records themselves, while it is fitted")
 
 
-def test_what_is_planned_under_replace_one_moves_twice_as_far() -> None:
-    planned = trainer().planned(terms(relation=Relation.REPLACE_ONE))
-    assert [release.sensitivity for release in planned] == pytest.approx([2**0.5, 2, 2])
+def test_a_model_that_the_journal_does_not_know_of_is_written_again_from_its_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, add_files = private_file(tmp_path), Journal.add_files
+
+    def dies(journal: Journal, digests: Mapping[str, str]) -> None:
+        if any(name.startswith("model/") for name in digests):
+            raise Broken  # between the folder's appearance and its entry
+        add_files(journal, digests)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "add_files", dies)
+        with pytest.raises(Broken):
+            run_recipe(recipe(path), tmp_path / "run", Surroundings())
+    assert (tmp_path / "run" / "model").is_dir()
+    with counted(Training, "block") as blocks:
+        run = resume_run(tmp_path / "run", Surroundings())
+    assert not blocks
+    with read_journal(run) as journal:
+        assert "model/fitted.json" in journal.files("model/")
+    assert releases(run) == [(name, 1) for name in BLOCKS]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "drawn"),
+    [(networks, "train", ["fit/semantics"]), (Training, "block", ["fit/semantics", BLOCKS[0]])],
+)
+def test_it_stops_where_it_is_asked_to_and_goes_on(owner: object, name: str, drawn: list[str], tmp_path: Path) -> None:
+    stop, path = Event(), private_file(tmp_path)
+    with counted(owner, name, stop.set), pytest.raises(Interrupted, match="Stopped as asked"):
+        run_recipe(recipe(path, "privimage"), tmp_path / "run", Surroundings(stop=stop))
+    there = {file.name for file in (tmp_path / "run" / "releases").iterdir()}
+    assert there == {f"{name.replace('/', '-')}.npy" for name in drawn}
+    run = resume_run(tmp_path / "run", Surroundings())
+    assert releases(run) == [(name, 1) for name in ("fit/semantics", *BLOCKS)]
+
+
+def test_public_images_of_a_fit_and_of_a_cheaper_one_in_it_are_compared_with_this_run_s_records(tmp_path: Path) -> None:
+    theirs, ours = private_file(tmp_path), images_file(tmp_path / "6.npz", seed=6)
+    easy = [{"kind": "dp_gaussian", "share": 0.2, "public": str(images_file(tmp_path / "copy.npz"))}]
+    with pytest.raises(RecipeError, match="24 of 24 public images are private records"):
+        run_recipe(recipe(theirs, api=api("dp_feta", easy=easy)), tmp_path / "first", Surroundings())
+    assert not (tmp_path / "first").exists()
+
+    first = recipe(theirs, api=api("pdp_diffusion", public=str(ours)))
+    run_recipe(first, tmp_path / "first", Surroundings())
+    reusing = {"api": {"kind": "trained", "path": str(tmp_path / "first"), "private_sets": "disjoint"}}
+    with pytest.raises(RecipeError, match=r"^The public images .*6\.npz are the private records"):
+        run_recipe(recipe(ours, iterations=1, **reusing), tmp_path / "second", Surroundings())
+    ours.rename(tmp_path / "moved.npz")
+    told: list[str] = []
+
+    class Listener(Progress):
+        def warn(self, message: str) -> None:
+            told.append(message)
+
+    moved = recipe(tmp_path / "moved.npz", iterations=1, **reusing)
+    run_recipe(moved, tmp_path / "second", Surroundings(progress=Listener()))
+    assert any("6.npz are not there: they are not compared with the records" in sentence for sentence in told)

@@ -1,32 +1,133 @@
-"""DP-Gaussian: its Gaussians, and runs that fit them, sample them and evolve them."""
+"""DP-Gaussian: what a unit moves in its one release, and the Gaussians that follow from it."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-import pe
-from adapters.trained import dp_gaussian as adapter
-from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Gaussians, Layout, edge, gaussians_of, noisy_sum
+from adapters.trained import dp_gaussian as sums
+from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Gaussians, Layout, Shares, edge, gaussians_of
 from adapters.trained.public import Noise
-from pe.data.samples import Conditions
-from pe.engine.execution import Surroundings, resume_run, run_recipe
-from pe.engine.extend import extend_run
-from pe.errors import APIError, RecipeError
+from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
 from pe.plugins.protocols import RandomRequest, VariationRequest
+from pe.privacy.ledger import Budget
 from pe.privacy.noise import UnsafeSeededNoise
-from pe.privacy.release import Release
+from pe.privacy.release import Relation, Release
 from pe.recipe.schema import Recipe
-from pe.store.run import purge
-from tests.adapters.trained.clean import NoNoise
+from tests.adapters.trained.diffusion import small
+from tests.adapters.trained.diffusion.small import private_file as private_file
+from tests.adapters.trained.public import NoNoise, only
+from tests.contracts.fitted import terms
 
-SHAPE, CLASSES = (5, 5, 1), ("dark", "light")
-PIXELS = 25
-BALL = Ball(np.full(PIXELS, 0.5), 3.0)  # nothing is cut
+RELEASE = Release("fit/sums", "discrete_gaussian", 1.0, 2.0, grid=GRID)
+CUTTING = Ball(np.full(12, 0.4), 1.1)
+SHARES = Shares()
+
+
+def recipe(path: Path, iterations: int = 0, **changes: Any) -> Recipe:
+    api = {"kind": "dp_gaussian", "public": {"kind": "noise", "count": 50}}
+    fit = {"fit": {"budget_share": 0.5}} if iterations else {}
+    return small.recipe(path, "dpdm", iterations, **{"api": api | fit, **changes})
+
+
+def records(count: int, seed: int, per_unit: int = 1) -> PrivateRecords:
+    """Images of every kind: black, white, faint and strong ones, one bright pixel."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (count, 3, 4, 1)) * rng.integers(0, 2, (count, 1, 1, 1))
+    images += (rng.random(images.shape) < 0.1) * 255
+    labels = rng.integers(0, 2, count).astype(np.int32)
+    return PrivateRecords(np.minimum(images, 255).astype(np.uint8), labels, np.arange(count) // per_unit)
+
+
+def clean(private: PrivateRecords, per_label: bool, shares: Shares = SHARES) -> np.ndarray:
+    return sums.noisy_sum(private, CUTTING, Layout(2, 12, per_label, shares), RELEASE, NoNoise())
+
+
+def furthest(private: PrivateRecords, per_label: bool, shares: Shares = SHARES) -> float:
+    """The most that the removal of one unit moves the clean sum, in sensitivities; in exact arithmetic."""
+    whole = clean(private, per_label, shares)
+    moves = [whole - clean(only(private, private.units != unit), per_label, shares) for unit in set(private.units)]
+    return max(math.sqrt(sum(int(step) ** 2 for step in move)) for move in moves) / RELEASE.grid
+
+
+@given(st.integers(1, 12), st.integers(0, 10**6), st.integers(1, 4), st.booleans(), st.floats(0, 1), st.floats(0, 1))
+def test_no_unit_moves_the_sum_by_more_than_its_sensitivity_whatever_the_shares(
+    count: int, seed: int, per_unit: int, per_label: bool, first: float, second: float
+) -> None:
+    private, (low, high) = records(count, seed, per_unit), sorted((first, second))
+    assert furthest(private, per_label) <= 1
+    assert furthest(private, per_label, Shares(low, high - low, 1 - high)) <= 1
+
+
+@pytest.mark.parametrize("per_label", [False, True])
+def test_an_image_beyond_the_ball_takes_all_of_the_sensitivity(per_label: bool) -> None:
+    white = PrivateRecords(np.full((1, 3, 4, 1), 255, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.int64))
+    assert furthest(white, per_label) == pytest.approx(1, abs=1e-4)
+
+
+def test_broken_versions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert furthest(records(9, 1), False, Shares(1, 1, 1)) > 1  # each moment is cut by itself
+    with monkeypatch.context() as broken:  # records are weighed, and not units
+        broken.setattr(sums, "_blocks", lambda private: [(slice(None), np.ones(len(private.units)))])
+        assert furthest(records(9, 1, per_unit=3), False) > 1
+    monkeypatch.setattr(Ball, "inside", lambda ball, images: (images.reshape(len(images), -1) / 255 - 0.4) / 1.1)
+    assert furthest(records(9, 1), False) > 1  # no image is cut
+
+
+@pytest.mark.parametrize("per_label", [False, True])
+def test_a_record_adds_the_same_integers_whichever_are_beside_it(
+    per_label: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = records(50, 2, per_unit=2)
+    whole = clean(private, per_label)
+    alone = [clean(only(private, private.units == unit), per_label) for unit in set(private.units)]
+    np.testing.assert_array_equal(whole, sum(alone))
+    monkeypatch.setattr(sums, "_BLOCK", 7)
+    order = np.random.default_rng(0).permutation(50)
+    np.testing.assert_array_equal(clean(only(private, order), per_label), whole)
+    assert not clean(records(0, 0), per_label).any()
+
+
+def test_the_ball_is_that_of_the_public_images() -> None:
+    public = Noise(count=200).read((6, 6, 1), 3).images
+    ball = Ball.of_public(public, 0.25)
+    pixels = public.reshape(200, -1) / 255
+    np.testing.assert_allclose(ball.centre, pixels.mean(axis=0))
+    assert (np.linalg.norm(pixels - ball.centre, axis=1) <= ball.radius).sum() == 50
+    assert Ball.of_public(np.full((5, 6, 6, 1), 7, np.uint8), 0.25).radius == pytest.approx(1 / 255)  # all the same
+
+
+DIGITS = {"classes": tuple("0123456789"), "shape": (14, 14, 1), "declared_size": 4000, "budget": Budget(1.0, 1e-5)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "per_label"),
+    [
+        ({}, False),
+        ({"budget": Budget(5.0, 1e-5)}, True),
+        ({"budget": Budget(5.0, 1e-5), "relation": Relation.REPLACE_ONE}, False),
+        ({"budget": Budget(5.0, 1e-5), "shape": (64, 64, 1), "declared_size": 10**9}, False),  # too many numbers
+    ],
+)
+def test_each_label_has_its_own_covariance_where_records_and_budget_suffice(
+    changes: dict[str, Any], per_label: bool
+) -> None:
+    api, own = DPGaussian(public=Noise()), terms(**DIGITS | changes)
+    (release,) = api.planned(own)
+    assert api._layout(own, release).per_label == per_label
+
+
+# The Gaussians.
+
+SHAPE, PIXELS = (5, 5, 1), 25
+WHOLE = Ball(np.full(PIXELS, 0.5), 3.0)  # nothing is cut
 DIRECTION = np.sin(np.arange(PIXELS)) / np.linalg.norm(np.sin(np.arange(PIXELS)))
 
 
@@ -42,33 +143,27 @@ def private(count: int = 1200) -> PrivateRecords:
 def fitted(per_label: bool, deviation: float, records: PrivateRecords, noise: Any) -> Gaussians:
     layout = Layout(2, PIXELS, per_label)
     release = Release("fit/sums", "discrete_gaussian", 1.0, deviation, grid=GRID)
-    total = noisy_sum(records, BALL, layout, release, noise)
-    return gaussians_of(total, layout, BALL, grid=GRID, deviation=deviation, classes=CLASSES, shape=SHAPE)
+    total = sums.noisy_sum(records, WHOLE, layout, release, noise)
+    return gaussians_of(total, layout, WHOLE, grid=GRID, deviation=deviation, classes=("dark", "light"), shape=SHAPE)
 
 
-def test_without_noise_they_have_the_mean_and_the_covariance_of_each_label() -> None:
+@pytest.mark.parametrize("per_label", [True, False])
+def test_without_noise_they_have_the_mean_and_the_covariance_of_each_label_or_that_within_all(per_label: bool) -> None:
     records = private()
-    model = fitted(True, 1e-6, records, NoNoise())
+    model = fitted(per_label, 1e-6, records, NoNoise())
     pixels = records.samples.reshape(-1, PIXELS) / 255
-    for label in range(2):
-        of = pixels[records.labels == label]
-        np.testing.assert_allclose(model.means[label], of.mean(axis=0), atol=1e-5)
-        np.testing.assert_allclose(model.factors[label] @ model.factors[label].T, np.cov(of.T, bias=True), atol=3e-5)
-
-
-def test_pooled_they_have_the_covariance_within_the_labels() -> None:
-    records = private()
-    model = fitted(False, 1e-6, records, NoNoise())
-    pixels = records.samples.reshape(-1, PIXELS) / 255
-    within = pixels - np.stack([pixels[records.labels == label].mean(axis=0) for label in range(2)])[records.labels]
-    assert model.factors.shape[0] == 1
-    np.testing.assert_allclose(model.factors[0] @ model.factors[0].T, np.cov(within.T, bias=True), atol=3e-5)
+    means = np.stack([pixels[records.labels == label].mean(axis=0) for label in range(2)])
+    np.testing.assert_allclose(model.means, means, atol=1e-5)
+    within = pixels - means[records.labels]
+    groups = [within[records.labels == label] for label in range(2)] if per_label else [within]
+    for factor, group in zip(model.factors, groups, strict=True):
+        np.testing.assert_allclose(factor @ factor.T, np.cov(group.T, bias=True), atol=3e-5)
 
 
 @pytest.mark.parametrize("per_label", [False, True])
 def test_of_noise_alone_no_direction_is_kept_and_of_a_strong_one_that_one(per_label: bool) -> None:
     records, none = private(), private(0)
-    for seed in range(20):
+    for seed in range(10):
         empty = fitted(per_label, 2.0, none, UnsafeSeededNoise(seed))
         assert empty.code_length <= 2  # the edge holds for large images, and nearly for small ones
         assert np.isfinite(empty.means).all()
@@ -76,10 +171,6 @@ def test_of_noise_alone_no_direction_is_kept_and_of_a_strong_one_that_one(per_la
         assert found.code_length <= 2
         strongest = found.factors[-1, :, 0]
         assert abs(strongest @ DIRECTION) > 0.9 * np.linalg.norm(strongest)
-
-
-def test_the_planner_is_told_that_it_makes_what_a_label_names() -> None:
-    assert DPGaussian.info.by_label
 
 
 def test_the_edge_is_that_of_the_noise() -> None:
@@ -92,82 +183,16 @@ def test_the_edge_is_that_of_the_noise() -> None:
     assert np.linalg.eigvalsh(matrix)[-1] == pytest.approx(edge(layout, deviation, 500), rel=0.1)
 
 
-def private_file(folder: Path) -> Path:
-    records = private()
-    np.savez(folder / "private.npz", images=records.samples, labels=np.array(CLASSES)[records.labels])
-    return folder / "private.npz"
-
-
-def recipe(path: Path, iterations: int = 0, **changes: object) -> Recipe:
-    fit = {"fit": {"budget_share": 0.5}} if iterations else {}
-    shape = {"size": 5, "channels": 1, "classes": list(CLASSES), "declared_size": 1200}
-    content: dict[str, object] = {
-        "private": {"kind": "npz", "path": path, **shape},
-        "api": {"kind": "dp_gaussian", "public": {"kind": "noise", "count": 50}} | fit,
-        "embedding": {"kind": "pixels", "size": 5},
-        "privacy": {"epsilon": 8, "delta": 1e-5},
-        "evolution": {"iterations": iterations, "population": 40, "lookahead": 2},
-    }
-    return Recipe.parse(content | changes, "the test")
-
-
-def shades(run: pe.Run) -> tuple[float, float]:
-    found, labels = run.synthetic.samples.array.mean(axis=(1, 2, 3)), run.synthetic.labels
-    return float(found[labels == 0].mean()), float(found[labels == 1].mean())
-
-
-def test_without_iterations_it_is_the_baseline_at_the_whole_budget(tmp_path: Path) -> None:
-    run = run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
-    dark, light = shades(run)
-    assert dark < 115 < 140 < light
-    assert [release["name"] for release in run.guarantee["releases"]] == ["fit/sums"]
-    assert run.guarantee["epsilon"] == pytest.approx(8, abs=1e-3)
-    covered = {file["file"] for file in run.guarantee["covered"]}
-    assert {"model/gaussians.npz", "releases/fit-sums.npy"} <= covered
-    purge(run)
-    more = extend_run(run.folder, 6, 0.5, Surroundings())
-    assert np.load(more)["images"].shape == (6, *SHAPE)
-
-
-def test_fitted_on_part_of_the_budget_it_is_evolved_by_the_rest_on_one_ledger(tmp_path: Path) -> None:
-    run = run_recipe(recipe(private_file(tmp_path), iterations=2), tmp_path / "run", Surroundings())
-    names = [release["name"] for release in run.guarantee["releases"]]
-    assert names == ["fit/sums", "histogram/1", "histogram/2"]
-    assert 7.99 < run.guarantee["epsilon"] <= 8
-    dark, light = shades(run)
-    assert light - dark > 25
-
-
-def test_a_fit_that_breaks_off_after_its_release_goes_on_without_the_private_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = private_file(tmp_path)
-    with monkeypatch.context() as broken:
-
-        def fail(*_args: object, **_settings: object) -> None:
-            raise APIError("the machine went down")
-
-        broken.setattr(adapter, "gaussians_of", fail)
-        with pytest.raises(APIError, match="went down"):
-            run_recipe(recipe(path), tmp_path / "run", Surroundings())
-    released = (tmp_path / "run" / "releases" / "fit-sums.npy").read_bytes()
-    path.unlink()
-    run = resume_run(tmp_path / "run", Surroundings())
-    assert (run.folder / "releases" / "fit-sums.npy").read_bytes() == released
-    assert run.guarantee["releases"][0]["charges"] == 1
-
-
 def test_a_variation_moves_the_code_and_keeps_the_label(tmp_path: Path) -> None:
     fitted(True, 1e-6, private(), NoNoise()).write(tmp_path / "gaussians.npz")
     api = DPGaussian(public=Noise())
     api.load(tmp_path)
     labels, seeds = ("light",) * 300, np.arange(300, dtype=np.uint64)
     parents = api.random_api(RandomRequest(labels, seeds))
-    same, moved, new = (
+    moved, new = (
         api.variation_api(VariationRequest(parents.samples, labels, parents.conditions, seeds + 1000, degree))
-        for degree in (0.0, 0.5, 1.0)
+        for degree in (0.5, 1.0)
     )
-    np.testing.assert_array_equal(same.samples.array, parents.samples.array)
     code, other = parents.conditions["code"][:, 0], moved.conditions["code"][:, 0]
     assert np.corrcoef(code, other)[0, 1] == pytest.approx(np.sqrt(0.75), abs=0.06)
     assert other.std() == pytest.approx(1, abs=0.15)
@@ -175,47 +200,10 @@ def test_a_variation_moves_the_code_and_keeps_the_label(tmp_path: Path) -> None:
     assert abs(moved.samples.array.mean() / 255 - 0.65) < 0.03
 
 
-@pytest.mark.parametrize(
-    ("api", "sentence"),
-    [
-        (
-            {"public": {"kind": "noise"}, "covariance": "full"},
-            "covariance must be 'auto', 'pooled' or 'per_l",
-        ),
-        ({"public": "no_such_folder"}, "no folder with images at"),
-        ({"public": {"kind": "glyphs", "count": 3}}, "count is 3, and there are 62 characters"),
-        ({}, "public"),
-    ],
-)
-def test_a_recipe_that_does_not_serve_is_one_sentence(api: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=sentence):
-        run_recipe(recipe(private_file(tmp_path), api={"kind": "dp_gaussian", **api}), tmp_path / "run", Surroundings())
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_covariance_that_is_none_is_refused_from_python_too() -> None:
-    with pytest.raises(RecipeError, match="covariance is 'full': it must be one of auto, pooled, per_label"):
-        DPGaussian(public=Noise(), covariance="full")  # type: ignore[arg-type]
-
-
-def test_what_it_cannot_answer_from_it_refuses(tmp_path: Path) -> None:
-    api, request = DPGaussian(public=Noise()), RandomRequest(("dark",), np.zeros(1, dtype=np.uint64))
-    with pytest.raises(APIError, match="answers once it is fitted"):
-        api.random_api(request)
-    with pytest.raises(RecipeError, match="holds no fitted Gaussians"):
-        api.load(tmp_path)
-    model = fitted(False, 1e-6, private(), NoNoise())
-    for broken in (b"", b"no archive", b"PK\x05\x06" + bytes(18)):
-        (tmp_path / "gaussians.npz").write_bytes(broken)
+def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
+    file, model = tmp_path / "gaussians.npz", fitted(False, 1e-6, private(), NoNoise())
+    Gaussians(("dark",), SHAPE, model.means, model.factors).write(file)
+    for content in (b"", b"no archive", b"PK\x05\x06" + bytes(18), file.read_bytes()):
+        file.write_bytes(content)
         with pytest.raises(RecipeError, match="holds no fitted Gaussians"):
-            api.load(tmp_path)
-    Gaussians(("dark",), SHAPE, model.means, model.factors).write(tmp_path / "gaussians.npz")
-    with pytest.raises(RecipeError, match="holds no fitted Gaussians"):
-        api.load(tmp_path)
-    model.write(tmp_path / "gaussians.npz")
-    api.load(tmp_path)
-    with pytest.raises(RecipeError, match="'grey' is none of them"):
-        api.random_api(RandomRequest(("grey",), request.seeds))
-    made = api.random_api(request)
-    with pytest.raises(APIError, match="needs the parent's code"):
-        api.variation_api(VariationRequest(made.samples, ("dark",), Conditions(), request.seeds, 0.5))
+            DPGaussian(public=Noise()).load(tmp_path)

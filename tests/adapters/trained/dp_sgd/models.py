@@ -1,8 +1,7 @@
-"""Models of a few thousand parameters, the losses they are trained by, and noise that remembers what it was asked."""
+"""Models of a few thousand parameters, losses to train them by, and noise that remembers what it was asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,28 +9,18 @@ import torch
 from diffusers import UNet2DModel
 from torch import Tensor, nn
 
-from adapters.trained.settings import DPSGD
+from adapters.trained import diffusion_networks
+from adapters.trained.settings import DPSGD, Network
 from pe.privacy.noise import Shape, UnsafeSeededNoise
 
 SIDE = 8
+SHAPE = (SIDE, SIDE, 1)
 CLASSES = 3
 
 
-def unet() -> UNet2DModel:
+def unet(phase: str = "test") -> UNet2DModel:
     """Class-conditional, with attention at half the resolution."""
-    torch.manual_seed(0)
-    return UNet2DModel(
-        sample_size=SIDE,
-        in_channels=1,
-        out_channels=1,
-        block_out_channels=(8, 16),
-        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
-        layers_per_block=1,
-        norm_num_groups=4,
-        attention_head_dim=8,
-        num_class_embeds=CLASSES,
-    )
+    return diffusion_networks.unet(Network(channels=(8, 16)), SHAPE, CLASSES, 0, phase)
 
 
 class Residual(nn.Module):
@@ -55,66 +44,14 @@ def resnet() -> Residual:
     return Residual()
 
 
-def generator() -> nn.Sequential:
-    """An MLP from noise and a class to an image."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4 + CLASSES, 16), nn.LayerNorm(16), nn.SiLU(), nn.Linear(16, SIDE * SIDE), nn.Tanh())
-
-
-class Denoising:
-    """The noise of a noised image is to be found, at a random timestep."""
-
-    def draw(
-        self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator
-    ) -> tuple[Tensor, ...]:
-        steps = torch.randint(0, 1000, (records, draws), generator=generator)
-        return steps, torch.randn((records, draws, *shape), generator=generator)
-
-    def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]
-    ) -> Tensor:
-        steps, noise = randomness
-        kept = torch.cos(steps / 1000 * torch.pi / 2)[:, None, None, None]
-        found = model(kept * image + (1 - kept**2).sqrt() * noise, steps, class_labels=label.expand(len(steps))).sample
-        return ((found - noise) ** 2).mean(dim=(1, 2, 3))
-
-
 class Classifying:
     """Cross-entropy; nothing is drawn."""
 
-    def draw(
-        self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator
-    ) -> tuple[Tensor, ...]:
+    def draw(self, records: int, draws: int, shape: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
         return ()
 
-    def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]
-    ) -> Tensor:
+    def __call__(self, model: Any, image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]) -> Tensor:
         return nn.functional.cross_entropy(model(image[None]), label[None])
-
-
-class Generating:
-    """A generated image of the record's class is to be near the record."""
-
-    def draw(
-        self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator
-    ) -> tuple[Tensor, ...]:
-        return (torch.randn((records, draws, 4), generator=generator),)
-
-    def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]
-    ) -> Tensor:
-        (noise,) = randomness
-        wanted = (torch.arange(CLASSES) == label).float().expand(len(noise), CLASSES)
-        return ((model(torch.cat([noise, wanted], dim=1)) - image.flatten()) ** 2).mean(dim=1)
-
-
-TRAINED: list[tuple[Callable[[], nn.Module], Any, int]] = [
-    (unet, Denoising(), 3),
-    (resnet, Classifying(), 1),
-    (generator, Generating(), 4),
-]
-NAMES = ["UNet2DModel", "ResNet with GroupNorm", "MLP generator"]
 
 
 class Weights(nn.Module):
@@ -135,9 +72,7 @@ class Showing(Classifying):
     Of a record with the label 1 it is not a number, with the label 2 infinite.
     """
 
-    def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]
-    ) -> Tensor:
+    def __call__(self, model: Any, image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]) -> Tensor:
         image = (image.flatten() + 1) / 2
         spoilt = torch.where(label == 1, torch.nan, torch.where(label == 2, torch.inf, 1.0))
         return model(image, image.flip(0)) * spoilt
@@ -149,9 +84,8 @@ def gradients_of(images: np.ndarray) -> np.ndarray:
     return np.concatenate([flat, flat[:, ::-1]], axis=1)
 
 
-def images_of(count: int, seed: int = 0) -> np.ndarray:
-    """Random grey images, uint8."""
-    return np.random.default_rng(seed).integers(0, 256, (count, SIDE, SIDE, 1), dtype=np.uint8)
+def images_of(count: int, seed: int = 0, side: int = SIDE) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, side, side, 1), dtype=np.uint8)
 
 
 def labels_of(count: int, seed: int = 0) -> np.ndarray:

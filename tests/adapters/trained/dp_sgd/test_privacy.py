@@ -149,11 +149,6 @@ class NeverEmpty(Training):
         return chosen if len(chosen) or not records else self._sample(records, noise)
 
 
-class CutsLargeBatches(Training):
-    def _sample(self, records, noise):
-        return super()._sample(records, noise)[: 2 * self.settings.expected_batch]
-
-
 class OneCoinForTwo(Training):
     def _sample(self, records, noise):
         return np.flatnonzero(np.repeat(noise.coins((records + 1) // 2, self.settings.rate), 2)[:records])
@@ -162,11 +157,6 @@ class OneCoinForTwo(Training):
 class RateOfTheRealSize(Training):
     def _sample(self, records, noise):
         return np.flatnonzero(noise.coins(records, self.settings.expected_batch / max(1, records)))
-
-
-class NoNoise(Training):
-    def _noised(self, total, noise):
-        return total
 
 
 class NoNoiseOnNothing(Training):
@@ -180,11 +170,6 @@ class NoiseForEachMicroBatch(Training):
 
     def _noised(self, total, noise):
         return total
-
-
-class NoiseWithoutClip(Training):
-    def _noised(self, total, noise):
-        return total + torch.from_numpy(noise.discrete_gaussian(self.count, self.settings.scale / self.settings.clip))
 
 
 class NoiseAfterTheMean(Training):
@@ -241,13 +226,10 @@ class DropsTheLastMicroBatch(Training):
 BROKEN = [
     (Shuffles, samples_by_coins),
     (NeverEmpty, samples_by_coins),
-    (CutsLargeBatches, samples_by_coins),
     (OneCoinForTwo, samples_by_coins),
     (RateOfTheRealSize, samples_by_coins),
-    (NoNoise, adds_the_declared_noise),
     (NoNoiseOnNothing, adds_the_declared_noise),
     (NoiseForEachMicroBatch, adds_the_declared_noise),
-    (NoiseWithoutClip, adds_the_declared_noise),
     (NoiseAfterTheMean, adds_the_declared_noise),
     (SameNoise, adds_the_declared_noise),
     (DividesByTheRealSize, divides_by_the_expected_size),

@@ -1,28 +1,33 @@
-"""Without noise and clip it is ordinary training; a training is cut into blocks, and goes on, without a trace."""
+"""Settings and what they cost; without noise and clip it is ordinary training; in blocks it goes on without a trace."""
 
 from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from adapters.trained.dp_sgd.gradients import Loss
-from adapters.trained.dp_sgd.training import Training
-from adapters.trained.settings import GRID
-from pe.errors import PluginError, PrivateDataError, RecipeError, RunError
+from adapters.trained.diffusion_networks import Velocity
+from adapters.trained.dp_sgd.training import Training, dry_run, peak_memory
+from adapters.trained.fit import block_releases, calibrated
+from adapters.trained.settings import GRID, FineTuning
+from pe.errors import PEError, PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
+from pe.plugins.devices import keep_memory
+from pe.privacy.accounting import epsilon
+from pe.privacy.ledger import Budget
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.release import Poisson, Relation, Release
 from tests.adapters.trained.dp_sgd.models import (
-    NAMES,
+    SHAPE,
     SIDE,
-    TRAINED,
     Classifying,
-    Denoising,
-    Generating,
     Recording,
     Showing,
     Weights,
-    generator,
     images_of,
     labels_of,
     plain,
@@ -30,11 +35,85 @@ from tests.adapters.trained.dp_sgd.models import (
     unet,
 )
 
+WRONG = [("steps", 2**24 + 1), ("steps", 1.5), ("expected_batch", 9), ("clip", math.inf), ("noise_multiplier", -1.0)]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG)
+def test_a_value_out_of_range_is_refused_and_named(field, value):
+    with pytest.raises(RecipeError, match=f"^{field} is "):
+        plain(**{field: value})
+
+
+def test_no_noise_means_no_release():
+    for unprotected in (plain(), plain(noise_multiplier=None)):
+        with pytest.raises(PEError):
+            block_releases(unprotected, "fit", Relation.ADD_REMOVE)
+
+
+def test_rate_decay_and_sampling_are_a_public_schedule():
+    settings = plain(steps=100, learning_rate=2.0, warm_up=3, ema=0.9, declared_size=32)
+    assert [settings.rate_at(step) for step in (0, 1, 2, 3, 99)] == [0.5, 1.0, 1.5, 2.0, 2.0]
+    assert [settings.decay_at(step) for step in (0, 8, 1000)] == [0.1, 0.5, 0.9]
+    assert settings.rate == 0.25
+    assert FineTuning().dp_sgd(800).rate == 1 / 8
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_all_blocks_together_cost_what_all_steps_cost(relation):
+    settings = plain(steps=5, block=3, expected_batch=8, declared_size=80, noise_multiplier=1.5, clip=0.1)
+    parts = block_releases(settings, "fit", relation)
+    assert [part.name for part in parts] == [f"fit/{i + 1}" for i in range(settings.blocks)]
+    factor = 2 if relation is Relation.REPLACE_ONE else 1
+    whole = Release(
+        "all", "discrete_gaussian", factor, 1.5 / factor, relation, sampling=Poisson(0.1), count=5, grid=GRID
+    )
+    assert all(part.scale == 1.5 * GRID for part in parts)
+    assert epsilon(parts, 1e-5) == epsilon([whole], 1e-5)
+
+
+def test_every_record_in_every_step_is_a_release_without_sampling():
+    (release,) = block_releases(plain(noise_multiplier=1.0), "fit", Relation.ADD_REMOVE)
+    assert release.sampling is None
+
+
+BUDGET = Budget(2.0, 1e-5)
+OTHER = Release("query", "discrete_gaussian", 1.0, 20.0, grid=2**20)
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
+def test_the_noise_is_the_least_for_which_all_of_it_fits(relation):
+    open_noise = plain(steps=20, block=5, expected_batch=64, declared_size=64, noise_multiplier=None)
+    other = replace(OTHER, relation=relation)
+    settings = calibrated(open_noise, BUDGET, relation, (other,))
+    parts = block_releases(settings, "fit", relation)
+    assert 0.999 * BUDGET.epsilon < epsilon([other, *parts], BUDGET.delta) <= BUDGET.epsilon
+
+
+def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number():
+    open_noise = plain(steps=20, expected_batch=64, declared_size=64, noise_multiplier=None)
+    with pytest.raises(
+        PrivacyError, match=r"asks for a noise multiplier of 1,7\d\d\.\d for one single step, which expects 64"
+    ):
+        calibrated(open_noise, Budget(0.001, 1e-5), Relation.ADD_REMOVE)
+    # As little as this is enough for one step, though its twenty steps are noisier than any of them is large.
+    enough = calibrated(open_noise, Budget(0.05, 1e-5), Relation.ADD_REMOVE)
+    assert enough.noise_multiplier > 64
+    with pytest.raises(PrivacyError, match="takes all of it"):
+        calibrated(open_noise, Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+def test_the_rounds_of_a_step_are_those_of_batches_that_coins_fill(processes):
+    settings = plain(expected_batch=200, declared_size=1000, processes=processes)
+    batches = np.random.default_rng(0).binomial(1000, settings.rate, size=20_000)
+    rounds = np.ceil(np.ceil(batches / 8) / processes).mean()
+    assert settings.rounds(micro_batch=8) == pytest.approx(rounds, rel=0.01)
+
 
 class Remembering:
     """A loss that remembers what it drew."""
 
-    def __init__(self, loss: Loss) -> None:
+    def __init__(self, loss):
         self.loss, self.drawn = loss, []
 
     def draw(self, *args):
@@ -45,10 +124,10 @@ class Remembering:
         return self.loss(*args)
 
 
-ORDINARY = [("sgd", unet, Denoising(), 3), ("adam", resnet, Classifying(), 1), ("adam", generator, Generating(), 2)]
+ORDINARY = [("sgd", unet, Velocity(), 3), ("adam", resnet, Classifying(), 1)]
 
 
-@pytest.mark.parametrize(("optimiser", "make", "loss", "draws"), ORDINARY, ids=NAMES)
+@pytest.mark.parametrize(("optimiser", "make", "loss", "draws"), ORDINARY, ids=["sgd", "adam"])
 def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(optimiser, make, loss, draws):
     settings = plain(
         steps=6,
@@ -90,39 +169,20 @@ def whole(**changes):
     return plain(noise_multiplier=1.0, clip=0.1, learning_rate=0.01, warm_up=3, optimiser="adam", draws=2, **changes)
 
 
-@pytest.mark.parametrize(("make", "loss"), [one[:2] for one in TRAINED[::2]], ids=NAMES[::2])
-def test_two_blocks_of_five_steps_are_one_of_ten_bit_by_bit(make, loss, tmp_path):
-    images, labels = images_of(9), labels_of(9)
+def test_two_blocks_of_five_steps_are_one_of_ten_bit_by_bit(tmp_path):
+    images, labels, loss = images_of(9), labels_of(9), Velocity()
     noise = UnsafeSeededNoise(2)
-    once = Training(make(), loss, whole(block=10))
+    once = Training(unet(), loss, whole(block=10))
     at_once = once.block(once.start(), images, labels, noise)
 
     noise = UnsafeSeededNoise(2)
-    first = Training(make(), loss, whole())
+    first = Training(unet(), loss, whole())
     np.save(tmp_path / "state.npy", first.block(first.start(), images, labels, noise))
     kept = np.load(tmp_path / "state.npy", mmap_mode="r")  # read-only, as a ledger's store gives it
-    second = Training(make(), loss, whole())  # a new process would make it anew
+    second = Training(unet(), loss, whole())  # a new process would make it anew
     assert np.array_equal(second.block(kept, images, labels, noise), at_once)
     assert second.step_of(at_once) == 10
     assert np.array_equal(second.block(kept, images, labels, UnsafeSeededNoise(2)), at_once) is False
-
-
-@pytest.mark.parametrize(("make", "loss", "_"), TRAINED, ids=NAMES)
-def test_the_micro_batch_changes_memory_and_not_the_sum(make, loss, _):
-    class Same(Remembering):
-        """Each record's draws depend on the record, not on its place."""
-
-        def draw(self, records, draws, shape, generator):
-            one = self.loss.draw(1, draws, shape, torch.Generator().manual_seed(0))
-            return tuple(part.expand(records, *part.shape[1:]) for part in one)
-
-    images, labels, states = images_of(9), labels_of(9), []
-    for size in (1, 4, 16):
-        training = Training(make(), Same(loss), plain(micro_batch=size, draws=2, clip=0.5, learning_rate=0.1))
-        states.append(training.block(training.start(), images, labels, SystemNoise()))
-    assert not np.array_equal(states[0], training.start())
-    for state in states[1:]:
-        assert np.allclose(state, states[0], atol=1e-6)
 
 
 class Watched(Training):
@@ -165,30 +225,21 @@ def test_several_draws_are_averaged_before_the_clip():
     assert np.allclose(moved[: 2 * SIDE * SIDE] * 8, -0.005, atol=1e-6)
 
 
-def test_frozen_parameters_stay_and_the_others_move():
-    model = unet()
+def test_frozen_parameters_stay_and_the_others_move_by_noise_of_their_own():
+    model, noise = unet(), Recording(1)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("attentions" in name or name.startswith("class_embedding"))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    training = Training(model, Denoising(), whole(steps=5))
+    training = Training(model, Velocity(), whole(steps=5))
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert (
-        training.count == sum(before[name].numel() for name in trained) < 0.3 * sum(map(torch.numel, before.values()))
-    )
-    state = training.block(training.start(), images_of(9), labels_of(9), SystemNoise())
+    start = training.start()
+    kept = start.copy()
+    state = training.block(start, images_of(9), labels_of(9), noise)
+    assert noise.gaussians == [(sum(before[name].numel() for name in trained), GRID)] * 5
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # not before `load`
+    assert np.array_equal(start, kept)
     after = training.load(state).state_dict()
     assert {name for name, value in after.items() if not torch.equal(value, before[name])} == trained
-
-
-def test_the_noise_is_on_what_is_trained_alone():
-    model = unet()
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name.startswith("class_embedding"))
-    noise = Recording(1)
-    training = Training(model, Denoising(), whole(steps=5))
-    training.block(training.start(), images_of(9), labels_of(9), noise)
-    assert noise.gaussians == [(training.count, 1.0 * GRID)] * 5
 
 
 def test_the_average_follows_its_formula_and_is_what_is_loaded():
@@ -207,47 +258,19 @@ def test_the_average_follows_its_formula_and_is_what_is_loaded():
     assert np.array_equal(torch.cat([value.detach() for value in last.parameters()]).numpy(), state[1 : p + 1])
 
 
-def test_a_block_leaves_its_state_and_the_model_as_they_were():
-    model = resnet()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    training = Training(model, Classifying(), whole())
-    state = training.start()
-    kept = state.copy()
-    training.block(state, images_of(9), labels_of(9), SystemNoise())
-    assert np.array_equal(state, kept)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_no_record_at_all_is_a_data_set_like_others():
-    training = Training(resnet(), Classifying(), whole())
-    state = training.block(training.start(), images_of(0), labels_of(0), SystemNoise())
-    assert np.isfinite(state).all()
-    assert training.step_of(state) == 5
-
-
-def test_a_training_that_is_over_says_so():
-    training = Training(Weights(), Showing(), plain())
-    state = training.block(training.start(), images_of(1), labels_of(1), SystemNoise())
-    with pytest.raises(RecipeError, match="All 1 steps are done"):
-        training.block(state, images_of(1), labels_of(1), SystemNoise())
-
-
-def test_a_training_without_settled_noise_does_not_begin():
-    training = Training(Weights(), Showing(), plain(noise_multiplier=None))
-    with pytest.raises(RecipeError, match="noise_multiplier is not settled"):
-        training.block(training.start(), images_of(1), np.zeros(1, np.int64), SystemNoise())
-
-
-def test_a_state_of_another_training_is_refused():
-    training = Training(Weights(), Showing(), plain())
+def test_a_state_of_another_training_or_of_a_finished_one_is_refused():
+    training, one = Training(Weights(), Showing(), plain()), (images_of(1), labels_of(1), SystemNoise())
     for other in (training.start()[:-1], training.start().astype(np.float64), training.start().reshape(1, -1)):
         with pytest.raises(RunError, match="another training"):
-            training.block(other, images_of(1), labels_of(1), SystemNoise())
+            training.block(other, *one)
+    with pytest.raises(RecipeError, match="All 1 steps are done"):
+        training.block(training.block(training.start(), *one), *one)
+    with pytest.raises(RecipeError, match="noise_multiplier is not settled"):
+        Training(Weights(), Showing(), plain(noise_multiplier=None)).block(training.start(), *one)
     ahead = training.start()
     ahead[0] = 7
-    blocks = Training(Weights(), Showing(), plain(steps=20, block=5))
     with pytest.raises(RecipeError, match="no block begins after 7 steps"):
-        blocks.block(ahead, images_of(1), labels_of(1), SystemNoise())
+        Training(Weights(), Showing(), plain(steps=20, block=5)).block(ahead, *one)
 
 
 @pytest.mark.parametrize(
@@ -267,16 +290,12 @@ def test_records_of_another_form_are_refused_and_not_counted(images, labels):
     assert not any(digit in str(refused.value).replace("uint8", "") for digit in "0123456789")
 
 
-def frozen():
-    return Weights().requires_grad_(False)
-
-
 UNSUITABLE = [
     (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "Layer '1' is a BatchNorm2d.*GroupNorm"),
     (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.SyncBatchNorm(4)).eval(), "SyncBatchNorm"),
     (lambda: nn.Sequential(nn.InstanceNorm2d(4, affine=True, track_running_stats=True)), "InstanceNorm2d"),
     (lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)), "Layer '1' is a Dropout"),
-    (frozen, "Weights has no parameter to train"),
+    (lambda: Weights().requires_grad_(False), "Weights has no parameter to train"),
     (lambda: Weights().half(), "Parameter 'first' is torch.float16"),
 ]
 
@@ -315,5 +334,37 @@ class Cramped(Training):
 def test_an_open_micro_batch_is_halved_until_memory_takes_it_with_blank_records():
     settings = plain(micro_batch=None, expected_batch=20, declared_size=20)
     kinds = (Training, Cramped)
-    found = [kind(Weights(), Showing(), settings).micro_batch((SIDE, SIDE, 1), SystemNoise()) for kind in kinds]
+    found = [kind(Weights(), Showing(), settings).micro_batch(SHAPE, SystemNoise()) for kind in kinds]
     assert found == [32, 8]
+
+
+@pytest.mark.parametrize("noise", [2.0, None])
+def test_it_says_steps_noise_and_time_and_leaves_the_model_as_it_was(noise):
+    model = unet()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    settings = plain(steps=25, block=10, expected_batch=100, declared_size=1000, noise_multiplier=noise, draws=2)
+    forecast = dry_run(model, Velocity(), SHAPE, settings)
+    training = Training(model, Velocity(), settings)
+    assert (forecast.steps, forecast.blocks, forecast.noise_multiplier) == (25, 3, noise)
+    assert forecast.parameters == training.count
+    assert forecast.state_bytes == training.start().nbytes
+    assert forecast.seconds_per_step > 0
+    assert forecast.seconds == 25 * forecast.seconds_per_step
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_model_that_cannot_be_trained_is_found_before_the_training():
+    with pytest.raises(PluginError):
+        dry_run(Weights().requires_grad_(False), Classifying(), SHAPE, plain())
+
+
+def test_memory_is_what_the_work_held_at_its_height_that_which_was_freed_and_kept_included():
+    keep_memory()
+    blocks = [np.ones(2**20, np.uint8) for _ in range(300)]
+    del blocks
+    size = 200 * 2**20
+    found = peak_memory(torch.device("cpu"), lambda: np.ones(size, np.uint8).sum())
+    if not os.access("/proc/self/clear_refs", os.W_OK):  # where the kernel lets nobody reset it
+        assert found is None
+    else:
+        assert size * 0.9 < found < size * 1.5

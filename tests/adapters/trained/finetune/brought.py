@@ -43,8 +43,3 @@ def write_checkpoint(folder: Path, *, classes: tuple[str, ...] = LETTERS, seed: 
 def checkpoint() -> str:
     """One for all tests that leave it as it is."""
     return str(write_checkpoint(Path(mkdtemp())))
-
-
-def brought(kind: str) -> dict[str, str]:
-    """What the settings of a kind need beside those that are written down."""
-    return {"model": checkpoint()} if kind == "finetune" else {}

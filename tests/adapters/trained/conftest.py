@@ -1,4 +1,4 @@
-"""For all tests of fitted diffusion models."""
+"""For all tests of fitted generators."""
 
 from __future__ import annotations
 
@@ -14,4 +14,5 @@ def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
+    assert torch.get_num_threads() == 1
     torch.set_num_threads(threads)

@@ -1,0 +1,190 @@
+"""What cannot be fitted is one sentence, before anything is charged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pe.engine.execution import Surroundings, run_recipe
+from pe.errors import PEError, RecipeError
+from pe.privacy.ledger import Budget
+from tests.adapters.diffusion.tiny import stable_diffusion
+from tests.adapters.trained.diffusion.small import api, private_file, recipe
+from tests.adapters.trained.finetune.brought import write_checkpoint
+from tests.contracts.fitted import TRAINING, fitting, make, terms
+
+EASY = {"kind": "central_images", "share": 0.2}
+TEACHERS = "tests.adapters.trained.dp_imgsyn.teachers"
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("central_images", {"subsets": 0}, "subsets is 0: it must be at least 1"),
+    ("central_images", {"subsets": 2}, "subsets is 2: it must be 1 where rate is 1"),
+    ("central_images", {"rate": 0.0}, "rate is 0.0: it must lie above 0"),
+    ("dp_gaussian", {"public": "no_such_folder"}, "no folder with images at"),
+    ("dp_gaussian", {"public": "nowhere.npz"}, r"there is no \.npz file at '.*nowhere\.npz'"),
+    ("dp_gaussian", {"public": {"kind": "glyphs", "count": 3}}, "count is 3, and there are 62 characters"),
+    ("dp_merf", {"features": 7}, "features is 7: it must be an even number"),
+    ("dp_merf", {"bandwidth": [0.2, 0]}, r"bandwidth is \[0.2, 0.*it must lie above 0, or"),
+    ("dp_merf", {"features": 2, "bandwidth": [1, 2]}, "too few for 2 bandwidths: take at least 4"),
+    ("dp_mepf", {"side": 8}, "side is 8: it must be at least 16"),
+    ("dp_mepf", {"squares": 1}, "squares is 1.0: it must lie from 0 to below 1"),
+    ("dp_mepf", {"stages": []}, r"stages is \[\]: it must be a list of different numbers from 1 to 7, ascending"),
+    ("dp_mepf", {"stages": [5, 8]}, r"stages is \[5, 8\]: it must be"),
+    ("dpgan", {"device": "tpu"}, "device is 'tpu'"),
+    ("dpdm", {"network": {"channels": [8, 8, 8, 8]}}, "8×8 pixels are too small for that"),
+    ("dpdm", {"training": {"expected_batch": 99}}, r"training\.expected_batch is 99: it must be at most"),
+    ("dpdm", {"batch_size": 0}, "batch_size is 0: it must be at least 1"),
+    ("privimage", {"public": "UNLABELLED"}, "has no labels, and PrivImage selects by them"),
+    ("privimage", {"semantics": 3}, "takes 15 public labels, and the public set has 7: take"),
+    ("privimage", {"semantics": 0}, "semantics is 0: it must be at least 1"),
+    ("privimage", {"semantics_share": 1}, "semantics_share is 1.0: it must lie between"),
+    ("privimage", {"easy": [EASY | {"share": 0.9}]}, r"and the shares of easy add up to 1\.1, which leaves DP-SGD"),
+    ("dp_feta", {"easy": []}, "easy is empty: name what is fitted first"),
+    ("dp_feta", {"easy": [EASY, EASY]}, "easy names 'central_images' twice"),
+    ("dp_feta", {"easy": [EASY | {"kind": "glyphs"}]}, "'glyphs' is no cheap generator"),
+    ("dp_feta", {"easy": [EASY, {"kind": "dp_merf", "share": 0.8}]}, "the shares add up to 1, which leaves DP-SGD"),
+    ("dp_sad", {"teacher": {"share": 0}}, "teacher.share is 0, and public names no images"),
+    ("dp_sad", {"teacher": {"share": 0}, "public": "UNLABELLED"}, "have none named '0': name public labels as"),
+    ("dp_sad", {"begin": "new", "imitation": 0, "adversarial": 0}, "the teacher would teach nothing"),
+    ("dp_sad", {"adversarial": -0.5}, "adversarial is -0.5: it must be at least 0"),
+    ("dp_sad", {"guidance": 0.5}, "guidance is 0.5: it must be at least 1, which is none"),
+    ("dp_sad", {"clusters": 3}, r"clusters is 3: .* needs public images"),
+    ("dp_sad", {"teacher": TRAINING | {"share": 1e-6}}, "the noise drowns even what all of them agree on"),
+    ("dp_imgsyn", {"alignment": {"companions": 50}}, "companions is 50, and the public set has 42 images"),
+    ("dp_imgsyn", {"moments_share": 1.0}, "moments_share is 1"),
+    ("dp_imgsyn", {"moments_share": 1e-6}, "40 records add at most 1 each: take a larger share"),
+    ("dp_imgsyn", {"teacher": "large"}, "take small, resnet18 or package.module:function"),
+    ("dp_imgsyn", {"teacher": f"{TEACHERS}:with_batch_norm"}, "BatchNorm2d.*take GroupNorm in its place"),
+    ("dp_imgsyn", {"teacher": f"{TEACHERS}:without_norm"}, "no GroupNorm layer"),
+    ("dp_imgsyn", {"teacher": f"{TEACHERS}:with_spectral_norm"}, "writes to '0.parametrizations.weight.0._u' when it"),
+    ("dp_imgsyn", {"teacher": f"{TEACHERS}:Counting"}, "Counting answers the same image otherwise when it is asked"),
+    ("dp_imgsyn", {"teacher": f"{TEACHERS}:Branch"}, "cannot be trained record by record on images of 8×8×1 .*vmap"),
+    ("dp_imgsyn", {"teacher": f"{TEACHERS}:of_six"}, "makes 3×6 numbers of 3 images, not 3×5 logits"),
+    ("finetune", {"model": "./nowhere"}, r"there is nothing at '\./nowhere'"),
+    ("finetune", {"model": "small"}, "makes images of 28×28×1, and the private images are 8×8×1: set private.size"),
+    ("finetune", {"model": "TIMESTEP"}, "embeds classes by 'timestep'"),
+    ("finetune", {"model": "FLOW"}, "predicts 'flow', and those that can be fitted predict one of epsilon, sample"),
+    ("finetune", {"lora": {"targets": ["to_kk"]}}, "lora.targets: no layer .* ends in 'to_kk'; did you mean 'to_k'"),
+    ("finetune", {"lora": {"targets": ["attentions.0"]}}, "lora.targets: '.*attentions.0' is a Attention, and LoRA"),
+    ("finetune", {"layers": ["mid_block"]}, "layers: 'mid_block' is a UNetMidBlock2D, and those that can be trained"),
+    ("finetune", {"layers": ["class_embedding", "to_q"]}, "to_q' is among lora.targets, too"),
+    ("finetune", {"lora": None, "layers": []}, "lora is null and layers is empty, so nothing is trained"),
+    ("finetune", {"classes": {"0": "Q"}}, "classes names 'Q', and the checkpoint has no such class: it has 4"),
+    ("finetune", {"classes": {"0": 4}}, "classes names '4'"),
+    ("finetune", {"classes": {"em": "L"}}, "classes names the label 'em', which the private records do not have"),
+    ("finetune", {"model": "PLAIN", "classes": {"0": "L"}}, "classes is given, but the checkpoint has no classes"),
+    (
+        "finetune",
+        {"model": "PLAIN", "layers": []},
+        "the checkpoint has no classes, so .* add class_embedding",
+    ),
+    ("finetune", {"prompts": "a {label}"}, "prompts is given, but api.model is in pixel space"),
+    ("finetune", {"model": "SD"}, "prompts is missing: give a public text for each label"),
+    ("finetune", {"model": "SD", "prompts": {"0": "a 0"}}, "prompts: there is none for the label '1'"),
+    ("finetune", {"model": "SD", "prompts": "a {label}", "classes": {"0": 0}}, "classes is given, but api.model draws"),
+    (
+        "finetune",
+        {"model": "SD", "prompts": "x", "sampling": {"sampler": "ddpm"}},
+        "has a sampler of its own",
+    ),
+    ("finetune", {"model": "SD", "prompts": "a {label}"}, "images whose sides 16 divides, .* private images are 8×8×1"),
+    ("finetune", {"model": "FLUX", "prompts": "x"}, r"api\.model is a FluxPipeline: those that can be fitted are"),
+]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Public images and checkpoints that the table names in capitals."""
+    folder = tmp_path_factory.mktemp("places")
+    found = {name: folder / name for name in ("UNLABELLED", "TIMESTEP", "FLOW", "PLAIN", "SD", "FLUX")}
+    found["UNLABELLED"].mkdir()
+    Image.fromarray(np.full((8, 8), 60, dtype=np.uint8)).save(found["UNLABELLED"] / "0.png")
+    write_checkpoint(found["PLAIN"], classes=())
+    for name, file, change in (
+        ("TIMESTEP", "unet/config.json", {"class_embed_type": "timestep"}),
+        ("FLOW", "scheduler/scheduler_config.json", {"prediction_type": "flow"}),
+    ):
+        config = write_checkpoint(found[name]) / file
+        config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    stable_diffusion().save_pretrained(found["SD"])
+    index = json.loads((found["SD"] / "model_index.json").read_text())
+    found["FLUX"].mkdir()
+    (found["FLUX"] / "model_index.json").write_text(json.dumps(index | {"_class_name": "FluxPipeline"}))
+    return {name: str(path) for name, path in found.items()}
+
+
+@pytest.mark.parametrize(("kind", "changes", "sentence"), REFUSED, ids=lambda one: str(one)[:40])
+def test_what_cannot_be_fitted_is_one_sentence(
+    kind: str, changes: dict[str, Any], sentence: str, places: dict[str, str]
+) -> None:
+    changes = {name: places.get(value, value) if isinstance(value, str) else value for name, value in changes.items()}
+    with pytest.raises(PEError, match=sentence) as raised:
+        make(kind, changes).planned(terms())
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "sentence"),
+    [
+        ("dpdm", {"budget": Budget(1e-3, 1e-9)}, "noise drowns even what all of them agree on"),
+        ("dp_imgsyn", {"classes": ("all",)}, "fewer than two"),
+        ("dp_gaussian", {"shape": (64, 64, 3)}, "more than 33,554,432: make private.size smaller"),
+        ("dp_gaussian", {"declared_size": 10, "budget": Budget(1, 1e-5)}, "noise of 17 to the number of records, of"),
+        ("dp_gaussian", {"shape": (8, 10, 1)}, "glyphs, which are square"),
+        ("dp_merf", {"classes": tuple(map(str, range(201)))}, r"api\.batch is 200, .* take 201 or more"),
+    ],
+)
+def test_terms_that_a_method_cannot_serve_are_refused(kind: str, own: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PEError, match=sentence):
+        make(kind).planned(terms(**own))
+
+
+ONE = {"api": {"kind": "dp_merf", "fit": {"budget_share": 1}}, "evolution": {"iterations": 2, "population": 20}}
+FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"api": {"kind": "glyphs", "fit": {"budget_share": 0.5}}}, "'glyphs' is not fitted on private records"),
+        ({"privacy": {"noise_multiplier": 3, "delta": 1e-5}}, "leaves no budget to fit 'dpdm' with: give epsilon"),
+        ({"evolution": {"iterations": 2, "population": 20}}, "api.fit.budget_share is missing"),
+        (ONE, "leaves nothing to evolve with"),
+        ({"api": api("dpdm", device="cuda:99")}, "device is 'cuda:99', and this machine has"),
+        (
+            {"api": api("dpdm", sampling={"steps": 5}) | {"fit": {"budget_share": 0.5}}, "evolution": FEW},
+            "least 0.2",
+        ),
+        (
+            {"api": api("dp_feta", easy=[EASY | {"kind": "dp_merf"}, EASY | {"kind": "dp_mepf"}])},
+            "two parts of",
+        ),
+    ],
+)
+def test_a_recipe_at_odds_with_its_fit_is_one_sentence_before_the_run_exists(
+    changes: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    path = private_file(tmp_path)
+    with pytest.raises(RecipeError, match=sentence) as raised:
+        run_recipe(recipe(path, **changes), tmp_path / "run", Surroundings())
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == [path]  # neither a run nor an entry in the data set's ledger
+
+
+@pytest.mark.parametrize(("batch", "remedy"), [(8, "take batch: 4"), (1, "take a smaller network")])
+def test_memory_that_does_not_suffice_for_public_images_names_the_remedy(
+    batch: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    model = make("pdp_diffusion", {"pretraining": {"steps": 1, "batch": batch}})
+    fit = fitting(model, tmp_path)
+    monkeypatch.setattr(torch.Tensor, "backward", refused)
+    with pytest.raises(RecipeError, match=remedy):
+        model.fit(fit)
