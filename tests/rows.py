@@ -25,7 +25,7 @@ def block(name: str) -> str:
 def defined(name: str) -> Any:
     """A class of the page."""
     names: dict[str, Any] = {"__name__": name}
-    exec(compile(block(name), "write-your-own.md", "exec"), names)
+    exec(compile(block(name), "write-your-own.md", "exec", dont_inherit=True), names)
     return names[name]
 
 

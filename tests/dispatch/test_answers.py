@@ -13,7 +13,7 @@ from pe.plugins.protocols import Answer, Refused
 from pe.progress import Progress
 from tests.dispatch.runs import LABELS, dispatcher
 from tests.generators import Shades, images_of
-from tests.words import Words
+from tests.rows import defined
 
 PICTURES, PIXELS = [Image.new("RGB", (4, 4))] * 2, np.zeros((2, 4, 4, 3), np.uint8)
 RNG = np.random.default_rng(0)
@@ -84,5 +84,5 @@ def test_a_run_warns_of_images_of_one_colour_and_keeps_them(tmp_path):
     assert len(dispatcher(tmp_path / "run", Spoiled(), progress=warned).random(LABELS[:7])) == 7
     said = "S_0: 3 of 7 images have one colour alone. They stay: look at them before you use the data."
     assert warned.said == (said,)
-    for others in (Images(noise[4:6]), Images(noise[:0]), Images(noise[:, :7] * 0), Words(np.array(["aaaa"]))):
+    for others in (Images(noise[4:6]), Images(noise[:0]), Images(noise[:, :7] * 0), defined("Rows")(np.zeros((1, 2)))):
         assert suspicions("S_0", others) == []

@@ -10,7 +10,6 @@ import torch
 from adapters.diffusion.pixel import PixelSpace
 from adapters.server_client import ServerClient
 from tests.adapters.server.serving import served
-from tests.gpu.conftest import Tell
 from tests.gpu.models import GPU, full_float32, grey_levels, new_images
 
 pytestmark = GPU
@@ -20,7 +19,7 @@ CONTEXT = 200 * 2**20
 
 
 @pytest.mark.parametrize(("share", "replicas"), [("0", 1), ("0.5", 2), ("1", 1)])
-def test_replicas_stay_within_their_share(share: str, replicas: int, device: str, tiny: bool, tell: Tell) -> None:
+def test_replicas_stay_within_their_share(share, replicas, device, tiny, tell):
     if tiny and share != "0":
         pytest.skip("a processor has no GPU to share")
     with full_float32():
@@ -39,7 +38,7 @@ def test_replicas_stay_within_their_share(share: str, replicas: int, device: str
     assert tiny or (used > CONTEXT) is (share != "0")
 
 
-def taken(device: str) -> int:
+def taken(device):
     """Bytes of the GPU that all processes hold."""
     if device == "cpu":
         return 0

@@ -21,7 +21,7 @@ from pe.report.pictures import Variety, contact_sheet, varieties, whole
 from pe.report.sections import Generation, generator_shares
 from pe.steps import Step
 from tests.report.conftest import make_run
-from tests.words import Words
+from tests.rows import defined
 
 SIGMA = 3.0
 
@@ -158,10 +158,8 @@ def test_the_work_is_bounded(side, members, labels):
 
 
 def test_other_modalities_are_compared_by_their_own_distance():
-    spread, same = (
-        population(Words(np.array(words)))
-        for words in (["abcd", "efgh", "ijkl", "mnop"], ["abcd", "abcd", "mnop", "mnop"])
-    )
+    rows = defined("Rows")
+    spread, same = (population(rows(np.array(each, float)[:, None])) for each in ([0, 9, 30, 70], [0, 0, 70, 70]))
     assert [whole(each) for each in varieties([spread, same], ["a"], 0)] == [Variety(4, 4, 4, 4), Variety(4, 2, 4, 2)]
 
 
