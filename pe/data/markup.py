@@ -117,9 +117,16 @@ class Unwrapped:
 
 
 def unwrap(answer: str) -> Unwrapped:
-    """Take off what surely wraps a model's text, or say why `answer` holds none that is sure to be one.
+    """Take off what surely wraps a model's text; an answer without markup stays as it is.
 
-    An answer without markup stays as it is; one that is no string is a ContractError.
+    Args:
+        answer: as the model wrote it.
+
+    Returns:
+        The text, or why the answer holds none that is sure to be one.
+
+    Raises:
+        ContractError: it is no string.
     """
     if not isinstance(answer, str):
         raise ContractError(f"An answer is a {type(answer).__name__}, not a string: hand over the model's text.")
