@@ -23,8 +23,6 @@ from pe.plugins.settings import Count, read_settings
 
 Endpoint = TypeVar("Endpoint")
 Entries = Outcome[list[Any]]
-Body = Callable[[str | None, list[str]], dict[str, Any]]
-"""(model, images as data URIs) → the request's JSON."""
 
 EMPTY = "."
 """Sent in place of an empty text, which OpenAI's reference forbids; blocks of private texts are filled up with such."""
@@ -148,11 +146,6 @@ def _numbers(embedding: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(embedding, dtype=np.float64)
 
 
-def jina_body(model: str | None, images: list[str]) -> dict[str, Any]:
-    """Return the request of Jina's API and those like it."""
-    return {"model": model, "input": [{"image": image} for image in images]}
-
-
 class HTTPEmbeddingSettings(SentPrivateData):
     """Settings of `HTTPEmbedding`.
 
@@ -166,13 +159,11 @@ class HTTPEmbeddingSettings(SentPrivateData):
 
 
 class HTTPEmbedding(EndpointEmbedding[Endpoints]):
-    """Vectors by POST: images in base64 go out, {"data": [{"index", "embedding"}]} comes back.
+    """Vectors by POST, as of Jina: {"input": [{"image"}]} goes out, {"data": [{"index", "embedding"}]} comes back.
 
-    Private images go to this endpoint as they are, un-noised, in blocks of `batch_size`. For another service's
-    request, subclass nothing: hand over another `body`.
+    Private images go to this endpoint as they are, un-noised, in blocks of `batch_size`.
 
     Args:
-        body: builds the request; not from a recipe.
         settings: see `HTTPEmbeddingSettings`.
 
     Raises:
@@ -183,19 +174,19 @@ class HTTPEmbedding(EndpointEmbedding[Endpoints]):
     noun = "image"
     Settings = HTTPEmbeddingSettings
 
-    def __init__(self, *, body: Body = jina_body, **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         config = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
         parts = urlsplit(config.url)
         root = f"{parts.scheme}://{parts.netloc}"
         super().__init__(
             config, config.url, lambda patient: Endpoints([root], config if patient else config.impatient, 1)
         )
-        self._given, self._body = config, body
+        self._model = config.model
         self._path = config.url[len(root) :]  # to the letter: its last slash may make another address of it
 
     def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
         images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
-        body = self._body(self._given.model, images)
+        body = {"model": self._model, "input": [{"image": image} for image in images]}
         return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), json=body)
 
 

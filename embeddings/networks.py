@@ -17,7 +17,6 @@ from embeddings.torch_model import (
     NetworkSettings,
     TorchEmbedding,
     antialiased,
-    check_crop,
     local_place,
     shortest_side,
     tensorflow_bilinear,
@@ -72,7 +71,8 @@ class CropSettings(NetworkSettings):
 
     @model_validator(mode="after")
     def _check_crop(self) -> Self:
-        check_crop(self.crop, self.resize)
+        if not 1 <= self.crop <= self.resize:
+            raise RecipeError(f"crop is {self.crop} and resize {self.resize}: take 1 ≤ crop ≤ resize.")
         return self
 
 

@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -197,7 +197,8 @@ class TorchEmbedding(ABC, Generic[S]):
         network, device = on
         with self._memory_for(f"{len(batch)} {self.noun} at once"), torch.inference_mode(), _arithmetic(device):
             inputs = network.prepare(self._tensor(batch, device))
-            with _autocast(device, self._config.precision):
+            low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self._config.precision)
+            with torch.autocast(device.type, low, enabled=low is not None):
                 features = network.features(network.module, inputs)
             vectors: Vectors = features.float().cpu().numpy()
             return vectors
@@ -267,18 +268,6 @@ def _arithmetic(device: torch.device) -> Iterator[None]:
             setattr(place, name, was)
 
 
-@contextmanager
-def _autocast(device: torch.device, precision: Precision) -> Iterator[None]:
-    """Compute in this precision where it suffices (torch's autocast)."""
-    import torch
-
-    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    with ExitStack() as stack:
-        if precision in dtypes:
-            stack.enter_context(torch.autocast(device.type, dtypes[precision]))
-        yield
-
-
 # Resizing: each way is two matrices, one for the rows and one for the columns, so it is the same on every device.
 
 
@@ -303,12 +292,6 @@ def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic"
     images = antialiased(images, height, width, kind)
     top, left = (round((length - crop) / 2) for length in (height, width))
     return images[:, :, top : top + crop, left : left + crop]
-
-
-def check_crop(crop: int, size: int) -> None:
-    """Raise RecipeError unless `shortest_side` can cut out such a crop."""
-    if not 1 <= crop <= size:
-        raise RecipeError(f"crop is {crop} and resize {size}: take 1 ≤ crop ≤ resize.")
 
 
 def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:

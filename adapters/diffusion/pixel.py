@@ -272,22 +272,15 @@ class OfClasses(LocalDiffusion, ABC):
         """Return h, w, c of the model's images."""
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images, each of a class drawn by its seed.
+        """Draw new images, each of a class drawn by its seed; RecipeError if the model has not one that is named.
 
-        Raises:
-            RecipeError: the weights or the device are not there, or the recipe names a class that the model has not.
-            APIError: the device has not enough memory for one image.
+        `DeviceEngine.make` has the other errors.
         """
         classes = self._draw(request.labels, request.seeds)
         return self._answer(self._job(None, 1), request.seeds, [None] * len(request), classes)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent as of its own class (SDEdit); of its seed's class, if it comes from another generator.
-
-        Raises:
-            RecipeError: see `random_api`.
-            APIError: the parents are no images, or the device has not enough memory for one.
-        """
+        """Vary each parent as of its own class (SDEdit); of its seed's class, if it comes from another generator."""
         classes = request.conditions.get(API_CLASS)
         if classes is None or self._class_count() is None:
             classes = self._draw(request.labels, request.seeds)

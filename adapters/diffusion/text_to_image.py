@@ -111,21 +111,14 @@ class TextToImage(TextSettings, LocalDiffusion):
         return self._prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images of the items' prompts.
+        """Draw new images of the items' prompts; RecipeError if the model cannot draw or vary as asked.
 
-        Raises:
-            RecipeError: the weights or the device are not there, or the model cannot vary images as asked.
-            APIError: the device has not enough memory for one image.
+        `DeviceEngine.make` has the other errors.
         """
         return self._answer(request, self._job(None, 1), [None] * len(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent under its own prompt.
-
-        Raises:
-            RecipeError: see `random_api`.
-            APIError: the parents are no images, or the device has not enough memory for one.
-        """
+        """Vary each parent under its own prompt."""
         parents = parents_of(request.samples)
         if request.degree == 0:
             return answer_of(parents, request.samples.array.shape[1:], self._prompted(request))

@@ -14,7 +14,8 @@ from PIL import Image
 from adapters.diffusion.description import has_prior, inputs_of
 from adapters.diffusion.items import Item, Job, seeded, steps_run
 from adapters.prompts import Ladder
-from pe.errors import APIError, ContractError, MissingDependency, RecipeError
+from pe.errors import APIError, ContractError, RecipeError
+from pe.plugins.devices import import_library
 
 if TYPE_CHECKING:
     import torch
@@ -235,10 +236,7 @@ def control_of(setting: str) -> Control:
 
 def _canny() -> Control:
     """Return Canny's edges, white on black, with the thresholds that published ControlNets were trained on."""
-    try:
-        import cv2
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("cv2", "control", "control: canny") from error
+    cv2 = import_library("cv2", "control", "control: canny")
     return lambda parent: Image.fromarray(cv2.Canny(np.array(parent), 100, 200)).convert("RGB")
 
 

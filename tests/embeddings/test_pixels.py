@@ -19,15 +19,6 @@ def bar(column, *, level=255):
 
 
 @pytest.mark.parametrize("features", ["pixels", "pyramid", "gradients"])
-def test_a_row_is_a_function_of_its_image_alone_to_the_last_bit_in_a_call_of_any_size(features):
-    embedding, images = Pixels(features=features, normalise="l2"), noise(64)
-    whole = embedding.embed(images)
-    for some in ([0], [63], [40, 2, 17], np.random.default_rng(1).permutation(64)):
-        assert embedding.embed(images.take(some)).tobytes() == whole[some].tobytes()
-    assert embedding.embed(images.take([])).shape == (0, whole.shape[1])
-
-
-@pytest.mark.parametrize("features", ["pixels", "pyramid", "gradients"])
 def test_the_farther_an_image_is_shifted_the_farther_its_vector_lies(features):
     embedding = Pixels(features=features, blur=2.0)
     one, *others = (embedding.embed(bar(10 + shift)) for shift in (0, 1, 2, 5))

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from adapters.diffusion.device import choose_devices, dtype_on
+from adapters.diffusion.device import choose_devices
 from adapters.diffusion.pixel import PixelSpace
 from pe.errors import RecipeError
 from pe.planning.build import set_up_generator
@@ -56,19 +56,6 @@ def test_without_cards_auto_is_the_processor_and_what_is_not_there_is_named(monk
     for wrong in ("gpu", "cuda:x", [], ["auto", "cuda:0"]):
         with pytest.raises(RecipeError, match=r"it must be auto, cpu, mps, cuda, cuda:1, or a list of such cards"):
             PixelSpace(model="small", device=wrong)
-
-
-@pytest.mark.parametrize(
-    ("device", "native", "dtype"),
-    [("cuda:1", True, torch.bfloat16), ("cuda:1", False, torch.float32), ("cpu", True, torch.float32)],
-)
-def test_precision_auto_is_bf16_where_a_gpu_computes_in_it(device, native, dtype, monkeypatch, caplog):
-    """torch alone says that GPUs before Ampere can, since it emulates it there."""
-    monkeypatch.setattr(torch.cuda, "device", nullcontext)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
-    with caplog.at_level("INFO"):
-        assert dtype_on(torch.device(device), "auto") == dtype
-    assert f"precision: auto is {'bf16' if dtype == torch.bfloat16 else 'fp32'} on {device}." in caplog.text
 
 
 @pytest.mark.usefixtures("driver")

@@ -1,9 +1,8 @@
-"""Memory of pipelines: what a failed call leaves behind, how decoding takes less, and attention that torch fuses."""
+"""Memory of pipelines: what a failed call leaves behind, and how decoding takes less."""
 
 import pytest
 import torch
 
-from adapters.diffusion.improved_unet import ImprovedUNet, Shape
 from tests.adapters.diffusion.asking import assert_same, drawn, varied
 from tests.adapters.diffusion.kinds import QUIET
 from tests.fake_cards import REFUSALS
@@ -44,16 +43,3 @@ def test_a_large_batch_is_decoded_one_image_at_a_time(slicing, most, passes, api
     assert found == passes
     varied(api, parents, 0.5, slice(2))
     assert found[len(passes) :] == ([1, 1] if slicing else [2])
-
-
-def test_attention_is_asked_for_in_the_layout_that_torch_fuses(monkeypatch):
-    attend, asked = torch.nn.functional.scaled_dot_product_attention, []
-
-    def noting(*tensors):
-        asked.extend(tensors)
-        return attend(*tensors)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
-    ImprovedUNet(Shape(32, (1, 2), 1, (1,), None))(torch.zeros(2, 3, 8, 8), torch.zeros(2))
-    assert asked
-    assert all(tensor.is_contiguous() for tensor in asked)
