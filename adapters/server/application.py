@@ -49,8 +49,9 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
     from adapters.server.ingress import Ingress
     from adapters.server.replica import Replica
 
-    settings = with_room(Settings.model_validate(settings), ray.cluster_resources())
-    content = settings.model_dump(mode="json")
+    settings = Settings.model_validate(settings)
+    gpus, cores, most = room_for(settings, ray.cluster_resources())
+    content = settings.model_copy(update={"gpus_per_replica": gpus}).model_dump(mode="json")
     common: dict[str, Any] = {
         "max_ongoing_requests": _UNDER_WAY,
         "health_check_period_s": 1,
@@ -59,12 +60,12 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
     }
     scaling: dict[str, Any] = {"num_replicas": settings.replicas}
     if settings.replicas is None:
-        bounds = {"min_replicas": 1, "max_replicas": settings.max_replicas, "target_ongoing_requests": _BUSY}
+        bounds = {"min_replicas": 1, "max_replicas": most, "target_ongoing_requests": _BUSY}
         scaling = {"num_replicas": "auto", "autoscaling_config": bounds}
     engine = serve.deployment(
         Replica,
         name="engine",
-        ray_actor_options={"num_cpus": settings.cpus_per_replica, "num_gpus": settings.gpus_per_replica},
+        ray_actor_options={"num_cpus": cores, "num_gpus": gpus},
         max_constructor_retry_count=2,  # a model that cannot be loaded is said soon
         **scaling,
         **common,
@@ -80,15 +81,14 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
     return ingress.bind(content, engine.bind(content))
 
 
-def with_room(settings: Settings, resources: Mapping[str, float]) -> Settings:
-    """Fill in the open GPUs, replicas and cores by the cluster's `resources` (GPU, CPU)."""
+def room_for(settings: Settings, resources: Mapping[str, float]) -> tuple[float, float, int]:
+    """Return a replica's GPUs and cores, and the most replicas there is room for, by the cluster's GPU and CPU."""
     cards, cores = resources.get("GPU", 0.0), max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray and the ingress
     gpus = settings.gpus_per_replica
     gpus = (1.0 if cards else 0.0) if gpus is None else gpus
-    most = settings.max_replicas or (max(1, int(cards / gpus)) if gpus else 1)
+    most = max(1, int(cards / gpus)) if gpus else 1
     share = cores / (settings.replicas or most)
-    share = settings.cpus_per_replica or (float(int(share)) if share >= 1 else share)  # Ray takes no 1.5
-    return settings.model_copy(update={"gpus_per_replica": gpus, "max_replicas": most, "cpus_per_replica": share})
+    return gpus, float(int(share)) if share >= 1 else share, most  # Ray takes no 1.5 cores
 
 
 def start(address: str | None, host: str, port: int) -> None:

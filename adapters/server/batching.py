@@ -34,46 +34,33 @@ _SIZES = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]
 _NOISE = re.compile(r'(?:otel_scope_\w+|Component|SessionName|Version|WorkerId)="[^"]*",?')
 _EXPORTED = re.compile(rf"^(?:# \w+ )?ray_{PREFIX}", re.MULTILINE)
 
-
-@dataclass(frozen=True)
-class Batch:
-    """A finished batch: its images, the seconds that its oldest item had waited, and those that the engine took."""
-
-    images: int
-    waited: float
-    took: float
+Note = Callable[[int, float, float], object]
+"""Takes a finished batch's images, the seconds that its oldest item had waited, and those that the engine took."""
+_WAIT = 0.004
+"""Seconds that an idle engine waits for others before it starts a batch that is not full."""
 
 
 @dataclass(eq=False)
 class _Wish:
-    """An item on its way to its outcome."""
+    """An item on its way to its outcome, which is done as soon as its caller goes away."""
 
     item: Item
     kind: object
     outcome: asyncio.Future[Outcome]
     since: float = field(default_factory=time.monotonic)
-    is_taken: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """True until a batch takes it or its caller goes away."""
-        return not (self.is_taken or self.outcome.done())
 
 
 class Batcher:
-    """Feeds an engine with batches of `most` items in a thread; one that is not full waits `wait` seconds for more."""
+    """Feeds an engine with batches of `most` items in a thread."""
 
-    def __init__(
-        self, run: Callable[[Sequence[Item]], list[Outcome]], most: int, wait: float, note: Callable[[Batch], None]
-    ) -> None:
-        self._run, self._most, self._wait, self._note = run, most, wait, note
+    def __init__(self, run: Callable[[Sequence[Item]], list[Outcome]], most: int, note: Note) -> None:
+        self._run, self._most, self._note = run, most, note
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pe-batches")
         self._waiting: dict[str, list[_Wish]] = {}  # by caller; the first caller's turn is next
         self._came = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._batch: Sequence[_Wish] = ()
-        self.failures = 0
-        """Batches that broke the engine or its worker, in a row."""
+        self.failures = 0  # batches that broke the engine or its worker, in a row
         self._began: float | None = None  # with the batch that the engine is at
 
     async def make(self, items: Sequence[Item], caller: str) -> list[Outcome]:
@@ -99,7 +86,7 @@ class Batcher:
             while True:
                 await self._came.wait()
                 if sum(map(len, self._of_kind())) < self._most:
-                    await asyncio.sleep(self._wait)
+                    await asyncio.sleep(_WAIT)
                 self._batch = self._next()
                 if self._batch:
                     await self._make(self._batch)
@@ -115,7 +102,7 @@ class Batcher:
 
     def _of_kind(self) -> list[list[_Wish]]:
         """Return by caller what waits of the kind whose turn it is."""
-        waiting = {caller: [wish for wish in wishes if wish.waits] for caller, wishes in self._waiting.items()}
+        waiting = {caller: [wish for wish in each if not wish.outcome.done()] for caller, each in self._waiting.items()}
         self._waiting = {caller: wishes for caller, wishes in waiting.items() if wishes}
         kinds = [wishes[0].kind for wishes in self._waiting.values()]
         return [[wish for wish in wishes if wish.kind == kinds[0]] for wishes in self._waiting.values()]
@@ -124,10 +111,10 @@ class Batcher:
         """Take one item of each caller in turn, until the batch is full; the first caller is last the next time."""
         rows = zip_longest(*self._of_kind())
         batch = [wish for row in rows for wish in row if wish is not None][: self._most]
-        for wish in batch:
-            wish.is_taken = True
         for first in list(self._waiting)[:1]:
             self._waiting[first] = self._waiting.pop(first)
+        taken = set(batch)
+        self._waiting = {caller: [one for one in each if one not in taken] for caller, each in self._waiting.items()}
         return batch
 
     async def _make(self, batch: Sequence[_Wish]) -> None:
@@ -140,7 +127,7 @@ class Batcher:
             if not wish.outcome.done():  # its caller went away
                 wish.outcome.set_result(outcome)
         try:
-            self._note(Batch(len(items), started - oldest, took))
+            self._note(len(items), started - oldest, took)
         except Exception as error:  # the images are there all the same
             log.error("batch not counted", extra={"error": type(error).__name__})
 
@@ -173,12 +160,12 @@ class EngineMetrics:
         self._batch = Histogram(f"{PREFIX}batch_images", "Images in a batch.", boundaries=_SIZES)
         self._queue = Histogram(f"{PREFIX}queue_seconds", "Seconds that a batch's oldest waited.", boundaries=_SECONDS)
 
-    def note(self, batch: Batch) -> None:
+    def note(self, images: int, waited: float, took: float) -> None:
         """Count a batch."""
-        self._images.inc(batch.images)
-        self._engine.inc(batch.took)
-        self._batch.observe(batch.images)
-        self._queue.observe(max(batch.waited, 1e-6))
+        self._images.inc(images)
+        self._engine.inc(took)
+        self._batch.observe(images)
+        self._queue.observe(max(waited, 1e-6))
 
 
 class IngressMetrics:
@@ -194,7 +181,7 @@ class IngressMetrics:
         self._seconds = Histogram(f"{PREFIX}answer_seconds", "Seconds to the answer.", _SECONDS, ("path",))
 
     def count_answer(self, path: str, status: int, images: int, seconds: float) -> None:
-        """Count an answer."""
+        """Count an answer with so many images."""
         self._answers.inc(tags={"path": path, "status": str(status)})
         self._seconds.observe(max(seconds, 1e-6), tags={"path": path})
         if images:

@@ -61,11 +61,8 @@ class Settings(BaseModel):
         guidance: of a request that names none; None: the pipeline's own, and none for a model with classes. A number,
             1 included, says of such a model that the last of its classes stands for none, by which it is guided.
         max_batch: images per forward pass, at the most; None: the family's own. Memory may make it fewer.
-        wait_ms: how long an idle engine waits for others before it starts a batch that is not full.
-        replicas: of the engine; None: as many as are busy, up to `max_replicas`.
-        max_replicas: None: as many as there is room for when the application is built.
+        replicas: of the engine; None: as many as are busy, while there is room for them.
         gpus_per_replica: shares of a GPU bound its memory, too; 0: the CPU; None: 1 where the cluster has GPUs, else 0.
-        cpus_per_replica: cores; None: an even share of all but one, which Ray and the ingress have.
         key_digests: SHA-256 of each API key; without any, only connections from the machine itself are answered.
         limits: see `Limits`.
     """
@@ -78,11 +75,8 @@ class Settings(BaseModel):
     steps: Count = 50
     guidance: Annotated[float, Field(ge=0, le=100)] | None = None
     max_batch: Count | None = None
-    wait_ms: Annotated[float, Field(ge=0, le=1000)] = 4.0
     replicas: Count | None = None
-    max_replicas: Count | None = None
     gpus_per_replica: Annotated[float, Field(ge=0)] | None = None
-    cpus_per_replica: Annotated[float, Field(gt=0)] | None = None
     key_digests: tuple[str, ...] = ()
     limits: Limits = Limits()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
@@ -19,12 +18,14 @@ from pe.errors import RecipeError
 if TYPE_CHECKING:
     from adapters.server.checks import Settings
 
-_IP_ADAPTER = "pretrained_model_name_or_path_or_dict"
+_PLACES = frozenset(
+    ["variation_model", "controlnet", "single_file", "components", "lora", "pretrained_model_name_or_path_or_dict"]
+)
+"""Settings that hold places of models; `lora` as its keys where it gives weights."""
 
 
 @click.command()
 @click.argument("model")
-@click.option("--lora", multiple=True, metavar="PLACE[=WEIGHT]", help="LoRA weights; again for several.")
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Of the local generator's settings, in YAML."
 )
@@ -42,7 +43,6 @@ _IP_ADAPTER = "pretrained_model_name_or_path_or_dict"
 @click.option("--print-config", is_flag=True, help="Print a file for `serve deploy`, and start nothing.")
 def serve(
     model: str,
-    lora: tuple[str, ...],
     changes: tuple[str, ...],
     replicas: str,
     host: str,
@@ -67,8 +67,8 @@ def serve(
         raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
     content = options | {
         "model": _model(model),
-        "generator": _generator(lora, changes),
-        "replicas": _count(replicas),
+        "generator": _generator(changes),
+        "replicas": None if replicas == "auto" else replicas,
         "key_digests": digests,
         "limits": dict(_limit(text) for text in limits),
     }
@@ -117,14 +117,6 @@ def _digests(name: str | None) -> list[str]:
     return [digest_of(key) for key in keys]
 
 
-def _count(replicas: str) -> int | None:
-    if replicas == "auto":
-        return None
-    if not replicas.isdigit() or int(replicas) < 1:
-        raise RecipeError(f"--replicas is {replicas}: it must be a number of at least 1, or auto.")
-    return int(replicas)
-
-
 def _limit(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -163,8 +155,8 @@ def _model(model: str) -> str:
     return str(_whole(model))
 
 
-def _generator(lora: Sequence[str], changes: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of `--lora PLACE[=WEIGHT]` and `--set NAME=VALUE`; replicas run elsewhere: whole paths."""
+def _generator(changes: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of `--set NAME=VALUE`; replicas run elsewhere, so with whole paths."""
     import yaml
 
     settings: dict[str, Any] = {}
@@ -178,38 +170,20 @@ def _generator(lora: Sequence[str], changes: Sequence[str]) -> dict[str, Any]:
             settings[name] = _located(name, yaml.safe_load(value))
         except (yaml.YAMLError, RecursionError) as error:
             raise RecipeError(f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes.") from error
-    if lora and "lora" in settings:
-        raise RecipeError("--lora and --set lora are given: drop one.")
-    return settings | ({"lora": _located("lora", dict(map(_weighted, lora)))} if lora else {})
-
-
-def _weighted(text: str) -> tuple[str, float]:
-    """Return a place and its weight."""
-    place, equals, weight = text.rpartition("=")
-    if not equals or Path(text).exists():
-        return text, 1.0
-    try:
-        number = float(weight)
-    except ValueError:
-        number = math.nan
-    if not place or not math.isfinite(number):
-        raise RecipeError(f"--lora {text}: write PLACE or PLACE=WEIGHT, as style.safetensors=0.8.")
-    return place, number
+    return settings
 
 
 def _located(name: str, value: Any) -> Any:
     """Return a setting's value with the whole paths of places that are on this machine."""
-    if name in ("variation_model", "controlnet", "single_file"):
-        return _whole(value)
-    if name == "components" and isinstance(value, dict):
-        return {part: _whole(place) for part, place in value.items()}
     if name == "ip_adapter" and isinstance(value, dict):
-        return {key: _whole(place) if key == _IP_ADAPTER else place for key, place in value.items()}
-    if name == "lora" and isinstance(value, dict):
-        return {_whole(place): weight for place, weight in value.items()}
-    if name == "lora":
-        return [_whole(place) for place in value] if isinstance(value, list) else _whole(value)
-    return value
+        return {key: _located(key, part) for key, part in value.items()}
+    if name not in _PLACES:
+        return value
+    if isinstance(value, list):
+        return [_whole(place) for place in value]
+    if isinstance(value, dict):
+        return {_whole(key) if name == "lora" else key: _whole(part) for key, part in value.items()}
+    return _whole(value)
 
 
 def _whole(place: Any) -> Any:

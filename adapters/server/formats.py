@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from safetensors.numpy import load, save
 
 from pe.plugins.protocols import Failed, Refused, Seeds
@@ -75,25 +75,17 @@ class BatchRequest:
         return replace(self, **{name: each[start:stop] for name, each in columns.items() if each is not None})
 
 
-class _Job(BaseModel):
-    """The JSON of a request; see `BatchRequest`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    degree: float | None = None
-    steps: int | None = None
-    guidance: float | None = None
-    size: tuple[int, int] | None = None
-    prompts: tuple[str, ...] | None = None
-    negative_prompts: tuple[str, ...] | None = None
-    model: str | None = None
-    vary: str | None = None
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_TYPES = get_type_hints(BatchRequest)
+_KEYS: dict[str, Any] = {name: (kind, None) for name, kind in _TYPES.items() if name not in _REQUEST}
+_Job = create_model("_Job", __config__=_STRICT, **_KEYS)
+"""The JSON of a request: the fields of `BatchRequest` that are no arrays."""
 
 
 class _Misses(BaseModel):
     """The JSON of an answer: place, reason, refused and retryable of each image that was not made."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _STRICT
 
     missing: list[tuple[int, str, bool, bool]] = []
 

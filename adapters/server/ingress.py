@@ -110,19 +110,17 @@ class Bounded(Request):
     async def strict_form(self) -> dict[str, str | bytes]:
         """Return a form's fields and the bytes of its one file `image`; FastAPI's own reader takes a field twice."""
         try:
-            form = await self.form(max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS)
+            async with self.form(max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS) as form:
+                items = form.multi_items()
+                fields: dict[str, str | bytes] = {name: value for name, value in items if isinstance(value, str)}
+                files = [file for name, file in items if isinstance(file, UploadFile) and name in ("image", "image[]")]
+                if len(files) == 1 and len(fields) + 1 == len(items) and "image" not in fields:
+                    return fields | {"image": await files[0].read()}
         except Refusal:
             raise
         except Exception as error:  # the parser lets almost any exception out of malformed forms
             raise Refusal(400, "The form cannot be read.") from error
-        items = form.multi_items()
-        fields: dict[str, str | bytes] = {name: value for name, value in items if isinstance(value, str)}
-        files = [value for name, value in items if isinstance(value, UploadFile) and name in ("image", "image[]")]
-        if len(files) != 1 or len(fields) + 1 != len(items) or "image" in fields:
-            raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
-        image = await files[0].read()
-        await form.close()
-        return fields | {"image": image}
+        raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:

@@ -35,22 +35,12 @@ _SET = "--set"
 
 
 class Family(ABC):
-    """A model of one kind.
+    """A model of one kind; RecipeError if the model, as far as it is here, cannot obey the settings."""
 
-    Attributes:
-        most: images per forward pass beyond which it gets no faster.
-        most_on_cpu: the same on a CPU.
-    """
-
-    most = 256
-    most_on_cpu = 64
+    most, most_on_cpu = 256, 64  # images per forward pass beyond which it gets no faster
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise RecipeError if the model, as far as it is here, cannot obey the settings; reads no weights."""
 
     @abstractmethod
     def load(self, device: torch.device) -> Model:
@@ -74,21 +64,14 @@ class Family(ABC):
 
 
 class PixelSettings(BaseModel):
-    """Settings of `pixel_diffusion`, but for those that a request or another option names.
-
-    Attributes:
-        sampler: ddim or ddpm.
-        eta: of ddim.
-        revision: of a repository.
-        offline: fetch nothing; of text-to-image models, too.
-    """
+    """Settings of `pixel_diffusion`, but for those that a request or another option names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sampler: Sampler = "ddim"
     eta: Annotated[float, Field(ge=0, le=1)] = 0.0
     revision: str | None = None
-    offline: bool = False
+    offline: bool = False  # of text-to-image models, too
 
 
 class PixelFamily(Family):
@@ -99,14 +82,9 @@ class PixelFamily(Family):
         self._config = read_settings(PixelSettings, settings.generator, _SET)
         self._files = PixelFiles.find(str(place or settings.model), self._config.revision, self._config.offline)
         self._count = self._files.class_count(guided=settings.guidance is not None)
-
-    def check(self) -> None:
-        """Raise RecipeError if there is a guidance, and none of the model's classes stands for none."""
-        if self._settings.guidance is None:
-            return
-        if self._count is None:
+        if settings.guidance is not None and self._count is None:
             self._refuse_guidance("has no classes")
-        if len(self._files.classes) > (self._count or 0):
+        if settings.guidance is not None and len(self._files.classes) > (self._count or 0):
             self._refuse_guidance("has a name for each of its classes, and none for no class")
 
     def load(self, device: torch.device) -> Model:
@@ -134,11 +112,8 @@ class ImprovedFamily(Family):
         super().__init__(settings)
         self._files = ImprovedFiles(**self._read(ImprovedFiles))
         self._count: int | None = None
-
-    def check(self) -> None:
-        """Raise RecipeError if there is a guidance, which such networks lack, or steps that they cannot take."""
-        check_steps(self._settings.steps, self._files.spacing)
-        if self._settings.guidance is not None:
+        check_steps(settings.steps, self._files.spacing)
+        if settings.guidance is not None:
             self._refuse_guidance("was not trained for it")
 
     def load(self, device: torch.device) -> Model:
@@ -156,19 +131,15 @@ class ImprovedFamily(Family):
 class TextFamily(Family):
     """Text-to-image pipelines that can vary an image."""
 
-    most = 64
-    most_on_cpu = 4
+    most, most_on_cpu = 64, 4
 
     def __init__(self, settings: Settings) -> None:
         own = {name: value for name, value in settings.generator.items() if name != "offline"}
         super().__init__(settings.model_copy(update={"generator": own}))
         config = TextSettings(**self._read(TextSettings))
         self._loader = TextLoader(config, settings.precision, _is_offline(settings.generator))
-        self._negative = False
-
-    def check(self) -> None:
-        """Raise RecipeError if the model cannot draw from text, or not vary an image as it should."""
         self._loader.check()
+        self._negative = False
 
     def load(self, device: torch.device) -> Model:
         """Return the pipelines that draw and vary."""
@@ -190,33 +161,31 @@ class TextFamily(Family):
 
 def family_of(settings: Settings) -> Family:
     """Return the family of the model, by its index, which is fetched; RecipeError if it has no such setting."""
-    model = settings.model
-    if model == SMALL:
-        return PixelFamily(settings)
-    if is_improved(model):
-        return ImprovedFamily(settings)
-    place = local_model(model)
-    index = _fetched_index(settings) if place is None else place / INDEX
-    return TextFamily(settings) if index is not None and _has_text(index) else PixelFamily(settings)
+    place = _local(settings.model)
+    return _of_index(settings, _fetched_index(settings) if place is None else place / INDEX)
 
 
 def check(settings: Settings) -> None:
     """Check the settings before anything is started or fetched; RecipeError if the model cannot obey them."""
-    model = settings.model
-    if model == SMALL or is_improved(model):
-        family_of(settings).check()
-        return
-    place = local_model(model) or cached_model(model, settings.generator.get("revision"))
+    place = _local(settings.model) or cached_model(settings.model, settings.generator.get("revision"))
     if place is not None:
-        (TextFamily(settings) if _has_text(place / INDEX) else PixelFamily(settings, place)).check()
+        _of_index(settings, place / INDEX, place)
         return
     names = {*settings_of(TextSettings).model_fields, *PixelSettings.model_fields}
     for name in settings.generator.keys() - names:
         raise RecipeError(f"{_SET}: unknown key '{name}'; {nearest_name(name, names)}")
 
 
-def _has_text(index: Path) -> bool:
-    return index.is_file() and "text_encoder" in read_json(index)
+def _local(model: str) -> Path | None:
+    """Return the place of a model that is here, or that is known by its name; None: it is a repository."""
+    return Path(model) if model == SMALL or is_improved(model) else local_model(model)
+
+
+def _of_index(settings: Settings, index: Path | None, place: Path | None = None) -> Family:
+    if is_improved(settings.model):
+        return ImprovedFamily(settings)
+    has_text = index is not None and index.is_file() and "text_encoder" in read_json(index)
+    return TextFamily(settings) if has_text else PixelFamily(settings, place)
 
 
 def _is_offline(generator: Mapping[str, Any]) -> bool:
@@ -245,7 +214,6 @@ class Replica:
         config = Settings.model_validate(settings)
         _keep_prompts_out_of_logs()
         family = family_of(config)
-        family.check()
         device = "cpu" if config.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
         devices = choose_devices(device)
         _bound_memory(devices, config.gpus_per_replica)
@@ -255,7 +223,7 @@ class Replica:
         most *= len(devices)
         self._description = family.describe(most)
         self._seconds = config.limits.seconds
-        self._batcher = Batcher(self._engine.run, most, config.wait_ms / 1000, EngineMetrics().note)
+        self._batcher = Batcher(self._engine.run, most, EngineMetrics().note)
         log.info("ready", extra={"devices": [str(device) for device in devices], "batch": most})
 
     async def describe(self) -> Description:

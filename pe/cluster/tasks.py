@@ -39,19 +39,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """A worker's answer. Confidential.
-
-    Attributes:
-        value: the result; None where the work failed.
-        lines: logged meanwhile.
-        error: of the toolkit, which ended the work.
-        failure: the name of any other error, whose words are among `lines`.
-    """
+    """A worker's answer, what it logged meanwhile, and the error that ended the work. Confidential."""
 
     value: Any
     lines: tuple[Line, ...]
-    error: PEError | None = None
-    failure: str = ""
+    error: Exception | None = None
 
     def result(self, seen: set[Line]) -> Any:
         """Log the lines that were not `seen`, and return the value; raise what the worker could not."""
@@ -61,18 +53,11 @@ class TaskAnswer:
                 logging.getLogger(line[0]).log(*line[1:])
         if self.error is not None:
             raise self.error
-        if self.failure:
-            raise RuntimeError(f"Work on a Ray worker failed ({self.failure}).")
         return self.value
 
 
 def guarded(version: str, work: Callable[[], Any]) -> TaskAnswer:
-    """Run `work`; answer with its value, its log and its error.
-
-    Args:
-        version: the toolkit's in the process that asks: another one could compute something else.
-        work: takes nothing.
-    """
+    """Run `work` if this is the `version` of the process that asks; answer with its value, its log and its error."""
     _print_nowhere()
     lines: list[Line] = []
     with _logging_to(lines), quiet():
@@ -84,10 +69,11 @@ def guarded(version: str, work: Callable[[], Any]) -> TaskAnswer:
                 )
             return TaskAnswer(work(), tuple(lines))
         except PEError as error:
-            return TaskAnswer(None, tuple(lines), error=error.with_traceback(None))
+            return TaskAnswer(None, tuple(lines), error.with_traceback(None))
         except Exception as error:  # of whatever library; its words may be about a private record
             log.error("Work on a Ray worker failed.", exc_info=error)
-            return TaskAnswer(None, tuple(lines), failure=type(error).__name__)
+            failure = RuntimeError(f"Work on a Ray worker failed ({type(error).__name__}).")
+            return TaskAnswer(None, tuple(lines), failure)
 
 
 def votes(
@@ -98,15 +84,10 @@ def votes(
 
 
 class Embedder:
-    """An actor that embeds blocks.
-
-    Args:
-        version: as in `guarded`.
-        make: makes the embedding, pickled; unpickled with the first block, whose answer tells what is wrong with it.
-    """
+    """An actor that embeds blocks."""
 
     def __init__(self, version: str, make: bytes) -> None:
-        self._version, self._make = version, make
+        self._version, self._make = version, make  # unpickled with the first block, whose answer tells what is wrong
         self._embedding: Embedding | None = None
         self._digest = ""
 

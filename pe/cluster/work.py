@@ -12,17 +12,18 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pe.cluster import tasks
-from pe.cluster.embedders import Embedders
-from pe.cluster.tasks import in_order
+from pe.cluster.tasks import AHEAD, Line, TaskAnswer, in_order, lost_workers
 from pe.data.samples import Samples
 from pe.errors import ClusterError, ContractError, RecipeError
 from pe.histogram import Counts, Labels, Voting
@@ -33,8 +34,123 @@ from pe.private.embeddings import SHARD_BYTES, SPARE, PrivateEmbeddings, shards
 from pe.recipe.schema import OBJECT, Recipe
 from pe.version import __version__
 
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
 RETRIES = 3
 """New tries of a block's or a shard's work when the worker is lost."""
+
+
+@dataclass(eq=False)
+class _Block:
+    """A block under way: its samples in Ray's memory, and what the actor that has it in hand makes of them."""
+
+    samples: ObjectRef
+    actor: Any = None  # None: it waits for one
+    task: ObjectRef | None = None
+    answer: TaskAnswer | None = None
+    lost: int = 0  # actors that had it
+
+
+class _Embedders:
+    """Actors that embed blocks: each gets blocks once Ray has found room for it, and loses them when it is lost.
+
+    Ray would start a lost actor again by itself, but a cluster that has lost a machine may have no room for it: then
+    its blocks would wait for ever. So the others do them. `tries` actors may be lost over one block, or in a row before
+    they are there.
+    """
+
+    def __init__(self, start: Callable[[], Any], number: int, tries: int) -> None:
+        self._start, self._number, self._tries = start, number, tries
+        self._coming: dict[ObjectRef, Any] = {}
+        self._ready: list[Any] = []
+        self._never_ready = 0
+        self._blocks: deque[_Block] = deque()
+
+    def answers(self, blocks: Iterator[Samples]) -> Iterator[Any]:
+        """Yield the value of each block, in order."""
+        import ray
+
+        seen: set[Line] = set()
+        more = True
+        while more or self._blocks:
+            if more and len(self._blocks) < AHEAD * self._number:
+                samples = next(blocks, None)
+                more = samples is not None
+                if more:
+                    self._blocks.append(_Block(ray.put(samples)))
+                    if len(self._ready) + len(self._coming) < min(self._number, len(self._blocks)):
+                        self._add()
+                self._receive(wait=False)
+            else:
+                self._receive(wait=True)
+            self._hand_out()
+            while self._blocks and (answer := self._blocks[0].answer) is not None:
+                self._blocks.popleft()
+                yield answer.result(seen)
+
+    def end(self) -> None:
+        """End all actors."""
+        import ray
+
+        for actor in (*self._ready, *self._coming.values()):
+            ray.kill(actor)
+
+    def _add(self) -> None:
+        actor = self._start()
+        self._coming[actor.__ray_ready__.remote()] = actor
+
+    def _hand_out(self) -> None:
+        """Give blocks that wait to actors with little in hand."""
+        in_hand = dict.fromkeys(self._ready, 0)
+        for block in self._blocks:
+            if block.actor is not None and block.answer is None:
+                in_hand[block.actor] += 1
+        for block in self._blocks:
+            if block.actor is None and in_hand:
+                actor = min(in_hand, key=in_hand.__getitem__)
+                if in_hand[actor] == AHEAD:
+                    return
+                block.actor, block.task = actor, actor.embed.remote(block.samples)
+                in_hand[actor] += 1
+
+    def _receive(self, wait: bool) -> None:
+        """Take answers, and actors that are ready by now; `wait` until there is something."""
+        import ray
+
+        tasks = {block.task: block for block in self._blocks if block.task is not None and block.answer is None}
+        if not tasks and not self._coming:
+            return
+        ready, _ = ray.wait([*tasks, *self._coming], num_returns=1, timeout=None if wait else 0)
+        for one in ready:
+            try:
+                answer = ray.get(one)
+            except ray.exceptions.RayError as error:
+                self._lose(self._coming[one] if one in self._coming else tasks[one].actor, error)
+                return
+            if one in tasks:
+                tasks[one].answer = answer
+            else:
+                self._ready.append(self._coming.pop(one))
+                self._never_ready = 0
+
+    def _lose(self, actor: Any, error: Exception) -> None:
+        """Take from an actor what it had in hand, and start another in its place."""
+        import ray
+
+        mine = [block for block in self._blocks if block.actor is actor and block.answer is None]
+        for block in mine:
+            block.actor = block.task = None
+            block.lost += 1
+        if actor in self._ready:
+            self._ready.remove(actor)
+        else:
+            self._coming = {task: one for task, one in self._coming.items() if one is not actor}
+            self._never_ready += 1
+        if max(self._never_ready, *(block.lost for block in mine), 0) == self._tries:
+            raise lost_workers(error, self._tries)
+        ray.kill(actor)
+        self._add()
 
 
 class RayWork:
@@ -64,14 +180,13 @@ class RayWork:
 
         Raises:
             ClusterError: workers are lost again and again, or do not give made-up samples the same vectors.
-            ContractError: the embedding cannot be sent to a worker.
-            PEError: the embedding's own.
+            PEError: the embedding's own, or that it cannot be sent to a worker.
         """
         import ray
 
         share, number = _workers()
         actor = ray.remote(**share)(tasks.Embedder)
-        embedders = Embedders(partial(actor.remote, __version__, self._pickled(embedding)), number, RETRIES + 1)
+        embedders = _Embedders(partial(actor.remote, __version__, self._pickled(embedding)), number, RETRIES + 1)
         try:
             first = None
             for vectors, digest in embedders.answers(blocks):
@@ -116,16 +231,12 @@ class RayWork:
         if self._spec is not None:
             return bytes(cloudpickle.dumps(partial(construct, "pe.embeddings", self._spec.kind, self._spec.settings)))
         try:
-            return bytes(cloudpickle.dumps(partial(_same, embedding)))
+            return bytes(cloudpickle.dumps(lambda: embedding))
         except Exception as error:  # whatever the object's parts raise
             raise ContractError(
                 f"{type(embedding).__name__} cannot be sent to Ray's workers ({type(error).__name__}: {error}): name "
                 "an embedding, or make your object one that pickle takes."
             ) from error
-
-
-def _same(embedding: Embedding) -> Embedding:
-    return embedding
 
 
 def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
@@ -155,8 +266,7 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
         own: more arguments of `ray.init`, if Ray is started.
 
     Raises:
-        MissingDependency: ray is not installed.
-        RecipeError: Ray cannot be started or joined, or `address` is no address.
+        PEError: ray is not installed, cannot be started or joined, or `address` is no address.
     """
     spec, size = recipe.embedding, recipe.private.declared_size
     embedding = None if spec.kind.startswith(OBJECT) else spec

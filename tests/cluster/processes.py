@@ -28,11 +28,11 @@ def title(pid: int) -> str:
 
 
 def of_session(session: int) -> list[int]:
-    """The processes of a session."""
+    """The processes of a session, but for those that have ended."""
     found = []
     for pid in _pids():
-        with suppress(OSError):  # it has just ended
-            if os.getsid(pid) == session:
+        with suppress(OSError):
+            if os.getsid(pid) == session and title(pid):
                 found.append(pid)
     return found
 

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.diffusion.engine import Engine as Real
 from adapters.diffusion.items import Item, Job, Outcome
-from adapters.server.batching import Batch, Batcher
+from adapters.server.batching import Batcher
 from adapters.server.checks import Settings
 from adapters.server.replica import family_of
 from pe.plugins.protocols import Failed
@@ -35,8 +35,8 @@ class Engine:
 
     def __init__(self, seconds: float = 0.0, way: str = "") -> None:
         self.seeds: list[list[int]] = []
-        self.told: list[Batch] = []
-        self.batches = Batcher(self.run, 4, 0.02, self.note)
+        self.told: list[tuple[int, float, float]] = []
+        self.batches = Batcher(self.run, 4, self.note)
         self._seconds, self._way = seconds, way
 
     def run(self, items: Sequence[Item]) -> list[Outcome]:
@@ -53,7 +53,7 @@ class Engine:
         made = [np.full((1, 1, 1), item.seed % 256, dtype=np.uint8) for item in items]
         return made[:-1] if way == "one outcome lost" else made
 
-    def note(self, batch: Batch) -> None:
+    def note(self, *batch: float) -> None:
         self.told.append(batch)
         if self._way == "metrics fail" and len(self.told) == 1:
             raise OSError("no room for metrics")
@@ -83,8 +83,8 @@ async def test_items_of_one_kind_share_a_batch_whoever_asked_and_those_of_two_ki
 async def test_a_large_request_is_cut_comes_back_in_order_and_each_batch_is_told_of() -> None:
     engine = Engine()
     assert values(await engine.batches.make(items(A, *range(10)), "one")) == list(range(10))
-    assert [batch.images for batch in engine.told] == [4, 4, 2]
-    assert all(batch.waited >= 0 and batch.took >= 0 for batch in engine.told)
+    assert [images for images, *_ in engine.told] == [4, 4, 2]
+    assert all(waited >= 0 and took >= 0 for _, waited, took in engine.told)
 
 
 @in_a_loop
@@ -129,7 +129,7 @@ async def test_whatever_brings_the_worker_down_nobody_waits_for_ever_and_the_nex
 @in_a_loop
 async def test_an_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_be_replaced(thread: str) -> None:
     engine = Real(family_of(Settings(model="small")).load, device="cpu", most=4, most_on_cpu=4)
-    batches, drawn = Batcher(engine.run, 4, 0.001, lambda _: None), [Item(A, 1, api_class=0)]
+    batches, drawn = Batcher(engine.run, 4, lambda *_: None), [Item(A, 1, api_class=0)]
     assert values(await batches.make(drawn, "one"))
     (batches._thread if thread == "the batcher's" else engine._workers[0].thread).shutdown()
     for _ in range(10):

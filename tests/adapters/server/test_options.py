@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.server import application, replica
-from adapters.server.application import build, with_room
+from adapters.server.application import build, room_for
 from adapters.server.checks import Settings, digest_of
 from adapters.server.command import serve
 from adapters.server.replica import PixelFamily, Replica, TextFamily, family_of
@@ -45,12 +45,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_places_that_are_here_get_their_whole_paths(here: Path) -> None:
-    style = ("--lora", "other.safetensors=-0.5", "--lora", "owner/name", "--lora", "owner/name/file.safetensors=2")
-    options = ("variation_model=edits", "wordings={0.5: near, 1: '{prompt}'}", "components={vae: edits, unet: a/b}")
-    found = settings_of("sd", *style, *(part for option in options for part in ("--set", option)))
+    options = (
+        "lora={other.safetensors: -0.5, owner/name: 1}",
+        "variation_model=edits",
+        "wordings={0.5: near, 1: '{prompt}'}",
+        "components={vae: edits, unet: a/b}",
+    )
+    found = settings_of("sd", *(part for option in options for part in ("--set", option)))
     assert found.model == str(here / "sd")
     assert found.generator == {
-        "lora": {str(here / "other.safetensors"): -0.5, "owner/name": 1.0, "owner/name/file.safetensors": 2.0},
+        "lora": {str(here / "other.safetensors"): -0.5, "owner/name": 1},
         "variation_model": str(here / "edits"),
         "wordings": {"0.5": "near", "1": "{prompt}"},
         "components": {"vae": str(here / "edits"), "unet": "a/b"},
@@ -75,9 +79,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "sd --set vary=noise --set vary=noise": ("--set vary", "twice"),
     "sd --set vary=[": ("--set vary", "is no YAML"),
     "sd --set model=edits": ("--set", "leave it out"),
-    "sd --lora other.safetensors=high": ("--lora other.safetensors=high", "write PLACE or PLACE=WEIGHT"),
-    "sd --lora other.safetensors=nan": ("--lora", "write PLACE or PLACE=WEIGHT"),
-    "sd --lora a/b --set lora=c/d": ("--lora and --set lora", "drop one"),
     "plain --guidance 2": ("--guidance is 2", "has no classes: leave it out"),
     "small --guidance 2": ("--guidance is 2", "has a name for each of its classes, and none for no class"),
     "improved.safetensors --guidance 2": ("--guidance is 2", "was not trained for it"),
@@ -85,7 +86,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "improved.safetensors --set spacing=even": ("--set", "spacing must be 'ends' or 'stride'"),
     "other.safetensors": ("other.json is missing", "belongs to the model"),
     "/nowhere/model": ("", "there is nothing at '/nowhere/model'"),
-    "small --replicas none": ("", "--replicas"),
+    "small --replicas none": ("", "replicas"),
     "small --limit images": ("", "NAME=N"),
     "small --limit imags=3": ("", "did you mean 'images'"),
     "small --limit images=0": ("", "images"),
@@ -123,20 +124,18 @@ def test_ray_builds_the_application_from_the_arguments_in_a_file(monkeypatch: py
 
 
 def test_the_deployment_has_the_room_that_there_is() -> None:
-    def room(resources: dict[str, float], **given: Any) -> tuple[float | None, int | None, float | None]:
-        found = with_room(Settings(model="small", **given), resources)
-        return found.gpus_per_replica, found.max_replicas, found.cpus_per_replica
+    def room(cores: float, cards: float, **given: Any) -> tuple[float, float, int]:
+        return room_for(Settings(model="small", **given), {"CPU": cores, "GPU": cards})
 
-    assert room({"CPU": 4.0}) == (0.0, 1, 3.0)
-    assert room({"CPU": 2.0}, replicas=4) == (0.0, 1, 0.25)
-    assert room({"CPU": 65.0, "GPU": 8.0}) == (1.0, 8, 8.0)
-    assert room({"CPU": 65.0, "GPU": 8.0}, gpus_per_replica=0.5) == (0.5, 16, 4.0)
-    assert room({"CPU": 64.0, "GPU": 8.0}, max_replicas=2, cpus_per_replica=3) == (1.0, 2, 3.0)
+    assert room(4, 0) == (0, 3, 1)
+    assert room(2, 0, replicas=4) == (0, 0.25, 1)
+    assert room(65, 8) == (1, 8, 8)
+    assert room(65, 8, gpus_per_replica=0.5) == (0.5, 4, 16)
 
 
 SNAPSHOTS = {
     "main": {"unet": ["diffusers", "UNet2DModel"]},
-    "words": {"text_encoder": ["transformers", "CLIPTextModel"]},
+    "words": {"_class_name": "StableDiffusionPipeline", "text_encoder": ["transformers", "CLIPTextModel"]},
 }
 UNET = {"_class_name": "UNet2DModel", "sample_size": 8, "in_channels": 3}
 
