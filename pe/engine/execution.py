@@ -35,8 +35,7 @@ from pe.planning.clock import clock_terms, deadlines
 from pe.planning.forecast import differences
 from pe.planning.layout import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
 from pe.planning.other_runs import OTHER_RUNS, OtherRun, disjoint_places, find_other_runs, is_undeclared
-from pe.plugins.devices import DescribesPrecision
-from pe.plugins.protocols import ChecksMachine, DescribesDegree, Embedding, GenerationAPI, info_of
+from pe.plugins.protocols import Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger, PublicClock
@@ -49,26 +48,14 @@ from pe.recipe.usual_embedding import lacks_network
 from pe.report.loggers import Logged, Logger, logged
 from pe.report.pictures import collapse_warnings, contact_sheet, varieties, whole
 from pe.steps import Plan
+from pe.store import places
 from pe.store.certified import is_export
 from pe.store.durable import level_times, publish
 from pe.store.export import examine
-from pe.store.places import (
-    BANNER,
-    CERTIFICATE,
-    CONFIDENTIAL,
-    EVOLUTION,
-    FULL_RECIPE,
-    PUBLIC_SAMPLES,
-    RECIPE,
-    SYNTHETIC,
-    check_absent,
-    new_name,
-    population_place,
-)
 from pe.store.run import Run
 from pe.store.writer import JournalReleases, RunWriter, read_journal
 
-AUDIT_RECORD = f"{CONFIDENTIAL}/audit-record.json"
+AUDIT_RECORD = f"{places.CONFIDENTIAL}/audit-record.json"
 """The record for the data-protection officer: who ran what, on which data, and where data went. Confidential."""
 
 log = logging.getLogger(__name__)
@@ -79,8 +66,7 @@ class Surroundings:
     """A run's surroundings: everything that it needs besides its recipe.
 
     Attributes:
-        api: the generator, when it is the user's own object.
-        embedding: the embedding, when it is the user's own object.
+        api: the generator, when it is the user's own object; so is `embedding`.
         progress: is told what happens.
         stop: set it to stop at the next chunk's boundary.
         noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
@@ -98,25 +84,13 @@ class Surroundings:
     work: PrivateWork = field(default_factory=InThisProcess)
     loggers: Sequence[Logger] = ()
 
-    def resume_hint(self, folder: Path, key: str) -> str:
-        """Return the command, or the call, that resumes the run in `folder`; `key` of the recipe is to be raised."""
+    def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0) -> str:
+        """Return the command, or the call, that goes on with the run in `folder`; its `key` is to be raised."""
         if self.python:
-            return f"pe.resume('{folder}'{_changes(key)})"
-        return f"pe resume {folder}{_option(key)}"
-
-    def extend_hint(self, folder: Path, count: int, degree: float, key: str) -> str:
-        """Return the command, or the call, that goes on with an extension; see `resume_hint`."""
-        if self.python:
-            return f"pe.extend('{folder}', {count}, degree={degree:g}{_changes(key)})"
-        return f"pe extend {folder} -n {count} --degree {degree:g}{_option(key)}"
-
-
-def _option(key: str) -> str:
-    return f" --set {key}=…" if key else ""
-
-
-def _changes(key: str) -> str:
-    return f", changes={{'{key}': …}}" if key else ""
+            more = f", {count}, degree={degree:g}" if count else ""
+            return f"pe.{verb}('{folder}'{more}" + (f", changes={{'{key}': …}})" if key else ")")
+        more = f" -n {count} --degree {degree:g}" if count else ""
+        return f"pe {verb} {folder}{more}" + (f" --set {key}=…" if key else "")
 
 
 @dataclass
@@ -164,17 +138,9 @@ class Execution:
 
     def check_start(self) -> None:
         """Refuse what the generator cannot do, or cannot do here, before there is a run."""
-        checks.check_labels(self.api, self.plan.classes)
-        if isinstance(self.api, DescribesDegree):
-            for step in self.plan.steps:
-                self.api.describe_degree(step.degree, step.t)
-        if isinstance(self.api, ChecksMachine):
-            self.api.check_machine()
-        if isinstance(self.api, DescribesPrecision):
-            self.api.describe_precision()
-        checks.check_search(self.recipe)
-        checks.check_price(self.recipe, self.api)
-        checks.check_public_place(self.recipe, self.api, self.embedding)
+        checks.check_degrees(self.plan, self.api)
+        for check in checks.start_checks(self.recipe, self.api, self.embedding):
+            check()
 
     def files(self) -> dict[str, bytes]:
         """Check the private records before the run exists; return the files that it begins with."""
@@ -182,15 +148,15 @@ class Execution:
         for other in disjoint_places(self.others):
             self.private.check_not_those_of(other)
         pool = self._pool(self.api)
-        pinned = {} if pool is None else {PUBLIC_SAMPLES: pool.pin(self.private)}
+        pinned = {} if pool is None else {places.PUBLIC_SAMPLES: pool.pin(self.private)}
         if self.others:
             pinned[OTHER_RUNS] = OtherRun.dump(self.others)
         if self.recipe.evolution.iterations:
             self.private.try_embedding(info_of(self.api).shape)
         self.private.check_cap(self.plan.releases)
-        files = {RECIPE: self.recipe.dump_shareable().encode(), FULL_RECIPE: self.recipe.dump().encode()}
+        files = {places.RECIPE: self.recipe.dump_shareable().encode(), places.FULL_RECIPE: self.recipe.dump().encode()}
         if self.recipe.privacy.noiseless:
-            files[BANNER] = f"{NO_NOISE}\n".encode()
+            files[places.BANNER] = f"{NO_NOISE}\n".encode()
         return {**files, **pinned, IDENTITY: identity.dump()}
 
     def check_pool(self, run: RunWriter) -> None:
@@ -209,7 +175,7 @@ class Execution:
         """Evolve from where the journal stands to the end, and write the result."""
         recipe = self.recipe
         self.run = run
-        with logging_to(run.folder / CONFIDENTIAL / "log.txt"):
+        with logging_to(run.folder / places.CONFIDENTIAL / "log.txt"):
             run.journal.add_event(event)
             log.info("%s with %s", event, software_versions())
             self.private.log_bad_records()
@@ -259,7 +225,7 @@ class Execution:
 
     def _enter(self) -> dict[str, Any] | None:
         """Return the data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
-        if all(map(self.ledger.drawn, self.plan.releases)) and (self.run.folder / CERTIFICATE).is_file():
+        if all(map(self.ledger.drawn, self.plan.releases)) and (self.run.folder / places.CERTIFICATE).is_file():
             total: dict[str, Any] | None = self.run.run.guarantee["data_set"]
             return total
         return self.private.enter(self.run, self.plan.releases, self.recipe.privacy.delta)
@@ -291,9 +257,9 @@ class Execution:
             )
             warn_of_markup(population.samples, self.progress)
             self.check_pool(run)  # as it was read by the generator
-            run.write(EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
+            run.write(places.EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
             publish(run.folder)
-            run.write_samples(SYNTHETIC, population, plan.classes)  # after that: a copy would be no fresher
+            run.write_samples(places.SYNTHETIC, population, plan.classes)  # after that: a copy would be no fresher
             self._certify(data_set)
             level_times(run.folder)
             run.journal.add_event("finished")
@@ -306,7 +272,7 @@ class Execution:
             self.run,
             progress=self.progress,
             stop=self.surroundings.stop,
-            command=partial(self.surroundings.resume_hint, self.run.folder),
+            command=partial(self.surroundings.hint, "resume", self.run.folder),
         )
 
     def _size_plan(self) -> Plan:
@@ -367,15 +333,14 @@ class Execution:
     def _logging(self, plan: Plan) -> Logging:
         """Send each population to the loggers: at once, or, where that would tell times of private work, at the end.
 
-        At once where private work is held back by a public clock, to the last release of the plan, or nothing is
-        protected.
+        At once where a public clock holds private work back to the last release, or nothing is protected.
         """
         run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
         live = recipe.privacy.noiseless or all(one.name in self.ledger.clock.deadlines for one in plan.releases)
         loggers = self.surroundings.loggers
         epsilon = finite(self.ledger.total()) if loggers else None
-        places = map(population_place, range(len(plan.steps) + 1))
-        before = sum(bool(run.journal.files(f"{place}/")) for place in places)
+        folders = map(places.population_place, range(len(plan.steps) + 1))
+        before = sum(bool(run.journal.files(f"{one}/")) for one in folders)
 
         def measure(t: int) -> Logged:
             usage = run.journal.totals().usage if t >= before else None
@@ -476,24 +441,20 @@ def _hosts(plugin: object) -> list[str] | str:
 
 
 def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> Run:
-    """Begin a run and carry it to its end.
-
-    Args:
-        recipe: of the run.
-        out: the run's directory; must not exist. None: a new one below `runs/`.
-        surroundings: everything else that it needs.
+    """Begin a run, in a new directory (`out`, or one below `runs/`), and carry it to its end.
 
     Raises:
-        PEError: nothing is written when the recipe or the private records are at fault; the run is
-            there, to be resumed, when the generator fails later.
+        PEError: nothing is written when the recipe or the private records are at fault; the run is there, to be
+            resumed, when the generator fails later.
     """
     if out is not None:
-        check_absent(out)
+        places.check_absent(out)
     checks.check_place(recipe)
     execution = Execution.of(recipe, surroundings)
     execution.check_start()
     files = execution.files()
-    folder = out or Path("runs") / new_name(recipe.name)  # named now: how long reading the records took is not told
+    # named now: how long reading the records took is not told
+    folder = out or Path("runs") / places.new_name(recipe.name)
     with RunWriter.create(folder, files) as run:
         return execution.carry_out(run, "started")
 
@@ -501,11 +462,8 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
 def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None = None) -> Run:
     """Go on with a run from its last committed chunk; a finished one is only checked.
 
-    Args:
-        folder: the run's directory.
-        surroundings: everything else that it needs; objects of the user's own must be passed again.
-        recipe: the recipe as it is to be now; None: as the run holds it. Only what concerns the
-            machine may differ.
+    `recipe` is as it is to be now, None: as the run holds it; only what concerns the machine may differ. Objects of the
+    user's own must be passed again.
 
     Raises:
         RunError: the recipe, the private records or a stored file changed; the message names it.
@@ -531,16 +489,12 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
 
 
 def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
-    """Return the whole recipe of the run in `folder`, with `changes` of the form `a.b=value`.
-
-    Raises:
-        RunError: there is no run, or its confidential side was purged.
-    """
-    path = Run.open(folder).folder / FULL_RECIPE
+    """Return the whole recipe of the run in `folder`, with `changes` of the form `a.b=value`."""
+    path = Run.open(folder).folder / places.FULL_RECIPE
     if is_export(folder):
         raise RunError(
-            f"{folder} is an export (it has no {CONFIDENTIAL}/), so it cannot be resumed: resume the run that it was "
-            f"made from; `pe privacy {folder}` checks an export."
+            f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed: resume the run that "
+            f"it was made from; `pe privacy {folder}` checks an export."
         )
     if not path.is_file():
         raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")
@@ -550,12 +504,10 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
 def summary(run: Run) -> dict[str, Any]:
     """Summarise a finished run for its owner, as `pe run --json` prints it.
 
-    Returns:
-        epsilon and delta (None where no ε holds), data_set (the total of all runs), noun (what samples are called),
-        images (their number), different (how many are left if equal ones of a label are counted once), api_calls,
-        warnings (a sentence, if nearly all are copies of a few, or some look spoiled) and run (its directory).
+    `different` is how many are left if equal ones of a label are counted once; warnings tell if nearly all are copies
+    of a few, or some look spoiled.
     """
-    recipe = Recipe.load(run.folder / RECIPE)
+    recipe = Recipe.load(run.folder / places.RECIPE)
     populations = run.populations(len(recipe.private.labels))
     certificate, synthetic, t = run.guarantee, populations[-1].samples, len(populations) - 1
     last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]

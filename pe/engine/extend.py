@@ -41,26 +41,16 @@ _CONNECTION = (
 def extend_run(
     folder: Path, count: int, degree: float, surroundings: Surroundings, changes: tuple[str, ...] = ()
 ) -> Path:
-    """Make `count` more samples of a finished run, resumable like the run itself.
+    """Make `count` more samples of a finished run, resumable like the run itself; return their file.
 
-    The members of the last population are varied in turn, so labels keep their shares. The certificate is
-    issued anew, with the same ε: the samples are post-processing of the run's releases.
-
-    Args:
-        folder: the run's directory; its confidential side may have been purged.
-        count: samples wanted, 1 to MAX_SAMPLES.
-        degree: variation in [0, 1].
-        surroundings: objects of the user's own, progress, the signal to stop.
-        changes: of limits and other machine settings, each of the form `a.b=value`.
-
-    Returns:
-        `extension-<k>.npz` in the run: images, labels, label_names.
+    The members of the last population are varied in turn, so labels keep their shares. The certificate is issued anew,
+    with the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged.
 
     Raises:
-        RunError: the run is an export or not finished, another extension of it is not, or the public images
-            that its generator reads have changed.
-        RecipeError: a count or degree out of range, or a change that gives the run another meaning; or the recipe came
-            with the run, and says where a key is sent, or what code is run, which is not named in `changes` too.
+        RunError: the run is an export or not finished, another extension of it is not, or the public images that its
+            generator reads have changed.
+        RecipeError: a count or degree out of range, or a change (`a.b=value`) that gives the run another meaning; or
+            the recipe came with the run, and says where a key is sent, or what code is run, that `changes` do not name.
     """
     if not (1 <= count <= MAX_SAMPLES and 0 <= degree <= 1):
         raise RecipeError(
@@ -87,7 +77,7 @@ def extend_run(
             run,
             progress=surroundings.progress,
             stop=surroundings.stop,
-            command=partial(surroundings.extend_hint, folder, count, degree),
+            command=partial(surroundings.hint, "extend", folder, count=count, degree=degree),
         )
         place, t = extension_place(index), max(recipe.evolution.iterations, 1)
         with report_answers(api, surroundings.progress):
@@ -113,10 +103,7 @@ def last_degree(folder: Path) -> float:
 
 
 def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequence[str]) -> None:
-    """Refuse a recipe that others may have written and that says where this machine connects, with which key, or code.
-
-    Without its confidential side a run may be anybody's.
-    """
+    """Refuse a recipe that may be anybody's and that says where this machine connects, with which key, or code."""
     named = {change.partition("=")[0].strip() for change in changes}
     sections = [("api", recipe.api.settings, info_of(type(api)).code_settings)]
     for key, one in members_of(recipe.api).items():

@@ -124,13 +124,7 @@ def _plugins(group: Group) -> Iterator[Finding]:
 
 
 def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
-    """Check the recipe's endpoint, or, without one, this machine; ask for no sample.
-
-    Raises:
-        PluginError: there is no such kind of generator or embedding.
-        RecipeError: one of their settings is unknown, missing or of the wrong type.
-        MissingDependency: a library that the endpoint needs is not installed.
-    """
+    """Check the recipe's endpoint, or, without one, this machine; ask for no sample."""
     kind, settings = recipe.api.kind, recipe.api.settings
     if isinstance(load("pe.adapters", kind), LooksAtEndpoint):
         yield from endpoint_findings(kind, settings)
@@ -144,12 +138,7 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
 
 
 def endpoint_findings(kind: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check the endpoint of a kind of generator with these settings.
-
-    Raises:
-        PluginError: there is no such kind.
-        MissingDependency: a library that it needs is not installed.
-    """
+    """Check the endpoint of a kind of generator with these settings."""
     require("pe.adapters", kind)
     plugin = load("pe.adapters", kind)
     if isinstance(plugin, LooksAtEndpoint):

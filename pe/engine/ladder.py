@@ -107,13 +107,9 @@ class Verdict:
 
 
 def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding) -> Rung:
-    """Measure how far variations of `founders` are from their parents.
+    """Measure how far variations of `founders`, all of one degree, are from their parents.
 
-    Args:
-        degree: of all of them.
-        founders: the parents.
-        answers: request by request: (the parents of those that were made, one variation of each).
-        embedding: maps samples to vectors.
+    `answers` hold, request by request, the parents of those that were made, and one variation of each.
     """
     parts = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
     whole = np.concatenate([items for items, _ in parts])
@@ -138,15 +134,10 @@ def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Sam
 def judge(low: Rung, high: Rung, unit: str) -> Verdict:
     """Judge if variations of a low degree are of their own parents, and those of a high one go farther.
 
-    They go farther if, between samples or in the embedding, the differences are more than chance makes of
-    their signs (CHANCE), and by GROWTH, too. Of 8 parents, honest variations whose differences scatter by two
-    thirds of their mean fail once in 300 times; those that do not depend on the degree pass once in ten times, and
-    never if equal seeds make them equal.
-
-    Args:
-        low: of the lower degree, above 0.
-        high: of the higher degree.
-        unit: of distances between samples.
+    They go farther if, between samples (whose distances have the `unit`) or in the embedding, the differences are more
+    than chance makes of their signs (CHANCE), and by GROWTH, too. Of 8 parents, honest variations whose differences
+    scatter by two thirds of their mean fail once in 300 times; those that do not depend on the degree pass once in ten
+    times, and never if equal seeds make them equal.
     """
     _, mine, theirs = np.intersect1d(low.parents, high.parents, return_indices=True)
     count, least, most = len(mine), f"{low.degree:g}", f"{high.degree:g}"
@@ -174,10 +165,7 @@ def _grows(near: Floats, far: Floats) -> bool:
 
 
 def chance(differences: Floats) -> float:
-    """Return how often random signs give as large a sum, in (0, 1]: Fisher's exact test of pairs; NaN is left out.
-
-    1 for fewer than FEWEST.
-    """
+    """Return how often random signs give as large a sum: Fisher's exact test of pairs; NaN is left out, 1 for few."""
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
         return 1.0

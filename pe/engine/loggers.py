@@ -22,13 +22,7 @@ from pe.report.loggers import Logged, Logger
 
 
 def logger(spec: str | Logger) -> Logger:
-    """Construct the logger that `NAME=WHERE` names; return an object with the methods of one as it is.
-
-    Raises:
-        RecipeError: it is of another form.
-        PluginError: there is none of this name, it cannot be set up, or the object lacks a method.
-        MissingDependency: its library is not installed.
-    """
+    """Construct the logger that `NAME=WHERE` names; return an object with the methods of one as it is."""
     if not isinstance(spec, str):
         if lacking := [method for method in ("log", "close") if not callable(getattr(spec, method, None))]:
             raise PluginError(f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger.")
@@ -53,7 +47,6 @@ class Logging:
         loggers: one that fails gets no more.
         measure: returns the shareable numbers of S_t.
         live: True to send at once; else at the end of the block.
-        warn: shows a warning.
     """
 
     loggers: Sequence[Logger]

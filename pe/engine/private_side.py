@@ -88,10 +88,7 @@ class PrivateSide:
     """The private records while a run goes on; nothing is read before it is needed.
 
     Attributes:
-        source: of the records.
-        embedding: maps them to vectors.
         progress: is told that something happens, never how much.
-        work: embeds the records.
         clock: holds the embedding back until its deadline, if it has one.
     """
 
@@ -151,20 +148,12 @@ class PrivateSide:
             )
 
     def overlap(self, public: Iterable[tuple[str, Array]]) -> Overlap:
-        """Count the public samples that are private records, to the last bit, after the pre-flight. CONFIDENTIAL.
-
-        Args:
-            public: names and samples, decoded as the private records are.
-        """
+        """Count public samples (name, array) that are private records, to the last bit. CONFIDENTIAL."""
         assert self._preflight is not None
         return find_overlap(self._preflight.digests, public, self.source.modality, self.source.shape)
 
     def try_embedding(self, shape: Shape | None) -> None:
-        """Try the embedding on made-up samples, before the generator is asked for anything; no record is read.
-
-        Args:
-            shape: of the generator's samples, where it declares one.
-        """
+        """Try the embedding on made-up samples, of the generator's `shape`, too, before anything is asked for."""
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
             if shape is not None and shape != self.source.shape:
@@ -199,10 +188,7 @@ class PrivateSide:
         """Enter the run into the data set's ledger file, before anything is released; again changes nothing.
 
         A copy of a run's directory, or an older state of it, is entered as another run: the first has drawn, or may
-        draw, what it is about to draw once more.
-
-        Returns:
-            The data set's total over all runs; None without a ledger file.
+        draw, what it is about to draw once more. Return the data set's total over all runs; None without a ledger file.
         """
         data_set = self._data_set
         if data_set is None:
@@ -248,10 +234,6 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
 
     Both must say that nothing was drawn: the run's journal, under the run's lock, and the ledger file, which notes when
     a run begins to draw; so neither an older state of the run nor a copy of it serves to strike out what was drawn.
-
-    Raises:
-        RunError: the run has drawn noise, lost its journal, is a copy, or is being written.
-        PrivacyError: the file does not hold the run, or knows that it has drawn.
     """
     run = Run.open(folder)
     if not has_journal(run):
@@ -276,7 +258,6 @@ class PublicPool:
         readers: section of the recipe → the plug-in that reads them.
         compared: True if none of them may be a private record.
         source: of the private records, whose shape they get.
-        progress: is told that they are read.
     """
 
     readers: Mapping[str, ReadsPublicSamples]
@@ -305,9 +286,7 @@ class PublicPool:
 
     def pin(self, private: PrivateSide) -> bytes:
         """Compare the samples with the pre-flighted private records; return the content of PUBLIC_SAMPLES."""
-        if not self.compared:
-            return _dump(self._overlaps(None))
-        overlaps = self._overlaps(private)
+        overlaps = self._overlaps(private if self.compared else None)
         for one in overlaps.values():
             if one.equal:
                 raise RecipeError(
@@ -315,7 +294,7 @@ class PublicPool:
                     f"first: {one.first}): take them out, or, if the records are published, set "
                     "privacy.pool_overlaps: declared."
                 )
-        return _dump(overlaps)
+        return json.dumps({section: _content(one) for section, one in overlaps.items()}).encode() + b"\n"
 
     def check_same(self, folder: Path) -> None:
         """Refuse to go on with the run in `folder` if the samples are not those that it began with."""
@@ -351,7 +330,3 @@ class PublicPool:
 
 def _content(overlap: Overlap) -> dict[str, object]:
     return {"samples": overlap.compared, "sha256": overlap.sha256}
-
-
-def _dump(overlaps: Mapping[str, Overlap]) -> bytes:
-    return json.dumps({section: _content(one) for section, one in overlaps.items()}).encode() + b"\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ from PIL import Image
 
 from pe.data.display import Page, picture
 from pe.data.population import NO_PARENT, Population
-from pe.data.samples import Conditions, Samples, item_seeds
+from pe.data.samples import Conditions, Samples
 from pe.dispatch.answers import Items, Standing
-from pe.dispatch.work import Work, check_answer
+from pe.dispatch.work import Work
 from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.build import build_embedding, build_generator, price_of
@@ -25,12 +25,9 @@ from pe.plugins.protocols import (
     NOTHING,
     Answer,
     DescribesDegree,
-    DrawsConditions,
     Embedding,
     GenerationAPI,
-    RandomRequest,
     Usage,
-    VariationRequest,
     info_of,
 )
 from pe.recipe.schema import Recipe
@@ -50,15 +47,9 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call, or all calls for one degree.
+    """One call, or all calls for one degree, retries included; the samples as they came, and why each other is missing.
 
-    Attributes:
-        api: RANDOM_API or VARIATION_API, or the degree.
-        seconds: from the request to its answer, all retries included.
-        samples: as they came.
-        missing: why samples are missing, one sentence each.
-        usage: billed.
-        cost: by the recipe's price.
+    `api` is RANDOM_API or VARIATION_API, or the degree.
     """
 
     api: str
@@ -95,15 +86,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Probe:
-    """One call of each API.
+    """One call of each API, for a label.
 
     Attributes:
-        label: asked for.
         conditions: of the first sample: name → value, as text.
         degree: of the variation.
         meaning: of the degree, in the generator's own words; empty: it has none.
-        currency: of the costs.
-        calls: one of each API.
     """
 
     label: str
@@ -132,30 +120,24 @@ class Probe:
 def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
     """Ask the recipe's generator once for new samples and once for variations; no private record is read.
 
-    Args:
-        recipe: names the generator.
-        label: for which label; None: the first.
-        degree: of the variation; None: the first above 0 that the run would ask for, or 0.5.
-
-    Raises:
-        RecipeError: no such label or degree, or public images that lie where the private records do.
-        APIError: the generator made no sample; the message says why.
+    Of the first label and at the first degree above 0 that the run would ask for, or 0.5, unless these are given.
     """
     label = _check_label(recipe, label)
     api = build_generator(recipe)
     degree = _degree(recipe, api) if degree is None else degree
     _check_degrees(degree)
     check_public_place(recipe, api)
-    price = price_of(recipe)
-    first, founders = _random(api, label, recipe.seed, price)
-    second = _variation(api, label, founders=founders, degree=degree, seed=recipe.seed, price=price)
+    price, can = price_of(recipe), api.capabilities
+    founders, first = _founders(api, label, recipe.seed, price, min(can.max_chunk, 4), alike=True)
+    parents = np.arange(len(founders) if can.shares != "parent" else 1)
+    work = _variations("probe/variation", founders, parents, label, recipe.seed, degree)
     return Probe(
         label=label,
         conditions={name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)},
         degree=degree,
         meaning=_meaning_of(api, degree),
         currency=price.currency,
-        calls=(first, second),
+        calls=(first, _ask(work, "VARIATION_API", api, price)[1]),
     )
 
 
@@ -190,44 +172,8 @@ def _in_words(value: Any) -> str:
     return f"{np.size(value)} numbers from {np.min(value):.3g} to {np.max(value):.3g}"
 
 
-def _random(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Call, Answer]:
-    count = min(api.capabilities.max_chunk, 4)
-    seeds = item_seeds(seed, "probe/random", np.arange(count), np.zeros(count, np.int64))
-    same = np.repeat(seeds[:1], count)  # so that all share one condition
-    conditions = api.draw_conditions((label,) * count, same) if isinstance(api, DrawsConditions) else Conditions()
-    request = RandomRequest((label,) * count, seeds, conditions)
-    call, answer = _time("RANDOM_API", lambda: api.random_api(request), count, price)
-    _check_any(call)
-    if not answer.conditions and conditions:
-        rows = [i for i in range(count) if i not in answer.missing]
-        answer = Answer(answer.samples, conditions.take(rows), answer.missing, answer.usage)
-    return call, answer
-
-
-def _variation(api: GenerationAPI, label: str, founders: Answer, degree: float, seed: int, price: Price) -> Call:
-    count = len(founders.samples) if api.capabilities.shares != "parent" else 1
-    rows = np.arange(count)
-    seeds = item_seeds(seed, "probe/variation", rows, np.zeros(count, np.int64))
-    request = VariationRequest(
-        founders.samples.take(rows), (label,) * count, founders.conditions.take(rows), seeds, degree
-    )
-    return _time("VARIATION_API", lambda: api.variation_api(request), count, price)[0]
-
-
-def _time(name: str, ask: Callable[[], Answer], count: int, price: Price) -> tuple[Call, Answer]:
-    started = time.monotonic()
-    answer = check_answer(name, ask(), count)
-    seconds = time.monotonic() - started
-    return Call(name, seconds, answer.samples, _reasons(answer), answer.billed, price.of(answer.billed)), answer
-
-
 def _reasons(answer: Answer) -> tuple[str, ...]:
     return tuple(miss.reason for _, miss in sorted(answer.missing.items()))
-
-
-def _check_any(call: Call) -> None:
-    if not len(call.samples):
-        raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
 
 
 def _page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
@@ -261,12 +207,9 @@ class LadderProbe:
     """The same parents varied at several degrees, with equal seeds.
 
     Attributes:
-        label: asked for.
-        parents: from RANDOM_API.
         rungs: one for each degree, ascending.
         calls: of the parents, and then of each rung.
         meanings: of each degree, in the generator's own words; empty: it has none.
-        currency: of the costs.
         verdict: on the least degree above 0 and the greatest.
     """
 
@@ -350,16 +293,7 @@ def probe_ladder(
 ) -> LadderProbe:
     """Ask the recipe's generator for a few samples, and for a variation of each at every degree; no record is read.
 
-    Args:
-        recipe: names the generator and the embedding.
-        label: for which label; None: the first.
-        degrees: at least one.
-        api: the generator, if it is the user's own object.
-        embedding: the embedding, if it is the user's own object.
-
-    Raises:
-        RecipeError: no such label or degree, or public images that lie where the private records do.
-        APIError: the generator made no sample; the message says why.
+    Of the first label, unless one is given; `api` and `embedding` are objects of the user's own.
     """
     label = _check_label(recipe, label)
     _check_degrees(*degrees)
@@ -369,18 +303,12 @@ def probe_ladder(
     check_public_place(recipe, generator)
     price, steps = price_of(recipe), sorted(set(degrees))
     meanings = tuple(_meaning_of(generator, degree) for degree in steps)
-    founders, first = _parents(generator, label, recipe.seed, price)
+    founders, first = _founders(
+        generator, label, recipe.seed, price, FEWEST, alike=generator.capabilities.shares != "nothing"
+    )
     rungs, calls = [], [first]
     for degree in steps:
-        work = Work(
-            phase="probe/ladder",
-            labels=founders.labels,
-            classes=(label,),
-            seed=recipe.seed,
-            parents=np.arange(len(founders)),
-            source=founders,
-            degree=degree,
-        )
+        work = _variations("probe/ladder", founders, np.arange(len(founders)), label, recipe.seed, degree)
         answers, call = _ask(work, f"Degree {degree:g}", generator, price)
         variations = [(items, one.samples) for items, one in answers if items.size]
         rungs.append(measure(degree, founders.samples, variations, embedding))
@@ -397,21 +325,23 @@ def probe_ladder(
     )
 
 
-def _parents(api: GenerationAPI, label: str, seed: int, price: Price) -> tuple[Population, Call]:
-    """Draw new samples, all of one condition where a request may hold no other."""
-    work = Work(
-        phase="probe/parents",
-        labels=np.zeros(FEWEST, np.int32),
-        classes=(label,),
-        seed=seed,
-        parents=np.full(FEWEST, NO_PARENT),
-        alike=api.capabilities.shares != "nothing",
-    )
+def _founders(
+    api: GenerationAPI, label: str, seed: int, price: Price, count: int, alike: bool
+) -> tuple[Population, Call]:
+    """Draw new samples, `alike`: all of one condition."""
+    labels, none = np.zeros(count, np.int32), np.full(count, NO_PARENT)
+    work = Work("probe/parents", labels, (label,), seed, none, alike=alike)
     answers, call = _ask(work, "RANDOM_API", api, price)
-    _check_any(call)
-    count = len(call.samples)
+    made = len(call.samples)
+    if not made:
+        raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
     conditions = Conditions.concatenate([one.conditions for items, one in answers if items.size])
-    return Population(call.samples, work.labels[:count], conditions, work.parents[:count]), call
+    return Population(call.samples, labels[:made], conditions, none[:made]), call
+
+
+def _variations(phase: str, founders: Population, parents: Items, label: str, seed: int, degree: float) -> Work:
+    labels = founders.labels[: len(parents)]
+    return Work(phase, labels, (label,), seed, parents, source=founders, degree=degree)
 
 
 def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:

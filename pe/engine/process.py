@@ -42,10 +42,7 @@ def stop_on_signals(
 ) -> Iterator[Stop]:
     """Set an event at the first of the signals: work stops at the next chunk's boundary, and at the second at once.
 
-    Args:
-        numbers: the signals; their handlers are put back at the end. None off the main thread.
-        tell: is told that the work will stop.
-        at_once: called with the second signal's number.
+    `tell` is told that the work will stop; `at_once` is called with the second signal's number.
     """
     stop = Stop()
 

@@ -78,17 +78,8 @@ def read_arguments(
 ) -> Recipe:
     """Return the recipe that the arguments of `pe.evolve` describe.
 
-    Args:
-        where: begins messages.
-        private: the source of the records.
-        api: the generator, or its name and settings.
-        embedding: an object, a name and settings, or a name alone; None: the usual one.
-        top: keys of the recipe that lie in no section.
-        settings: keys of the sections `privacy`, `evolution` and `limits`.
-
-    Raises:
-        RecipeError: they describe none.
-        PluginError: an object lacks a method that it needs.
+    `top` are keys of the recipe that lie in no section, `settings` those of `privacy`, `evolution` and `limits`;
+    `where` begins messages.
     """
     if not isinstance(private, PrivateSource):
         raise RecipeError(

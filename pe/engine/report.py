@@ -24,9 +24,6 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
     """Write the page of the run in `folder`; return its path.
 
     The certificate covers the shareable page and `pe export` copies it: it is post-processing of the run's releases.
-
-    Raises:
-        RunError: there is no run, nothing to show, or (for the confidential page) no confidential side.
     """
     run = Run.open(folder)
     if confidential:

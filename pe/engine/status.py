@@ -112,7 +112,6 @@ class Progressed:
 
     Attributes:
         phase: the work under way, or next; None: none is left.
-        totals: calls, images, tokens and refusals; of the journal that is there.
         epsilon_charged: ε of everything charged, at the recipe's δ.
         events: (time in UTC, event), in order.
         since_purge: True if the journal was begun after the run's first one was purged, or not copied.
@@ -136,9 +135,6 @@ class Status:
         iterations: T.
         epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too; infinite
             where no ε holds.
-        delta: δ.
-        price: the recipe's.
-        journal: the progress by its journal; None: it was purged.
         waits: what it waits for; empty: for nothing.
         degree: the result of the trial of the generator's variations (`Run.degree`); None: nothing.
     """
@@ -197,11 +193,7 @@ class Status:
 
 
 def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
-    """Return the state of `run`, whose recipe has this plan, price and δ. Changes nothing, and waits for no lock.
-
-    Raises:
-        RunError: the journal is damaged, or of another version of this software.
-    """
+    """Return the state of `run`, whose recipe has this plan, price and δ. Changes nothing, and waits for no lock."""
     running, pid = writer_of(run)
     progress = _read_progress(run, plan, delta)
     if running:
@@ -249,8 +241,8 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
 def writer_of(run: Run) -> tuple[bool, int | None]:
     """Return True if a process writes the run, and its id.
 
-    The test is a shared lock, so that two readers do not take each other for a writer; it is released at
-    once, and not tried at all while nobody has ever written.
+    The test is a shared lock, so that two readers do not take each other for a writer; it is released at once, and not
+    tried at all while nobody has ever written.
     """
     try:
         descriptor = os.open(run.confidential / "lock", os.O_RDONLY)

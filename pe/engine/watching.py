@@ -240,16 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(folder: Path, *, confidential: bool, port: int, tell: Callable[[str], None], ended: Event) -> None:
     """Serve the live page of the run in `folder`, which need not be there yet, until `ended` is set.
 
-    Args:
-        folder: the run's directory.
-        confidential: True for a page that holds times, too.
-        port: 0: any that is free.
-        tell: gets the address.
-        ended: set from outside.
-
-    Raises:
-        RunError: the port is taken, or it is no run.
-        RecipeError: its recipe cannot be read.
+    The `confidential` page holds times, too. `tell` gets the address; port 0 is any that is free.
     """
     while not (folder / RECIPE).is_file():
         if ended.wait(EVERY):

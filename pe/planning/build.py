@@ -24,13 +24,7 @@ from pe.store.writer import RunWriter
 
 
 def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> GenerationAPI:
-    """Construct the generator that the recipe names, or check the user's `own` object against it.
-
-    Raises:
-        PluginError: it is unknown, or another object than the run was made with.
-        RecipeError: a wrong setting, or another modality than the private records'.
-        MissingDependency: a library that it needs is not installed.
-    """
+    """Construct the generator that the recipe names, or check the user's `own` object against it."""
     api: GenerationAPI = _build("pe.adapters", recipe.api, own)
     check_modality(api, "makes", recipe)
     return api
@@ -73,7 +67,7 @@ def build_dispatcher(
     stop: Event,
     command: Callable[[str], str],
 ) -> Dispatcher:
-    """Build the dispatcher that asks the generator `api` for the run, within the recipe's limits; see `Dispatcher`."""
+    """Build the dispatcher that asks the generator `api` for the run, within the recipe's limits."""
     info = info_of(api)
     expected = replace(info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0)
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)

@@ -78,13 +78,7 @@ def variation_images(candidates: Sequence[int], step: Step) -> Span:
 
 
 def variation_calls(candidates: Sequence[int], step: Step, api: GenerationAPI) -> Span:
-    """Count the requests for an iteration's lookahead and offspring, cut as pe.dispatch.work cuts.
-
-    Args:
-        candidates: members of S_{t-1} per label.
-        step: iteration t.
-        api: the generator.
-    """
+    """Count the requests for iteration t's lookahead and offspring from S_{t-1}, cut as pe.dispatch.work cuts."""
     groups = (2 if step.lookahead else 1) * sum(size > 0 for size in step.sizes)
     images = variation_images(candidates, step).most
     return _over_ways(api, lambda can: _calls_of(candidates, step, can), groups, images)
@@ -93,8 +87,7 @@ def variation_calls(candidates: Sequence[int], step: Step, api: GenerationAPI) -
 def _over_ways(api: GenerationAPI, count: Callable[[Capabilities], Span], groups: int, images: int) -> Span:
     """Count the requests of several generators: from what one that makes all asks to the most of any.
 
-    To that comes one more request of each other for every group of items that they may share, and there are no more
-    requests than images.
+    To that comes one more request of each other for every group of items that they may share, up to one an image.
     """
     if not isinstance(api, PassesOn):
         return count(api.capabilities)
@@ -133,8 +126,8 @@ def _offspring(candidates: Sequence[int], step: Step) -> list[_Offspring]:
 def _calls_for(offspring: Sequence[_Offspring], can: Capabilities) -> Span:
     """Count the requests for these offspring.
 
-    Which parents will have how many is not known before, nor which conditions they carry: if a request's items share
-    them, the fewest calls are those of one parent (condition) per label, the most those of all different.
+    If a request's items share their parents or conditions, which are not known before, the fewest calls are those of
+    one per label, the most those of all different.
     """
     chunk = can.max_chunk
     if can.shares == "nothing":
@@ -147,8 +140,7 @@ def _calls_for(offspring: Sequence[_Offspring], can: Capabilities) -> Span:
 def _most_groups(offspring: _Offspring, chunk: int) -> int:
     """Return the most requests for one label's offspring.
 
-    A parent's first request takes ahead + 1 offspring, each further one `chunk` more; whichever is cheaper
-    is had as often as can be.
+    A parent's first request takes ahead + 1 offspring, each further one `chunk` more; the cheaper is had most often.
     """
     items, first = offspring.number.most, offspring.ahead + 1
     several = min(offspring.candidates, items // first)
@@ -167,13 +159,7 @@ WIDEST = 0.6
 
 @dataclass(frozen=True)
 class Trial:
-    """Requests and images of the trial; none where there is no trial.
-
-    Attributes:
-        random: calls of RANDOM_API.
-        variation: calls of VARIATION_API.
-        images: of both.
-    """
+    """Requests and images of the trial; none where there is no trial."""
 
     random: Span = Span()
     variation: Span = Span()
@@ -209,8 +195,8 @@ def may_try(recipe: Recipe, info: PluginInfo) -> bool:
 def _needs_trial(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
     """True where the generator answers from elsewhere, and the plan relies on what it cannot know of itself.
 
-    That is a degree that is only put in words, where there are several to be told apart; or which of several parents
-    of one request an image is a variation of, where no request has the same answer twice by which that could be known.
+    That is one of several degrees that are only put in words; or which of several parents of one request an image is a
+    variation of, where no request has the same answer twice by which that could be known.
     """
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
@@ -222,7 +208,7 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
 
 
 def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None:
-    """Return the most bytes that samples take at one time, each as many as a blank one of its shape; None: unknown.
+    """Return the most bytes that samples take at one time; None: unknown.
 
     Populations stay. Answers that are no population yet lie beside them, the lookahead's included; at the end the
     synthetic data is written, and the shareable side copied before it is replaced.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeGuard
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
-from pe.errors import MissingDependency, PEError, RecipeError
+from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe
 from pe.planning.build import check_modality, set_up, unpriced, usage_of
 from pe.planning.calls import Span
@@ -40,12 +41,12 @@ from pe.recipe.usual_embedding import lacks_network
 from pe.steps import Plan
 
 
-def meaning_of(api: GenerationAPI, degree: float, t: int) -> tuple[str, str]:
-    """Return the generator's words for a degree in iteration t, and why it is refused; each may be empty."""
+def meaning_of(api: GenerationAPI | None, degree: float, t: int) -> str:
+    """Return the generator's words for a degree in iteration t; "": it has none."""
     try:
-        return (api.describe_degree(degree, t), "") if isinstance(api, DescribesDegree) else ("", "")
-    except RecipeError as error:
-        return "refused", str(error)
+        return api.describe_degree(degree, t) if isinstance(api, DescribesDegree) else ""
+    except RecipeError:
+        return "refused"
 
 
 def precision_of(api: GenerationAPI | None) -> str:
@@ -116,7 +117,7 @@ def limit_warnings(
 
 
 def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
-    """Warn about a run's guarantee and its votes, from public numbers; ε is of all its releases.
+    """Warn about a run's guarantee, with ε of all its releases, and its votes, from public numbers.
 
     The same list stands in the plan, on the console of the run, in its certificate and in its report.
     """
@@ -193,55 +194,19 @@ def overlap_warnings(recipe: Recipe, *plugins: object) -> list[str]:
 # Refusals of a start: what this machine lacks, or the generator cannot do.
 
 
-def obstacles(recipe: Recipe, api: GenerationAPI | None = None) -> list[str]:
-    """Return what would refuse a start of the recipe here and now, one sentence each; the generator's settings aside.
-
-    Looked up without asking a plug-in for anything.
-
-    Args:
-        recipe: the recipe.
-        api: its generator, where it could be set up.
-
-    Raises:
-        PluginError: the embedding is unknown.
-        RecipeError: a setting of the embedding is unknown, missing or of the wrong type.
-    """
-    sentences = [_missing("pe.adapters", one) for one in (recipe.api, *members_of(recipe.api).values())]
-    sentences.append(_missing("pe.embeddings", recipe.embedding))
-    embedding, why = set_up("pe.embeddings", recipe.embedding)
-    if embedding is None and not recipe.embedding.kind.startswith(OBJECT):
-        sentences.append(f"the embedding cannot be set up here: {why}")
-
-    def check_both() -> None:
-        for plugin, does in ((api, "makes"), (embedding, "embeds")):
-            if plugin is not None:
-                check_modality(plugin, does, recipe)
-        check_place(recipe)
-        check_public_place(recipe, api, embedding)
-
-    for check in (*_checks(recipe, api), check_both):
+def refusals(*tries: Callable[[], object]) -> list[str]:
+    """Return what these refuse, one sentence of a plan each."""
+    sentences = []
+    for each in tries:
         try:
-            check()
+            each()
         except PEError as error:
-            sentences.append(str(error))
-    return [_refusal(sentence) for sentence in dict.fromkeys(sentences) if sentence]
+            sentences.append(f"A run would not start: {str(error)[:1].lower()}{str(error)[1:]}")
+    return list(dict.fromkeys(sentences))
 
 
-def _refusal(sentence: str) -> str:
-    return f"A run would not start: {sentence[:1].lower()}{sentence[1:]}"
-
-
-def _missing(group: Group, spec: PluginSpec) -> str:
-    try:
-        if not spec.kind.startswith(OBJECT):
-            require(group, spec.kind)
-    except MissingDependency as error:
-        return str(error)
-    return ""
-
-
-def _checks(recipe: Recipe, api: GenerationAPI | None) -> Iterator[Callable[[], object]]:
-    """Yield the checks of a generator before it is asked for anything."""
+def start_checks(recipe: Recipe, api: GenerationAPI | None, embedding: object) -> Iterator[Callable[[], object]]:
+    """Yield the checks of what the generator cannot do, or cannot do here, before it is asked for anything."""
     if isinstance(api, ChecksMachine):
         yield api.check_machine
     if isinstance(api, DescribesPrecision):
@@ -250,6 +215,42 @@ def _checks(recipe: Recipe, api: GenerationAPI | None) -> Iterator[Callable[[], 
         yield lambda: check_price(recipe, api)
     yield lambda: check_labels(api, recipe.private.labels)
     yield lambda: check_search(recipe)
+    yield lambda: check_public_place(recipe, api, embedding)
+
+
+def obstacles(recipe: Recipe, api: GenerationAPI | None = None) -> list[str]:
+    """Return what would refuse a start of the recipe here and now, one sentence each; nothing is asked for.
+
+    `api` is the generator, where it could be set up; mistakes in its settings are not looked for.
+
+    Raises:
+        PluginError: the embedding is unknown.
+        RecipeError: a setting of the embedding is unknown, missing or of the wrong type.
+    """
+    embedding, why = set_up("pe.embeddings", recipe.embedding)
+
+    def check_embedding() -> None:
+        if embedding is None and not recipe.embedding.kind.startswith(OBJECT):
+            raise RecipeError(f"The embedding cannot be set up here: {why}")
+
+    def check_both() -> None:
+        for plugin, does in ((api, "makes"), (embedding, "embeds")):
+            if plugin is not None:
+                check_modality(plugin, does, recipe)
+        check_place(recipe)
+
+    return refusals(
+        *(partial(_require, "pe.adapters", one) for one in (recipe.api, *members_of(recipe.api).values())),
+        partial(_require, "pe.embeddings", recipe.embedding),
+        check_embedding,
+        *start_checks(recipe, api, embedding),
+        check_both,
+    )
+
+
+def _require(group: Group, spec: PluginSpec) -> None:
+    if not spec.kind.startswith(OBJECT):
+        require(group, spec.kind)
 
 
 def look_ahead(recipe: Recipe, api: GenerationAPI | None) -> list[str]:
@@ -257,10 +258,11 @@ def look_ahead(recipe: Recipe, api: GenerationAPI | None) -> list[str]:
     return [*obstacles(recipe, api), *plugin_warnings(recipe, api)]
 
 
-def degree_refusals(plan: Plan, api: GenerationAPI | None) -> list[str]:
-    """Say which degrees of the plan the generator cannot obey."""
-    sentences = [] if api is None else [meaning_of(api, step.degree, step.t)[1] for step in plan.steps]
-    return [f"A run would not start: {sentence}" for sentence in dict.fromkeys(sentences) if sentence]
+def check_degrees(plan: Plan, api: object) -> None:
+    """Refuse a degree of the plan that the generator cannot obey."""
+    if isinstance(api, DescribesDegree):
+        for step in plan.steps:
+            api.describe_degree(step.degree, step.t)
 
 
 def check_labels(api: object, labels: tuple[str, ...]) -> None:
@@ -295,19 +297,12 @@ def check_price(recipe: Recipe, api: GenerationAPI) -> None:
         )
 
 
-def cap_obstacles(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
-    """Say if the data set's cap would refuse a new run with these releases, by its ledger file as it stands now.
-
-    The file is read, if there is one; it holds no private value.
-    """
-    if WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place)):
-        return []
-    try:
+def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
+    """Refuse a new run that the data set's cap forbids, by its ledger file as it stands now; none is made."""
+    if WITHHELD not in (str(recipe.private.ledger_file), str(recipe.private.place)):
         ledger = data_set_ledger(recipe.private)
-        refusal = "" if ledger is None else ledger.refusal(releases)
-    except PEError as error:
-        refusal = str(error)
-    return [_refusal(refusal)] if refusal else []
+        if ledger is not None and (refusal := ledger.refusal(releases)):
+            raise BudgetExceeded(refusal)
 
 
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:

@@ -40,8 +40,7 @@ class Signal:
     Attributes:
         candidates: members of S_{t-1}.
         noise_multiplier: σ over the sensitivity.
-        sigma: standard deviation of the noise on a candidate, in votes.
-        threshold: H, in votes.
+        sigma: standard deviation of the noise on a candidate, in votes; `threshold`, H, is in votes, too.
         votes: votes per candidate, over all labels; None: no declared size.
         by_label: votes per candidate of each label; empty: not known label by label.
         once: True for the run's only vote.
@@ -110,13 +109,7 @@ def _excess(x: float) -> float:
 
 
 def votes_cast(records: int, units: int | None, neighbors: int) -> float:
-    """Return the most votes of `records` records: a unit's have L2 norm 1, so √k where it votes for k candidates.
-
-    Args:
-        records: declared.
-        units: of privacy, declared; None: each record is its own.
-        neighbors: q.
-    """
+    """Return the most votes of so many records: a unit's have L2 norm 1, so √k where it votes for k candidates."""
     return sqrt(records * min(units or records, records) * neighbors)
 
 
@@ -231,13 +224,7 @@ FINAL_SHARE, SLACK = 0.3, 0.05
 
 @dataclass(frozen=True)
 class Choice:
-    """A recipe whose evolution is complete.
-
-    Attributes:
-        recipe: the complete recipe.
-        chosen: chosen values by key (`evolution.neighbors`), without those that the recipe gave.
-        reasons: why, a sentence each.
-    """
+    """A recipe whose evolution is complete, the chosen values by key (`evolution.neighbors`), and why."""
 
     recipe: Recipe
     chosen: dict[str, Any]
@@ -319,9 +306,7 @@ class Numbers:
 def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     """Fill in the unset evolution keys of a recipe; explicit ones are kept.
 
-    Args:
-        recipe: the recipe.
-        api: the generator, of which `info` counts; None: the class that the recipe names.
+    `api` is the generator, of which `info` counts; None: the class that the recipe names.
 
     Raises:
         RecipeError: the declared size is missing, or that of units where a unit may have several records.

@@ -98,12 +98,7 @@ def deadlines(
     Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, one of
     which the embedding fails on, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time that
     the most costly candidates take, which whoever makes the candidates may choose: all equally near to each record.
-
-    Args:
-        recipe: with a declared size.
-        plan: of the recipe.
-        embedding: tried on blank samples, once or twice.
-        dry_runs: of the fit, where there is one.
+    The embedding is tried on blank samples, a fit by its `dry_runs`.
     """
     private, slack = recipe.private, recipe.privacy.clock_slack
     assert private.declared_size is not None

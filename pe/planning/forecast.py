@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import inf
 from typing import Any
@@ -17,7 +18,7 @@ from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total,
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.clock import ClockPlan, held_back
 from pe.planning.layout import fit_dry_runs, is_fitted, lay_out
-from pe.planning.other_runs import other_run_obstacles
+from pe.planning.other_runs import find_other_runs
 from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI, Usage, info_of
 from pe.plugins.registry import Group, load, plugins
@@ -38,16 +39,10 @@ _DEGREES = {
 
 @dataclass(frozen=True)
 class Iteration:
-    """The requests of iteration t.
+    """The requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of iteration t; 0 makes S_0.
 
-    Attributes:
-        t: the iteration; 0 makes S_0.
-        random: requests of RANDOM_API; None: unknown.
-        variation: requests of VARIATION_API, the lookahead's included; None: unknown.
-        images: images asked for.
-        degree: v_t, variation in [0, 1]; 1 at t = 0.
-        signal: of its histogram; None at t = 0.
-        meaning: of the degree, in the generator's own words; empty: it has none.
+    `signal` is of its histogram, and `meaning` of the degree, in the generator's own words; None: unknown, or there is
+    none.
     """
 
     t: int
@@ -98,50 +93,50 @@ class Forecast:
     """A run as it will be if no item is refused or fails; `print` shows it.
 
     Attributes:
-        name: the recipe's.
-        noun: what people call the samples: `images`.
+        choice: the recipe, its evolution complete, with the keys that were chosen and why.
         plan: of the run.
         iterations: t = 0 … T.
         trial: requests before t = 0, by which the run sees that variations are of their parents.
-        price: the recipe's.
         priced: True if the recipe states what is charged, or nobody elsewhere is asked.
         cost: the most that it costs, in `currency`; None: unknown, or not stated.
         cost_at_least: the least; None: unknown.
-        epsilon: of all planned releases, at `delta`; infinite where no ε holds, and null in JSON, like δ.
-        delta: δ.
+        epsilon: of all planned releases, at the recipe's δ; infinite where no ε holds, and null in JSON, like δ.
         degree: the generator's obedience to the degree: exact, wording, none; None: unknown.
         seconds: for the images, at the most, at the rate given; None: none was given.
         disk: the most bytes that samples take while the run goes on; None: unknown.
         clock: the public clock.
-        choice: the chosen keys of the evolution, and why.
-        fit_epsilon: of the releases by which the generator is fitted, at `delta`.
+        fit_epsilon: of the releases by which the generator is fitted.
         dry_runs: of each part of the fit, where it was tried here.
-        embedding: by which the records vote, by its name; empty: nothing votes.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
         warnings: one sentence each.
     """
 
-    name: str
-    noun: str
+    choice: Choice
     plan: Plan
     iterations: tuple[Iteration, ...]
     trial: Trial
-    price: Price
     priced: bool
     cost: float | None
     cost_at_least: float | None
     epsilon: float
-    delta: float
     degree: str | None
     seconds: float | None
     disk: int | None
     clock: ClockPlan
-    choice: Choice
     fit_epsilon: float
     dry_runs: tuple[DryRun, ...]
-    embedding: str
     precision: str
     warnings: tuple[str, ...]
+
+    @property
+    def noun(self) -> str:
+        """What people call the samples: `images`."""
+        return self.choice.recipe.private.modality.noun
+
+    @property
+    def embedding(self) -> str:
+        """By which the records vote, by its name; empty: nothing votes."""
+        return self.choice.recipe.embedding.kind.removeprefix(OBJECT) if self.plan.steps else ""
 
     @property
     def images(self) -> Span:
@@ -176,7 +171,7 @@ class Forecast:
     @property
     def currency(self) -> str:
         """The currency of the costs."""
-        return self.price.currency
+        return price_of(self.choice.recipe).currency
 
     @property
     def fit(self) -> tuple[Release, ...]:
@@ -206,7 +201,7 @@ class Forecast:
             "disk_bytes": self.disk,
             "seconds": self.seconds,
             "epsilon": finite(self.epsilon),
-            "delta": None if finite(self.epsilon) is None else self.delta,
+            "delta": None if finite(self.epsilon) is None else self.choice.recipe.privacy.delta,
             "noise_multiplier": multipliers[0] if len(set(multipliers)) == 1 else multipliers or None,
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
@@ -234,7 +229,7 @@ class Forecast:
         table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
         facts = [f"{key:<12}{value}" for key, value in self._facts()]
         warnings = [f"warning: {sentence}" for sentence in self.warnings]
-        title = f"Plan of '{self.name}': nothing was called, no private record was read."
+        title = f"Plan of '{self.choice.recipe.name}': nothing was called, no private record was read."
         return "\n".join([title, "", *table, "", *facts, *(["", *warnings] if warnings else [])])
 
     def _repr_html_(self) -> str:
@@ -255,7 +250,7 @@ class Forecast:
         yield "Cost", self._cost() if self.priced else "not stated (api.price)"
         unknown = "unknown (state --samples-per-second or --rate-of)"
         yield "Time", unknown if self.seconds is None else _duration(self.seconds)
-        yield "Guarantee", guarantee(self.epsilon, self.delta, 4, ", ")
+        yield "Guarantee", guarantee(self.epsilon, self.choice.recipe.privacy.delta, 4, ", ")
         yield from self._fit()
         yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
         yield from self._clock()
@@ -371,10 +366,6 @@ def forecast(
         here: warnings about this machine (`pe.planning.checks.obstacles`), and why the calls are unknown.
         samples_per_second: the generator's rate, > 0; None: the time is unknown.
         dry_run: try a few steps of the fit here, on random images.
-
-    Raises:
-        RecipeError: the population does not fit the labels.
-        PrivacyError: no noise meets the budget.
     """
     choice = choose_evolution(recipe, api)
     recipe = choice.recipe
@@ -396,34 +387,30 @@ def forecast(
     total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     warnings = [
         *here,
-        *checks.degree_refusals(plan, api),
+        *checks.refusals(partial(checks.check_degrees, plan, api)),
         *checks.cost_warnings(price, api, calls, images, noun),
         *checks.limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
         *checks.guarantee_warnings(recipe, plan, total_epsilon),
         *checks.recipe_warnings(recipe, clock.warning),
-        *checks.cap_obstacles(recipe, plan.releases),
-        *other_run_obstacles(recipe, plan.releases),
+        *checks.refusals(
+            partial(checks.check_cap, recipe, plan.releases), partial(find_other_runs, recipe, plan.releases)
+        ),
     ]
     return Forecast(
-        name=recipe.name,
-        noun=noun,
+        choice=choice,
         plan=plan,
         iterations=iterations,
         trial=trial,
-        price=price,
         priced=priced,
         cost=cost,
         cost_at_least=cost_at_least,
         epsilon=total_epsilon,
-        delta=delta,
         degree=None if api is None else api.capabilities.degree,
         seconds=None if samples_per_second is None else images.most / samples_per_second,
         disk=disk_of(recipe, plan, api),
         clock=clock,
-        choice=choice,
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
         dry_runs=dry_runs,
-        embedding=recipe.embedding.kind.removeprefix(OBJECT) if plan.steps else "",
         precision=checks.precision_of(api),
         warnings=tuple(warnings),
     )
@@ -441,7 +428,7 @@ def _iterations(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> tuple[
             images=variation_images(candidates, step),
             degree=step.degree,
             signal=signal_of(recipe, plan, step, candidates),
-            meaning="" if api is None else checks.meaning_of(api, step.degree, step.t)[0],
+            meaning=checks.meaning_of(api, step.degree, step.t),
         )
         iterations.append(one)
     return tuple(iterations)
@@ -466,10 +453,8 @@ _MOST = 200
 def differences(before: Recipe, after: Recipe) -> list[str]:
     """Return the keys whose change gives the run another meaning: `key: old → new`, sorted.
 
-    What only concerns the machine may change: limits, prices, where the private records lie (their fingerprint tells
-    whether they are the same), where their ledger file does, and the settings that a plug-in's `info` names as
-    machine_settings (device, concurrency, batch size, the key's environment variable). An object's class counts by its
-    name alone. So may the declared size, unless a fit is planned by it.
+    What only concerns the machine may change, and so may where the private records lie: their fingerprint tells whether
+    they are the same. So may the declared size, unless a fit is planned by it. An object's class counts by its name.
     """
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     for leaves, key in product((old, new), ("api.kind", "embedding.kind")):

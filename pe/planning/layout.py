@@ -38,8 +38,6 @@ class PlanSettings:
 
     Attributes:
         iterations: T ≥ 0 histograms.
-        relation: the neighbouring relation.
-        unit: the privacy unit.
         neighbors: q, candidates that each record votes for.
         weights: shares of μ² for the iterations; None: constant noise.
         class_counts: share of ε for the release of the class counts, in (0, 1); None: not released.
@@ -59,9 +57,6 @@ def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None 
     """Return all releases of a run, with the least noise in the histograms that meets `budget`.
 
     With a given noise multiplier the ledger judges the total.
-
-    Raises:
-        PrivacyError: a setting out of range, or the other releases leave nothing for the histograms.
     """
     others = list(settings.fixed)
     if settings.class_counts is not None:
@@ -89,22 +84,14 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
 
 
 def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE) -> float:
-    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`, rounded up.
-
-    Raises:
-        PrivacyError: no iteration, or a budget that no noise meets.
-    """
+    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`, rounded up."""
     return calibrate(lambda z: _equal_histograms(z, iterations, relation), budget)
 
 
 def epsilon_for(
     noise_multiplier: float, iterations: int, delta: float, relation: Relation = Relation.ADD_REMOVE
 ) -> float:
-    """Return ε of `iterations` ≥ 1 histograms with that noise multiplier, rounded up.
-
-    Raises:
-        PrivacyError: no iteration, or another number out of range.
-    """
+    """Return ε of `iterations` ≥ 1 histograms with that noise multiplier, rounded up."""
     return epsilon(_equal_histograms(noise_multiplier, iterations, relation), delta)
 
 
@@ -155,12 +142,7 @@ def fit_dry_runs(recipe: Recipe) -> tuple[DryRun, ...]:
 
 
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
-    """Return every release of the fit, calibrated to its share of the budget; none where nothing is fitted.
-
-    Raises:
-        RecipeError: the recipe's `fit` is missing, superfluous or at odds with the rest of it, or two releases have
-            one name.
-    """
+    """Return every release of the fit, calibrated to its share of the budget; none where nothing is fitted."""
     trainer = _trainer(recipe)
     releases = () if trainer is None else tuple(trainer.planned(fit_terms(recipe)))
     twice = [name for name, count in Counter(release.name for release in releases).items() if count > 1]
@@ -242,12 +224,8 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
     Args:
         recipe: the recipe.
         counts: the noisy label counts, where the recipe has them estimated; while they are None, labels count as equal.
-        releases: all of the run's; None: they are planned, which for a fit can take many seconds
-            and needs the data that it learns from.
-
-    Raises:
-        RecipeError: a population that the labels do not divide, or has fewer members of a label than q; a list of the
-            generator's that has not one entry per iteration.
+        releases: all of the run's; None: they are planned, which for a fit can take many seconds and needs its
+            data.
     """
     evolution = recipe.evolution
     if not evolution.settled:
@@ -275,12 +253,7 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
 
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:
-    """Return the plan of a run, from its recipe; the releases of a finished one are those of its certificate.
-
-    Raises:
-        RunError: the certificate is damaged.
-        RecipeError: see `lay_out`.
-    """
+    """Return the plan of a run, from its recipe; the releases of a finished one are those of its certificate."""
     if not (run.folder / CERTIFICATE).is_file():
         return lay_out(recipe)
     try:

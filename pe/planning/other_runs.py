@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pe.data.strict_json import json_object
-from pe.errors import DamagedFile, PEError, PrivacyError, RecipeError
+from pe.errors import DamagedFile, PrivacyError, RecipeError
 from pe.fit.trainer import FITTED, MODEL, Fitted, OtherFit
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
@@ -72,12 +72,7 @@ def disjoint_places(runs: Sequence[OtherRun]) -> set[Path]:
 
 
 def find_other_runs(recipe: Recipe, releases: Sequence[Release], *built: object) -> tuple[OtherRun, ...]:
-    """Find all that a recipe uses of other runs; no record is read.
-
-    Args:
-        recipe: the recipe.
-        releases: of its plan.
-        built: its generator and embedding, which may declare more than it names.
+    """Find all that a recipe, or the plug-ins `built` from it, use of other runs; no record is read.
 
     Raises:
         RecipeError: a run's releases are neither counted in the plan nor declared disjoint, have no guarantee, or are
@@ -108,15 +103,6 @@ def find_other_runs(recipe: Recipe, releases: Sequence[Release], *built: object)
 def is_undeclared(recipe: Recipe, api: object) -> bool:
     """True for a generator object that does not declare what it uses of other runs."""
     return recipe.api.kind.startswith(OBJECT) and info_of(api).disjoint_from is None
-
-
-def other_run_obstacles(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
-    """Say why `find_other_runs` would refuse a start."""
-    try:
-        find_other_runs(recipe, releases)
-    except PEError as error:
-        return [f"A run would not start: {str(error)[:1].lower()}{str(error)[1:]}"]
-    return []
 
 
 def _named_paths(recipe: Recipe, built: Sequence[object]) -> Iterator[tuple[Path, str]]:

@@ -100,14 +100,7 @@ def keep_memory() -> None:
 
 
 def find_cards(instead: str) -> int:
-    """Return how many GPUs `auto` may take, by torch.
-
-    Args:
-        instead: the setting with which there is no need of GPUs, for the message.
-
-    Raises:
-        RecipeError: torch sees none of the driver's GPUs.
-    """
+    """Return how many GPUs `auto` may take, by torch; with the setting `instead` none is needed."""
     if fault := unseen_cards():
         raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
@@ -133,7 +126,7 @@ def listed_cards() -> int:
 
 
 def has_driver() -> bool:
-    """True if there is NVIDIA's driver; without it torch, which is slow to load, need not be asked for GPUs."""
+    """True if there is NVIDIA's driver; else torch, which is slow to load, need not be asked for GPUs."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:

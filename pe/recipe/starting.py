@@ -57,16 +57,11 @@ class Start:
     """The values that a starting recipe states; all of it public.
 
     Attributes:
-        noun: the people's word for the samples: `images`.
         source: kind, path (as the recipe names it) and other settings of the private source; None is left out.
         classes: the label names, as the user declared them; empty: no labels.
-        unit: the privacy unit.
-        units: other possible units, in words.
-        declared_size: the number of records, ≥ 1.
+        unit: the privacy unit; `units`: other possible ones, in words.
         declared_units: the number of privacy units, ≥ 1; None where a unit is a record.
-        shape: lines of `private` on what all samples share.
-        api: lines of the section.
-        embedding: lines of the section; empty: what is usual for the size that is to be declared.
+        shape: lines of `private` on what all samples share; `api` and `embedding`: those of their sections.
     """
 
     noun: str
@@ -102,12 +97,7 @@ def starter_recipe(start: Start) -> str:
 
 
 def starter_of(kind: str) -> str:
-    """Lines with which a recipe over a generator of this kind may begin.
-
-    Raises:
-        PluginError: there is no such kind.
-        RecipeError: it does not say.
-    """
+    """Lines with which a recipe over a generator of this kind may begin."""
     factory = load("pe.adapters", kind)
     if not isinstance(factory, HasStarter):
         raise RecipeError(f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`.")
@@ -186,11 +176,7 @@ class ImageStart:
 
     @staticmethod
     def pool(path: Path) -> Pool:
-        """The pool of images at `path`; none is decoded.
-
-        Raises:
-            RecipeError: something else is there.
-        """
+        """The pool of images at `path`; none is decoded."""
         if not path.exists():
             return Pool(path)
         if path.is_dir():
@@ -239,13 +225,7 @@ class TextStart:
 
     @staticmethod
     def pool(path: Path) -> Pool:
-        """The pool of texts at `path`.
-
-        Raises:
-            RecipeError: something else is there.
-            PrivateDataError: a table cannot be read, or has no column of texts.
-            MissingDependency: pyarrow is not installed, which reads Parquet and Arrow.
-        """
+        """The pool of texts at `path`."""
         if not path.exists():
             return Pool(path)
         PublicTexts(path).check()

@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 import pe
-from pe.engine import execution
 from pe.engine.private_side import PrivateSide
 from pe.engine.report import write_report
 from pe.histogram import count_votes
@@ -24,6 +23,7 @@ from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Release
 from pe.private.embeddings import PrivateEmbeddings
 from pe.recipe.schema import Recipe
+from pe.store import places
 from pe.store.writer import read_journal
 from tests.contracts.fitted import KINDS
 from tests.engine.small import Told, but, evolve, records_in
@@ -77,12 +77,6 @@ def test_all_but_the_noise_is_reproducible(made, tmp_path):
     np.testing.assert_array_equal(made[0].population(0).samples.array, again.population(0).samples.array)
     votes = [np.load(run.folder / "releases" / "histogram-1.npy") for run in (made[0], again)]
     assert (votes[0] != votes[1]).all()
-
-
-def test_without_iterations_the_run_is_random_samples_at_no_cost(private, tmp_path):
-    api = Shades()
-    run = evolve(private, tmp_path / "run", api, iterations=0)
-    assert (api.variation_requests, len(run.synthetic), run.guarantee["epsilon"]) == ([], 20, 0)
 
 
 def test_plan_console_certificate_and_report_warn_alike(private, tmp_path):
@@ -142,6 +136,7 @@ def test_who_sees_private_images_is_told_as_the_embedding_declares(private, tmp_
     assert run.guarantee["private_data_sent_to"] == sent_to
     assert words in run.guarantee["not_covered"][0]
     assert words in run.certificate
+    assert (run.guarantee["epsilon"], len(run.synthetic)) == (0, 20)  # random samples alone cost nothing
 
 
 def test_a_certificate_covers_no_file_that_was_put_there_and_counts_a_run_that_was_entered_meanwhile(private, tmp_path):
@@ -224,7 +219,7 @@ def test_a_run_is_named_when_the_private_records_have_been_read(private, tmp_pat
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(PrivateSide, "preflight", telling("read", PrivateSide.preflight))
-    monkeypatch.setattr(execution, "new_name", telling("named", execution.new_name))
+    monkeypatch.setattr(places, "new_name", telling("named", places.new_name))
     evolve(private, None, iterations=0)
     assert happened == ["read", "named"]
 

@@ -170,7 +170,7 @@ def test_the_plan_tells_what_a_degree_means_in_each_iteration_and_refuses_it_by_
     assert "at 0.5 in iteration 3: 20 of 40 steps" in lines
     assert "at 0.4: 4 of 10 steps" in lines
     assert not any("would not start" in warning for warning in told(0.1, 0.1, 0.05).warnings)
-    assert told(0.1, 0.05, 0.05).warnings[0] == "A run would not start: Degree 0.05 leaves none of 10 steps."
+    assert told(0.1, 0.05, 0.05).warnings[0] == "A run would not start: degree 0.05 leaves none of 10 steps."
 
 
 def test_a_generator_that_cannot_be_set_up_here_leaves_the_calls_unknown_and_a_mistake_is_an_error():
