@@ -39,13 +39,6 @@ class Progress:
         """Show a message for a person who waits; a run shows no time here: times may depend on private records."""
 
 
-def tell_left(progress: Progress, what: str, seconds: float) -> None:
-    """Show how long `what` still takes, if that is worth a line."""
-    if seconds >= WORTH_TELLING:
-        left = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-        progress.tell(f"{what}: about {left} left")
-
-
 @dataclass(frozen=True)
 class Part(Progress):
     """The progress of a part of the work.

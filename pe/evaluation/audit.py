@@ -15,12 +15,10 @@ canary's effect on the votes; the statistic of a run is ⟨Δ, histogram⟩, sum
 improve on if the noise is Gaussian. Thresholds are fixed before any outcome is seen: one at half of ‖Δ‖², which bounds
 μ; two in the tails, which bound the likelihood ratio.
 
-One call of the mechanism holds many trials side by side. Each has a block of bins of its own, far from all others in
-the embedding space, records of its own and a canary of its own, in the data or not by a coin. For one block, all else
-held fixed, the two worlds are neighbouring data sets, and its part of the mechanism's output is looked at. A canary
-reaches no block but its own (a vote depends on the record and the candidates alone), so that blocks are independent as
-far as their noise is. Noise that comes twice is looked for beside the bounds; tests/privacy/test_noise.py shows that
-the bins of one call have independent noise.
+One call of the mechanism holds many trials. Each has a block of bins of its own, far from all others in the embedding
+space, with records and a canary of its own, in the data or not by a coin. A canary reaches no block but its own, so
+that blocks are neighbouring pairs, each by itself, and independent as far as their noise is. Noise that comes twice is
+looked for beside the bounds; tests/privacy/test_noise.py shows that the bins of one call have independent noise.
 """
 
 from __future__ import annotations
@@ -343,12 +341,8 @@ def audit(
     and Pearson, each of which gets a share of it; with the claim met exactly, as here, two of them must be wrong
     at once, which at 99.9 % happens less than once in a million audits.
 
-    Args:
-        claim: to be audited.
-        runs: in each world, ≥ 100. 20,000 see noise of two thirds of the claimed size.
-        confidence: of all bounds together, in (0, 1).
-        noise: the mechanism's source; None: the operating system's entropy, as shipped.
-        progress: told how many runs are done.
+    `runs` are 100 or more in each world; 20,000 see noise of two thirds of the claimed size. `confidence` in (0, 1) is
+    that of all bounds together. `noise` is the mechanism's source; None: the operating system's entropy, as shipped.
 
     Raises:
         PrivacyError: runs or confidence out of range.

@@ -8,19 +8,19 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
+from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import MissingDependency, RecipeError, nearest_name
-from pe.evaluation.labelled import Labelled, Labels, Logits, NetworkSettings, Predict
+from pe.evaluation.labelled import Labelled, Logits, NetworkSettings, Predict
 
 MEMORY = 2**31
 """Bytes of features that parallel trainings hold at once."""
@@ -40,41 +40,17 @@ Result = TypeVar("Result")
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> Any:
-    """Return the libraries that have threads; the search is slow, so it is repeated only after more imports."""
+    """The libraries that have threads; the search is slow, so it is repeated only after more imports."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
-class _OneThread:
-    """Limit the process to one thread per product, from the first user that enters to the last that leaves."""
-
-    def __init__(self) -> None:
-        self._lock, self._users, self._limits = Lock(), 0, ExitStack()
-
-    @contextmanager
-    def limit(self, libraries: Any, ignored: type[Warning]) -> Iterator[None]:
-        with self._lock:
-            if not self._users:
-                self._limits.enter_context(warnings.catch_warnings())
-                warnings.simplefilter("ignore", ignored)
-                self._limits.enter_context(libraries.limit(limits=1))
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    self._limits.close()
-
-
-_ONE_THREAD = _OneThread()
-
-
 @contextmanager
 def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
     """Run scikit-learn on one thread, where products this small are fastest, and without its ConvergenceWarning.
+
+    Threads that use it at the same time do so within another use of it, which is the last to restore what was before.
 
     Raises:
         MissingDependency: scikit-learn is not installed; `extra` brings it.
@@ -85,16 +61,15 @@ def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
         libraries = _libraries(len(sys.modules))
     except ImportError as error:
         raise MissingDependency.of("scikit-learn", extra, "Measuring accuracy") from error
-    with _ONE_THREAD.limit(libraries, ConvergenceWarning):  # max_iter is a stopping rule, no fault
+    with warnings.catch_warnings(), libraries.limit(limits=1):
+        warnings.simplefilter("ignore", ConvergenceWarning)  # max_iter is a stopping rule, no fault
         yield
 
 
 def at_once(jobs: int, features: int) -> int:
-    """Return how many trainings to run in parallel, ≥ 1: as many as BLAS would take threads, within MEMORY.
+    """Return how many of the trainings to run in parallel, ≥ 1: as many as BLAS would take threads, within MEMORY.
 
-    Args:
-        jobs: their number.
-        features: numbers, as float64, that the largest of them trains on.
+    The largest of them trains on so many `features`, float64.
     """
     pools = _libraries(len(sys.modules)).info()
     threads = max((pool["num_threads"] for pool in pools if pool["user_api"] == "blas"), default=1)
@@ -119,11 +94,7 @@ def side_by_side(
 
 def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
     """Fit logistic regression on pixels: scikit-learn's defaults, at most 100 steps; `validation` is not used."""
-
-    def pixels(samples: Labelled) -> Any:
-        return pixels_in_unit_interval(samples.images)
-
-    return _fit_regression(pixels(train), train.labels, pixels, classes, steps=100)
+    return _fit_regression(train, lambda samples: pixels_in_unit_interval(samples.images), classes, steps=100)
 
 
 def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
@@ -142,7 +113,7 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
         assert samples.vectors is not None
         return (samples.vectors - mean) / scale
 
-    return _fit_regression(scaled(train), train.labels, scaled, classes, steps=200)
+    return _fit_regression(train, scaled, classes, steps=200)
 
 
 def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
@@ -155,15 +126,15 @@ def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, se
 
         # the empty word, so that every set of texts has a vocabulary
         tfidf = TfidfVectorizer(analyzer=lambda text: words(text) or [""], sublinear_tf=True)
-        x = tfidf.fit_transform(strings_of(train))
-    return _fit_regression(x, train.labels, lambda samples: tfidf.transform(strings_of(samples)), classes, steps=100)
+        tfidf.fit(strings_of(train.samples))
+    return _fit_regression(train, lambda samples: tfidf.transform(strings_of(samples.samples)), classes, steps=100)
 
 
-def _fit_regression(x: Any, labels: Labels, features: Callable[[Labelled], Any], classes: int, steps: int) -> Predict:
+def _fit_regression(train: Labelled, features: Callable[[Labelled], Any], classes: int, steps: int) -> Predict:
     with on_one_thread():
         from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(max_iter=steps).fit(x, labels)
+        model = LogisticRegression(max_iter=steps).fit(features(train), train.labels)
     return lambda samples: log_probabilities(model, features(samples), classes)
 
 
@@ -209,10 +180,10 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def strings_of(whole: Labelled) -> list[str]:
+def strings_of(samples: Samples) -> list[str]:
     """Return the samples, which must be texts."""
-    assert isinstance(whole.samples, Texts)
-    return whole.samples.strings
+    assert isinstance(samples, Texts)
+    return samples.strings
 
 
 LINEAR_PROBE = "linear_probe"

@@ -107,12 +107,10 @@ class ControlRun:
         return rate is not None and images / rate <= QUICK
 
     def result(self, progress: Progress, stop: Event) -> Population:
-        """Make or resume the control.
+        """Make or resume the control; the recipe's limits hold for it anew.
 
         Raises:
-            LimitReached: a limit of the recipe; they hold for this control anew.
-            Interrupted: the user stops it.
-            APIError: the generator cannot answer.
+            LimitReached, Interrupted, APIError: it cannot be finished; what was answered is stored.
         """
         folder = self.run.confidential / self.name
         self.run.confidential.mkdir(mode=0o700, exist_ok=True)
@@ -150,8 +148,8 @@ def one_vote_run(
 ) -> ControlRun:
     """Return the control by one vote of a run with this plan and these S_0 … S_t; nothing is asked yet.
 
-    Samples come straight from RANDOM_API: as many as the planner has for one vote, and no more than the run asked for.
-    The private records vote once for them, and the chosen ones are taken as they are.
+    The private records vote once for samples straight from RANDOM_API, as many as the planner has for one vote and no
+    more than the run asked for. The chosen ones are taken as they are.
     """
     t, labels = len(populations) - 1, populations[-1].labels
     if t == 1:
@@ -175,16 +173,8 @@ def one_vote_run(
         columns = Population.columns(members.samples, members.conditions)
         return dispatcher.run.add_population(population_place(t), members.labels, parents, [(slice(None), columns)])
 
-    return ControlRun(
-        run=run,
-        recipe=recipe,
-        api=api,
-        name="one-vote",
-        images=sum(vote.sizes),
-        calls=first_calls(replace(plan, sizes=vote.sizes, initial_variations=0), api)[0].most,
-        make=make,
-        embedding=embedding,
-    )
+    calls = first_calls(replace(plan, sizes=vote.sizes, initial_variations=0), api)[0].most
+    return ControlRun(run, recipe, api, "one-vote", sum(vote.sizes), calls, make, embedding)
 
 
 def images_asked_for(run: Run, t: int) -> int:
@@ -200,14 +190,11 @@ def images_asked_for(run: Run, t: int) -> int:
 
 
 def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, info: PluginInfo) -> Vote:
-    """Plan one vote as `evolution: auto` would, with the noise of a run's first t votes together.
+    """Plan one vote as `evolution: auto` would, with the noise of a run's first t votes together, from public numbers.
 
-    All of it is public, since the generator sees how many images it is asked for. Without a declared size q is that of
-    the run.
-
-    The noise: t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². The threshold
-    is that of samples whose mistakes stay, whether labels are known or not, since nothing is varied (measured:
-    docs/evaluation.md).
+    t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². Without a declared size q is
+    that of the run. The threshold is that of samples whose mistakes stay, whether labels are known or not, since
+    nothing is varied (measured: docs/evaluation.md).
     """
     declared = recipe.private.declared_size
     first = [step.release for step in plan.steps[:t]]
@@ -278,9 +265,7 @@ def random_selection_run(
             population = dispatcher.variations(t, population, members, degree)
         return population
 
-    return ControlRun(
-        run=run, recipe=recipe, api=api, name="random-selection", images=images, calls=calls.most, make=make
-    )
+    return ControlRun(run, recipe, api, "random-selection", images, calls.most, make)
 
 
 def choose_without_votes(candidates: Labels, labels: Labels, descent: Descent, rng: np.random.Generator) -> Members:

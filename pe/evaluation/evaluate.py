@@ -19,7 +19,7 @@ from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.fidelity import fidelity
 from pe.evaluation.memorisation import attack_model, memorisation
 from pe.evaluation.sets import METRICS, REAL, SYNTHETIC_DATA, Notes, RealSet, Request, Sets, gather
-from pe.evaluation.utility import choose_classifiers, train_and_test, trials_of
+from pe.evaluation.utility import choose_classifiers, trials_of, utility
 from pe.evaluation.verdict import (
     HELPED,
     MOST,
@@ -38,7 +38,7 @@ from pe.privacy.words import NO_NOISE
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.durable import TEMPORARY, level_confidential, publish_folder, write_durably, writing
-from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
@@ -104,11 +104,11 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
         "internal": INTERNAL,
         "run": {
             "name": sets.run.folder.resolve().name,
-            "finished": sets.finished,
-            "iteration": sets.iteration,
+            "finished": (sets.run.folder / CERTIFICATE).is_file(),
+            "iteration": len(sets.populations) - 1,
             "iterations": sets.recipe.evolution.iterations,
             "noun": sets.modality.noun,
-            "images": len(sets.evaluated),
+            "images": len(sets.populations[-1]),
             "classes": list(sets.classes),
         },
         "test": _describe(sets.test)
@@ -130,30 +130,25 @@ def _describe(real: RealSet) -> Values:
 
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbedding]:
-    """Construct the embeddings asked for, or the run's own; nothing is embedded yet.
-
-    Raises:
-        RecipeError: the run's own sends samples to others, and its recipe may be somebody else's.
-    """
+    """The embeddings asked for, or the run's own, unless it sends samples to others and may be somebody else's."""
     recipe = Recipe.load(run.folder / RECIPE)
     specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
-    if request.embedding is not None and not request.embeddings:
-        embeddings = [CachedEmbedding(type(request.embedding).__name__, request.embedding)]
+    chosen = bool(request.embeddings)
+    if request.embedding is not None and not chosen:
+        embeddings, chosen = [CachedEmbedding(type(request.embedding).__name__, request.embedding)], True
     else:
         if specs[0].kind.startswith(OBJECT):
-            standard = recipe.private.modality.embedding
+            own, standard = specs[0].kind.removeprefix(OBJECT), recipe.private.modality.embedding
             notes.add(
-                f"The run's embedding was an object, {specs[0].kind.removeprefix(OBJECT)}, so '{standard}' takes its "
-                "place; from Python it can be passed: pe.evaluate(…, embedding=…)."
+                f"The run's embedding was an object, {own}, so '{standard}' takes its place; from Python it can be "
+                "passed: pe.evaluate(…, embedding=…)."
             )
             specs = (PluginSpec(kind=standard),)
-        embeddings = [
-            CachedEmbedding(embedding_name(spec), construct("pe.embeddings", spec.kind, spec.settings))
-            for spec in specs
-        ]
+        made = ((spec, construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs)
+        embeddings = [CachedEmbedding(embedding_name(spec), embedding) for spec, embedding in made]
     for each in embeddings:
         if hosts := info_of(each.embedding).hosts:
-            if not request.embeddings and request.embedding is None and not (run.folder / FULL_RECIPE).is_file():
+            if not chosen and not (run.folder / FULL_RECIPE).is_file():
                 raise RecipeError(
                     f"The recipe that came with {run.folder} embeds by '{each.name}', which would hand your test "
                     f"{noun} to {', '.join(hosts)}: name an embedding that you want by --embedding."
@@ -178,7 +173,7 @@ def _utility(sets: Sets, request: Request, embeddings: list[CachedEmbedding], pr
             raise RecipeError(f"utility needs two classes or more, each of two {noun}: {sets.run.folder} has not.")
         return {}
     seeds = [sets.recipe.seed + i for i in range(request.seeds)]
-    results = train_and_test(trials, len(sets.classes), seeds, progress)
+    results = utility(trials, len(sets.classes), seeds, progress)
     best, labels = choose_classifiers(results), sets.test.content.labels
     values: Values = {
         "utility": {
@@ -241,21 +236,15 @@ def _memorisation(
 
 
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
-    """Write METRICS_FILE, whole or not at all, after archiving another evaluation that stands there in EARLIER.
-
-    Returns:
-        A sentence on the place of the earlier evaluation; empty if there is none, or the same.
-    """
+    """Write METRICS_FILE, whole or not at all; archive another one that stands there in EARLIER, and say so."""
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
-    metrics = folder / METRICS_FILE
+    metrics, new = folder / METRICS_FILE, [] if pairs is None else [folder / pairs_file(pairs[0])]
     message = "" if not metrics.is_file() or metrics.read_bytes() == content else _archive(folder)
-    place = None if pairs is None else folder / pairs_file(pairs[0])
-    if pairs is not None and place is not None:
-        write_durably(place, pairs[1])
+    if pairs is not None:
+        write_durably(new[0], pairs[1])
     write_durably(metrics, content)
-    for path in _pairs(folder):
-        if path != place:
-            path.unlink()  # of the earlier evaluation, which has its copy
+    for path in {*_pairs(folder)}.difference(new):
+        path.unlink()  # of the earlier evaluation, which has its copy
     level_confidential(folder)
     return message
 
@@ -286,10 +275,8 @@ def _archive(folder: Path) -> str:
         values = json.loads((place / Path(METRICS_FILE).name).read_text(encoding="utf-8"))
         test, noun = values["test"], values["run"].get("noun", "images")
         against = f", against {test['images']:,} {noun} of {test['path']},"
-    return (
-        f"The evaluation of before{against} is kept in {place}; the confidential report and `pe compare` show the "
-        "new one."
-    )
+    shows = "the confidential report and `pe compare` show the new one"
+    return f"The evaluation of before{against} is kept in {place}; {shows}."
 
 
 @dataclass(frozen=True)
@@ -308,9 +295,6 @@ class _Stoppable(Progress):
 
     def warn(self, message: str) -> None:
         self.progress.warn(message)
-
-    def tell(self, message: str) -> None:
-        self.progress.tell(message)
 
 
 @dataclass(frozen=True)

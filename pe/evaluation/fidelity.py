@@ -6,7 +6,6 @@ Fréchet and kernel distance; precision, recall, density and coverage.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from pe.data.samples import Samples, generator
 from pe.errors import RecipeError
 from pe.evaluation.features import KEPT, CachedEmbedding, Reals
 from pe.plugins.protocols import info_of
-from pe.progress import Progress, Task, tell_left
+from pe.progress import Progress, Task
 
 Vectors = npt.NDArray[np.floating]
 
@@ -81,11 +80,7 @@ class StreamedMoments:
         self._squares = dsyrk(1.0, rows.T, beta=1.0, c=self._squares, overwrite_c=1)
 
     def moments(self) -> Moments:
-        """Return the moments of all vectors added.
-
-        Raises:
-            ValueError: fewer than two vectors.
-        """
+        """Return the moments of all vectors added; ValueError if they are fewer than two."""
         if self._count < 2 or self._centre is None:
             raise ValueError("A covariance needs two vectors or more.")
         shift = self._sum / self._count
@@ -190,10 +185,7 @@ class Manifold:
 
 
 def manifold(real: Vectors, generated: Vectors, k: int = NEIGHBORS) -> Manifold:
-    """Compare `generated` (m, d) with `real` (n, d) in float64, block by block.
-
-    A vector on the rim of a ball is outside, as in the authors' `prdc`.
-    """
+    """Compare `generated` (m, d) with `real` (n, d) in float64; a ball's rim is outside, as in the authors' `prdc`."""
     if min(len(real), len(generated)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
     centre = real.mean(axis=0, dtype=np.float64)
@@ -262,16 +254,9 @@ def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task
 def fidelity(
     embedding: CachedEmbedding, sets: Mapping[str, Samples], reference: Samples, seed: int, progress: Progress
 ) -> tuple[dict[str, Any], list[str]]:
-    """Compare sets of samples with a reference set.
+    """Compare sets of samples, of which the first is what is evaluated, with a reference set, under an embedding.
 
     Guarantee: none. With a private reference the numbers are confidential.
-
-    Args:
-        embedding: under which they are compared.
-        sets: name → samples; the first is what is evaluated, the others are its controls.
-        reference: real samples.
-        seed: of random choices among the samples.
-        progress: told of what is embedded.
 
     Returns:
         The values as docs/evaluation.md has them, and a sentence on each number that has too few samples behind it.
@@ -281,13 +266,9 @@ def fidelity(
     """
     name, standard = embedding.name, info_of(embedding.embedding).standard_inception  # then they are FID and KID
     with progress.task(f"embedding with {name}", None) as task:  # the number of real samples is not told
-        real = features(reference, embedding, seed, task)  # not timed: a network is loaded
-        first, *others = sets
-        started = time.perf_counter()
-        by_set = {first: features(sets[first], embedding, seed, task)}
-        each = (time.perf_counter() - started) / len(sets[first])
-        tell_left(progress, f"embedding with {name}", each * sum(len(sets[key]) for key in others))
-        by_set |= {key: features(sets[key], embedding, seed, task) for key in others}
+        real = features(reference, embedding, seed, task)
+        by_set = {key: features(samples, embedding, seed, task) for key, samples in sets.items()}
+    first, *others = sets
     compared = {}
     with progress.task(f"comparing under {name}", len(by_set)) as task:
         for key, generated in by_set.items():

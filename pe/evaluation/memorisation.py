@@ -44,7 +44,7 @@ LEAST, MOST = 20, 500
 """Members, and as many held-out samples, that the attack by loss takes."""
 LEVEL = 0.95
 
-_ROWS, _RIM = 4096, 1e-9
+_ROWS, _RIM, _ERROR = 4096, 1e-9, (1 - LEVEL) / 2
 
 Indices = npt.NDArray[np.int64]
 
@@ -90,14 +90,9 @@ class Copies:
 def count_copies(
     generated: Samples, private: Samples, heldout: Samples, to_private: Reals, heldout_to_private: Reals
 ) -> Copies:
-    """Count exact and near copies.
+    """Count exact and near copies of r ≥ 1 records among n generated samples, beside m that no run has seen.
 
-    Args:
-        generated: n samples.
-        private: the private records, r ≥ 1.
-        heldout: m samples that no run has seen.
-        to_private: distances of each generated sample to its nearest records, ascending, (n, min(r, NEIGHBOURS)).
-        heldout_to_private: the same of held-out samples.
+    Distances are to each sample's nearest records, ascending: (n, min(r, NEIGHBOURS)), (m, min(r, NEIGHBOURS)).
     """
     methods = methods_of(generated)
     exact = are_among(generated, private)
@@ -124,26 +119,21 @@ def _near(distances: Reals) -> Mask:
 
 @dataclass(frozen=True)
 class Membership:
-    """A test that takes the nearer samples for private records."""
+    """A test that takes the nearer samples for private records, with its interval of confidence `level`."""
 
     # chance that a private record lies nearer than a held-out one (ties count half); ½ says nothing leaks here
     auc: float
-    low: float  # lower end of the interval
-    high: float  # upper end
-    level: float  # the interval's confidence
+    low: float
+    high: float
+    level: float
 
 
-def membership(members: Reals, others: Reals, level: float = 0.95) -> Membership:
-    """Return the area under the ROC curve of 'near, hence a member', with Newcombe's interval.
+def membership(members: Reals, others: Reals, level: float = LEVEL) -> Membership:
+    """Return the area under the ROC curve of 'near, hence a member' by distances of n, m ≥ 1 samples.
 
-    Method 5 of Newcombe (2006): Hanley and McNeil's variance taken at the unknown area itself, which keeps its
-    level near 0 and 1 too, where the usual one shrinks to nothing. Records of one person are not independent; the
-    interval is then too narrow.
-
-    Args:
-        members: distances of private records, n ≥ 1.
-        others: distances of held-out ones, m ≥ 1.
-        level: of confidence, in (0, 1).
+    The interval is method 5 of Newcombe (2006): Hanley and McNeil's variance taken at the unknown area itself, which
+    keeps its level near 0 and 1 too, where the usual one shrinks to nothing. Records of one person are not independent;
+    it is then too narrow.
     """
     from scipy.optimize import brentq
     from scipy.stats import rankdata
@@ -166,28 +156,32 @@ def membership(members: Reals, others: Reals, level: float = 0.95) -> Membership
 
 @dataclass(frozen=True, eq=False)
 class Memorisation:
-    """Nearest distances, float64, one per sample of the set named first. Confidential."""
+    """Distances of samples to their nearest one, float64, one per sample of the set named first. Confidential."""
 
-    generated_to_private: Reals  # from each generated sample to its nearest private record
-    heldout_to_private: Reals  # from each held-out sample; what the former would be without memorisation
-    private_to_generated: Reals  # from each private record to its nearest generated sample
-    heldout_to_generated: Reals  # from each held-out sample
+    generated_to_private: Reals
+    heldout_to_private: Reals  # what the former would be without memorisation
+    private_to_generated: Reals
+    heldout_to_generated: Reals
     membership: Membership  # of private records by the last two
     pairs: Indices  # the nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private sample once
-    pair_distances: Reals  # of them, ascending
     copies: Copies  # of private records among the generated samples
+
+    @property
+    def pair_distances(self) -> Reals:
+        """Distances of the pairs, ascending."""
+        return self.generated_to_private[self.pairs[:, 0]]
 
     def to_dict(self) -> Values:
         """Return the values as docs/evaluation.md has them; distances as quantiles at LEVELS."""
-        samples = {"generated": self.generated_to_private, "private": self.private_to_generated}
-        samples["heldout"] = self.heldout_to_private
-        distances = ("generated_to_private", "heldout_to_private", "private_to_generated", "heldout_to_generated")
+        names = ("generated_to_private", "heldout_to_private", "private_to_generated", "heldout_to_generated")
+        distances = {name: getattr(self, name) for name in names}
+        samples = dict(zip(("generated", "heldout", "private"), distances.values(), strict=False))
         pairs = zip(self.pairs.tolist(), self.pair_distances.tolist(), strict=True)
         return {
             "samples": {name: len(values) for name, values in samples.items()},
             **{
-                name: {"levels": LEVELS.tolist(), "quantiles": np.quantile(getattr(self, name), LEVELS).tolist()}
-                for name in distances
+                name: {"levels": LEVELS.tolist(), "quantiles": np.quantile(values, LEVELS).tolist()}
+                for name, values in distances.items()
             },
             "membership": vars(self.membership),
             "copies": self.copies.to_dict(),
@@ -209,15 +203,13 @@ def memorisation(generated: Samples, private: Samples, heldout: Samples, embeddi
     nearest_record, to_private = _nearest(ours, records, around)
     heldout_to_private = _nearest(unseen, records, around)[1]
     to_generated, heldout_to_generated = (_nearest(each, ours)[1][:, 0] for each in (records, unseen))
-    pairs = _closest_pairs(nearest_record, to_private[:, 0])
     return Memorisation(
         generated_to_private=to_private[:, 0],
         heldout_to_private=heldout_to_private[:, 0],
         private_to_generated=to_generated,
         heldout_to_generated=heldout_to_generated,
         membership=membership(to_generated, heldout_to_generated),
-        pairs=pairs,
-        pair_distances=to_private[pairs[:, 0], 0],
+        pairs=_closest_pairs(nearest_record, to_private[:, 0]),
         copies=count_copies(generated, private, heldout, to_private, heldout_to_private),
     )
 
@@ -254,13 +246,12 @@ class LossAttack:
     @property
     def interval(self) -> tuple[float, float]:
         """Clopper and Pearson's, of the share of members that are found."""
-        error = (1 - LEVEL) / 2
-        return float(lower(self.hits, self.each, error)), float(upper(self.hits, self.each, error))
+        return float(lower(self.hits, self.each, _ERROR)), float(upper(self.hits, self.each, _ERROR))
 
     @property
     def most_alarms(self) -> float:
         """The largest share of alarms that its threshold may have on all held-out samples there could be."""
-        return float(upper(self.alarms, self.each, (1 - LEVEL) / 2))
+        return float(upper(self.alarms, self.each, _ERROR))
 
     def to_dict(self) -> Values:
         """Return the values as docs/evaluation.md has them."""
@@ -273,57 +264,42 @@ def loss_attack(members: Reals, others: Reals) -> LossAttack:
     """Take samples of small loss for members (Yeom et al. 2018), at most ALARMS of the held-out ones."""
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))
-    return LossAttack(len(members), alarms, hits, membership(members, others, LEVEL))
-
-
-class _LeftOut(Exception):
-    """The attack cannot be made."""
+    return LossAttack(len(members), alarms, hits, membership(members, others))
 
 
 def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled) -> tuple[Values | None, str]:
-    """Attack the model that a run fitted on its `private` records.
+    """Attack the model that a run fitted on its `private` records: values as docs/evaluation.md has them.
 
-    Returns:
-        The result as docs/evaluation.md has it, or None; and a sentence on why it is left out, empty if there is a
-        result, or the run fitted no model.
+    Without them a sentence on why they are left out; it is empty if the run fitted no model.
     """
-    folder = run.folder / MODEL
+    folder, left_out = run.folder / MODEL, "The membership attack on the fitted model is left out: "
     if not folder.is_dir():
         return None, ""
-    fitted = Fitted.read(folder)
-    try:
-        return _attack_model(run, recipe, fitted, private, heldout), ""
-    except _LeftOut as why:
-        return None, f"The membership attack on the fitted model is left out: {why}"
-
-
-def _attack_model(run: Run, recipe: Recipe, fitted: Fitted, private: Labelled, heldout: Labelled) -> Values:
+    fitted, noun = Fitted.read(folder), private.samples.noun
     if fitted.kind != recipe.api.kind:
-        raise _LeftOut(f"the run '{fitted.run}' fitted it on its own records, so evaluate that.")
+        return None, f"{left_out}the run '{fitted.run}' fitted it on its own records, so evaluate that."
     if not has_journal(run):  # its recipe may name code, and its model may be anybody's
-        raise _LeftOut("the run has no journal (purged, or not copied), so that it may be somebody else's.")
+        return None, f"{left_out}the run has no journal (purged, or not copied), so that it may be somebody else's."
     api, unknown = set_up("pe.adapters", recipe.api)
     if api is None:
-        raise _LeftOut(unknown)
+        return None, left_out + unknown
     if not isinstance(api, HasRecordLoss):
-        raise _LeftOut(f"'{fitted.kind}' has no loss of its own on a record.")
+        return None, f"{left_out}'{fitted.kind}' has no loss of its own on a record."
     rows = _alike(private, heldout, recipe.seed)
     if len(rows[0]) < LEAST:
-        raise _LeftOut(
-            f"it takes {LEAST} records, and as many held-out {private.samples.noun} of the same labels, and there "
-            f"are {len(rows[0])}."
-        )
+        few = f"it takes {LEAST} records, and as many held-out {noun} of the same labels, and there are {len(rows[0])}."
+        return None, left_out + few
     losses = []
     for whole, indices in zip((private, heldout), rows, strict=True):
         part = whole.take(indices)
         names = [fitted.classes[label] for label in part.labels]
         try:
-            values = np.asarray(api.record_losses(run.folder / MODEL, part.samples.array, names), np.float64)
+            values = np.asarray(api.record_losses(folder, part.samples.array, names), np.float64)
         except PEError as error:
-            raise _LeftOut(str(error)) from error
+            return None, f"{left_out}{error}"
         losses.append(np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf))  # NaN counts as the largest
     attack = loss_attack(*losses)
-    return {"model": fitted.kind, **attack.to_dict(), **_allowed(attack, fitted, recipe.privacy.delta)}
+    return {"model": fitted.kind, **attack.to_dict(), **_allowed(attack, fitted, recipe.privacy.delta)}, ""
 
 
 def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, Indices]:

@@ -20,9 +20,9 @@ from PIL import Image, ImageDraw, ImageFont
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Samples, distinct
-from pe.data.texts import Texts, plain
+from pe.data.texts import plain
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_WORDS, words
+from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_WORDS, strings_of, words
 from pe.evaluation.features import Reals
 from pe.evaluation.labelled import Labelled
 from pe.private.dataset import sample_digest
@@ -76,23 +76,31 @@ class Methods:
         return ours.shape == theirs.shape
 
     def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
-        """Return suffix and content of a file with n generated samples, their nearest records and distances (n,)."""
-        rows = list(zip(generated.pictures(), private.pictures(), strict=True))
-        width, height = rows[0][0].size
-        sheet = Image.new("RGB", (2 * width, len(rows) * height), "white")
-        for i, pair in enumerate(rows):
+        """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records and distances (n,).
+
+        Here a picture with the generated sample on the left, the private one on the right, the distance below.
+        """
+        rows = ceil(len(distances) / _COLUMNS)
+        width = _GAP + min(len(distances), _COLUMNS) * (_PAIR + _GAP)
+        sheet = Image.new("RGB", (max(width, 480), _TOP + rows * (_SIDE + _CAPTION + _GAP)), _PAPER)
+        pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=13)
+        title = "CONFIDENTIAL. Generated | its nearest private record; their distance"
+        pen.text((_GAP, 10), title, fill=_RED, font=font)
+        for i, pair in enumerate(zip(generated.pictures(), private.pictures(), strict=True)):
+            x, y = _GAP + i % _COLUMNS * (_PAIR + _GAP), _TOP + i // _COLUMNS * (_SIDE + _CAPTION + _GAP)
             for j, picture in enumerate(pair):
-                sheet.paste(picture, (j * width, i * height))
-        return "png", _png(sheet)
+                tile = picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
+                sheet.paste(tile, (x + j * (_SIDE + _SEAM), y))
+            pen.text((x, y + _SIDE + 3), f"{distances[i]:.4g}", fill=_INK, font=font)
+        buffer = io.BytesIO()
+        sheet.save(buffer, format="PNG", optimize=True)
+        return "png", buffer.getvalue()
 
     def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
-        """Return a source for the real samples at `place`, read as the run reads its private records.
+        """Return a source for the real samples at `place`, read as the run reads its records; RecipeError if none is.
 
         A source of the run's kind has all of its declarations, one of another kind its own defaults (columns of
         tables: image, text, label). Units and budgets do not matter in an evaluation.
-
-        Raises:
-            RecipeError: nothing of the kind is there.
         """
         _check_there(Path(place), f"what a source of the kind '{private.kind}' reads")
         return read_source(
@@ -124,14 +132,8 @@ def _classes(private: PrivateSource, labelled: bool) -> tuple[str, ...]:
     return (private.class_names or ()) if labelled else ()
 
 
-def _png(sheet: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    sheet.save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
-
-
 class ImageMethods(Methods):
-    """Evaluate images: classifiers on their pixels, a picture of the nearest pairs."""
+    """Evaluate images: classifiers on their pixels."""
 
     classifiers = (LINEAR_PROBE, *ON_PIXELS)
     equality = "pixel by pixel"
@@ -158,25 +160,6 @@ class ImageMethods(Methods):
         pixels = samples.array.reshape(len(samples), -1, samples.array.shape[-1])
         shows: Mask = (pixels != pixels[:, :1]).any(axis=(1, 2))
         return shows
-
-    def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
-        """Draw n ≥ 1 pairs, generated on the left and private on the right, each with its distance below.
-
-        Confidential: it shows private images.
-        """
-        rows = ceil(len(distances) / _COLUMNS)
-        width = _GAP + min(len(distances), _COLUMNS) * (_PAIR + _GAP)
-        sheet = Image.new("RGB", (max(width, 480), _TOP + rows * (_SIDE + _CAPTION + _GAP)), _PAPER)
-        pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=13)
-        title = "CONFIDENTIAL. Generated | its nearest private record; their distance"
-        pen.text((_GAP, 10), title, fill=_RED, font=font)
-        for i, pair in enumerate(zip(generated.pictures(), private.pictures(), strict=True)):
-            x, y = _GAP + i % _COLUMNS * (_PAIR + _GAP), _TOP + i // _COLUMNS * (_SIDE + _CAPTION + _GAP)
-            for j, picture in enumerate(pair):
-                tile = picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
-                sheet.paste(tile, (x + j * (_SIDE + _SEAM), y))
-            pen.text((x, y + _SIDE + 3), f"{distances[i]:.4g}", fill=_INK, font=font)
-        return "png", _png(sheet)
 
     def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
         """As `Methods.source_at`; size, channels, resize rule and classes are the run's."""
@@ -227,7 +210,7 @@ class TextMethods(Methods):
 
     def shows(self, samples: Samples) -> Mask:
         """Mark texts of LEAST_WORDS words or more."""
-        return np.array([len(words(text)) >= LEAST_WORDS for text in _strings(samples)], bool)
+        return np.array([len(words(text)) >= LEAST_WORDS for text in strings_of(samples)], bool)
 
     def comparable(self, ours: Samples, theirs: Samples) -> bool:
         """True: texts of another length limit may be equal, too."""
@@ -235,7 +218,7 @@ class TextMethods(Methods):
 
     def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
         """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
-        texts = zip(_strings(generated), _strings(private), distances.tolist(), strict=True)
+        texts = zip(strings_of(generated), strings_of(private), distances.tolist(), strict=True)
         pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
         return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
 
@@ -253,24 +236,18 @@ class TextMethods(Methods):
         return read_source(settings | {"kind": kind, "path": path, "classes": classes}, place)
 
     def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
-        """Measure lengths and words of each set, and of the reference set beside them.
+        """Measure lengths and words of each set, and of the reference set beside them. Confidential.
 
-        Guarantee: none. The result is confidential.
-
-        Returns:
-            set → words (their number: quantiles at LEVELS), bytes (the same), vocabulary (different words), covered
-            (share of the reference's words, each as often as it is there, that the set has), divergence (Jensen and
-            Shannon's, of the words' shares from the reference's, in bits, 0 to 1).
+        Words (their number) and bytes are quantiles at LEVELS, vocabulary the different words, covered the share of the
+        reference's words, each as often as it is there, that the set has, divergence Jensen and Shannon's, of the
+        words' shares from the reference's, in bits, 0 to 1.
         """
         real = _counts(reference)
         contents = {name: _content(samples, real) for name, samples in (*sets.items(), ("reference", reference))}
         return {"texts": {"levels": list(LEVELS), "sets": contents}}
 
     def traces(self, generated: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
-        """Count texts with RUN words in a row of a private record, and canaries in generated texts.
-
-        Guarantee: none. The result is confidential.
-        """
+        """Count texts with RUN words in a row of a private record, and canaries in generated texts. Confidential."""
         first, _ = distinct(generated)
         ours, unseen = (_shared(each, private) for each in (generated.take(first), heldout))
         with_run, unseen_with_run = int((ours > 0).sum()), int((unseen > 0).sum())
@@ -304,7 +281,7 @@ class TextMethods(Methods):
 
 def _content(samples: Samples, real: Counter[str]) -> Values:
     counts = _counts(samples)
-    lengths = [len(words(text)) for text in _strings(samples)]
+    lengths = [len(words(text)) for text in strings_of(samples)]
     total, own = sum(real.values()), sum(counts.values())
     common = sum(count for word, count in real.items() if word in counts)
     return {
@@ -319,20 +296,20 @@ def _content(samples: Samples, real: Counter[str]) -> Values:
 
 def _divergence(one: Counter[str], other: Counter[str]) -> float:
     """Jensen and Shannon's divergence of two distributions of words, in bits."""
+    from scipy.spatial.distance import jensenshannon
+
     names = [*one.keys() | other.keys()]
-    p, q = (np.array([counts[name] for name in names]) / sum(counts.values()) for counts in (one, other))
-    middle = (p + q) / 2
-    parts = [float((each[each > 0] * np.log2(each[each > 0] / middle[each > 0])).sum()) for each in (p, q)]
-    return sum(parts) / 2
+    p, q = ([counts[name] for name in names] for counts in (one, other))
+    return float(jensenshannon(p, q, base=2)) ** 2
 
 
 def _counts(samples: Samples) -> Counter[str]:
-    return Counter(word for text in _strings(samples) for word in words(text))
+    return Counter(word for text in strings_of(samples) for word in words(text))
 
 
 def _shared(samples: Samples, private: Samples) -> Reals:
     """For each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
-    ours, theirs = (runs([words(text) for text in _strings(each)], RUN) for each in (samples, private))
+    ours, theirs = (runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private))
     in_records = np.unique(np.concatenate([*theirs, np.zeros(0, np.uint64)]))
     return np.array([float(np.isin(each, in_records).mean()) if len(each) else 0.0 for each in ours])
 
@@ -356,7 +333,7 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
 def _canary(canary: str, generated: Samples, private: Samples) -> Values:
     """Count the texts with a canary, whatever case and spaces are; measure its longest part in a generated one."""
     tokens = words(plain(canary))
-    texts = [_joined(words(text)) for text in _strings(generated)]
+    texts = [_joined(words(text)) for text in strings_of(generated)]
     longest = 0
     for start in range(len(tokens)):
         while start + longest < len(tokens):
@@ -367,7 +344,7 @@ def _canary(canary: str, generated: Samples, private: Samples) -> Values:
     whole = _joined(tokens)
     return {
         "canary": canary,
-        "private": sum(whole in _joined(words(text)) for text in _strings(private)),
+        "private": sum(whole in _joined(words(text)) for text in strings_of(private)),
         "generated": sum(whole in text for text in texts),
         "longest_part": longest / len(tokens) if tokens else None,
     }
@@ -375,11 +352,6 @@ def _canary(canary: str, generated: Samples, private: Samples) -> Values:
 
 def _joined(tokens: Sequence[str]) -> str:
     return f" {' '.join(tokens)} "
-
-
-def _strings(samples: Samples) -> list[str]:
-    assert isinstance(samples, Texts)
-    return samples.strings
 
 
 _METHODS = {"images": ImageMethods(), "texts": TextMethods()}

@@ -66,37 +66,23 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Request:
-    """Settings of an evaluation.
-
-    Attributes:
-        test: the place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py.
-        metrics: of METRICS; None: all that are possible.
-        seeds: trainings of each classifier on each set, ≥ 1.
-        embeddings: under which samples are compared; the first serves memorisation and the verdict too. Empty: the
-            run's own.
-        classifiers: names, see `Classifier`; None: those of the modality.
-        networks: settings of ResNet-9.
-        reference: the place of real (or public) samples that fidelity compares with; None: the test set.
-        canaries: a UTF-8 file with a string in each line, which the user planted among the private texts.
-        random_selection: make that control: True, False, or None: if it is free and quick.
-        one_vote: the same for the control by one vote.
-        api: the generator, when it is the user's own object.
-        embedding: the run's embedding, when it is the user's own object.
+    """Settings of an evaluation; the objects are the user's own.
 
     Raises:
         RecipeError: an unknown metric or classifier, or a text in place of a list of them, no seed.
     """
 
-    test: str
-    metrics: tuple[str, ...] | None = None
-    seeds: int = 3
+    test: str  # place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py
+    metrics: tuple[str, ...] | None = None  # of METRICS; None: all that are possible
+    seeds: int = 3  # trainings of each classifier on each set, ≥ 1
+    # samples are compared under these; the first serves memorisation and the verdict too; empty: the run's own
     embeddings: tuple[PluginSpec, ...] = ()
-    classifiers: tuple[str, ...] | None = None
+    classifiers: tuple[str, ...] | None = None  # names, see `Classifier`; None: those of the modality
     networks: NetworkSettings = field(default_factory=NetworkSettings)
-    reference: str | None = None
-    canaries: Path | None = None
-    random_selection: bool | None = None
-    one_vote: bool | None = None
+    reference: str | None = None  # place of samples that fidelity compares with; None: the test set
+    canaries: Path | None = None  # a UTF-8 file of strings planted among the private texts, one in each line
+    random_selection: bool | None = None  # make that control; None: if it is free and quick
+    one_vote: bool | None = None  # the same
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
 
@@ -167,14 +153,11 @@ class Sets:
 
     run: Run
     recipe: Recipe  # the shareable one
-    evaluated: Population  # the last finished one
-    iteration: int  # its t
-    finished: bool
     made: dict[str, Labelled]  # SYNTHETIC_DATA, then the controls of generated samples that there are
     test: RealSet  # real samples that no run has seen
     reference: RealSet  # for fidelity
     private: Labelled | None  # None: they cannot be read
-    populations: list[Population]  # S_0 … S_t
+    populations: list[Population]  # S_0 … S_t; the last is evaluated
     api: GenerationAPI | None  # the generator, if it was needed and is at hand
     notes: Notes  # the evaluation adds its own
 
@@ -215,31 +198,26 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
     synthetic, iteration = _label(populations[-1]), len(populations) - 1
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic {noun}: an evaluation needs two or more.")
-    finished = (run.folder / CERTIFICATE).is_file()
-    if not finished:
+    if not (run.folder / CERTIFICATE).is_file():
         notes.add(f"The run is not finished: S_{iteration} of S_{recipe.evolution.iterations} is evaluated.")
     with notes.progress.task(f"reading real {noun}", None):
         test = read_real(source_at(request.test, source), "test set", classes)
         reference = None
         if request.reference is not None:
-            unlabelled = source_at(request.reference, source, labelled=False)
-            reference = read_real(unlabelled, "reference set", classes)
+            reference = read_real(source_at(request.reference, source, labelled=False), "reference set", classes)
         private_source, private = _private(run, classes, notes)
     known = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
-    test = _held_out(test, known, notes)
+    test = leave_out(test, known, notes)
     made, api = {SYNTHETIC_DATA: synthetic}, request.api
     if iteration:
         controls, api = _controls(run, recipe, populations, private_source, request, notes, stop, embeddings)
-        test = _held_out(test, {_CONTROLS[name]: one for name, one in controls.items()}, notes)
+        test = leave_out(test, {_CONTROLS[name]: one for name, one in controls.items()}, notes)
         made |= controls
     if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
         notes.add(f"The test set has no {noun} of {', '.join(missing)}.")
     return Sets(
         run=run,
         recipe=recipe,
-        evaluated=populations[-1],
-        iteration=iteration,
-        finished=finished,
         made=made,
         test=test,
         reference=reference or test,
@@ -322,10 +300,8 @@ def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
             recipe = control.recipe
             return unevolved(control.api, evaluated.labels, recipe.private.labels, recipe.seed)
-    notes.add(
-        f"The un-evolved control is S_0 with its {len(founders):,} {founders.samples.noun}, "
-        f"where {len(evaluated):,} are evaluated."
-    )
+    sizes = f"{len(founders):,} {founders.samples.noun}, where {len(evaluated):,} are evaluated"
+    notes.add(f"The un-evolved control is S_0 with its {sizes}.")
     return founders
 
 
@@ -361,18 +337,11 @@ def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateS
         return None, None
 
 
-def _held_out(test: RealSet, known: dict[str, Labelled], notes: Notes) -> RealSet:
-    test, sentence = leave_out(test, {what: each.samples for what, each in known.items()})
-    if sentence:
-        notes.add(sentence)
-    return test
-
-
 def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> RealSet:
-    """Read all samples of a source into memory. Confidential, if they are private.
+    """Read all samples of a source, `what` in messages, into memory; with one class, labels do not matter.
 
-    `what` is the set's name in messages: a set that does not fit the run, or has fewer than two samples, is a
-    RecipeError. With one class, labels do not matter.
+    Raises:
+        RecipeError: the set does not fit the run, or has fewer than two samples.
     """
     place, noun = str(getattr(source, "path", source.kind)), source.modality.noun
     try:
@@ -405,26 +374,22 @@ def _content(dataset: PrivateDataset) -> Labelled:
     return Labelled(dataset.modality(np.concatenate(parts)), labels)
 
 
-def leave_out(test: RealSet, known: Mapping[str, Samples]) -> tuple[RealSet, str]:
-    """Take samples that equal a known one out of the test set.
-
-    Returns:
-        The test set, and a sentence on the samples left out; `test` itself and "" if all of them are held out.
-    """
-    among = {what: are_among(test.content.samples, samples) for what, samples in known.items()}
+def leave_out(test: RealSet, known: Mapping[str, Labelled], notes: Notes) -> RealSet:
+    """Take samples that equal one of the known sets out of the test set, which a note then says."""
+    among = {what: are_among(test.content.samples, each.samples) for what, each in known.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
     noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality
     size, count = len(test.content), len(test.content) - len(rest)
     if not count:
-        return test, ""
+        return test
     which = ", ".join(f"{what} ({mask.sum():,})" for what, mask in among.items() if mask.any())
     if len(rest) < max(2, LEAST_LEFT * size):
         raise RecipeError(
             f"The test set {test.path} tests nothing: {count:,} of its {size:,} {noun} are, {equality}, among the "
             f"{which}; name {noun} that no run has seen."
         )
-    sentence = (
+    notes.add(
         f"{count:,} of the {size:,} test {noun} are left out, because they are, {equality}, among the {which}: "
         f"{len(rest):,} are left."
     )
-    return replace(test, content=test.content.take(rest), left_out=test.left_out + count), sentence
+    return replace(test, content=test.content.take(rest), left_out=test.left_out + count)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel
 
 from pe.data.decoding import UInt8Array
 from pe.data.images import Images
@@ -68,29 +69,10 @@ class _Sum(nn.Module):
         return x + self.layers(x)  # type: ignore[no-any-return]
 
 
-class MovingAverage:
-    """An exponential moving average (EMA) of a network's weights and running statistics.
-
-    Attributes:
-        network: holds the average, in evaluation mode.
-    """
-
-    def __init__(self, source: nn.Module, average: nn.Module, decay: float) -> None:
-        """Follow `source` with `average`, a network of the same shape; `decay` in [0, 1)."""
-        self.network, self._source, self._decay, self._steps = average, source, decay, 0
-        average.load_state_dict(source.state_dict())
-        average.eval()
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Move towards the source; in the first steps faster, so that the start is soon forgotten."""
-        self._steps += 1
-        decay = min(self._decay, self._steps / (10 + self._steps))
-        for mine, its in zip(self.network.state_dict().values(), self._source.state_dict().values(), strict=True):
-            if mine.is_floating_point():
-                mine.lerp_(its, 1 - decay)
-            else:
-                mine.copy_(its)
+def _follow(average: Tensor, current: Tensor, updates: Tensor | int) -> Tensor:
+    """Move an average towards the network; in the first steps faster, so that the start is soon forgotten."""
+    decay = torch.as_tensor((updates + 1) / (updates + 11)).clamp(max=_AVERAGE)
+    return current + (average - current) * decay
 
 
 def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, settings: NetworkSettings) -> Predict:
@@ -105,12 +87,11 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
     scale = _scale(train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model, average = (resnet9(train.images.shape[2], classes) for _ in range(2))
-    model, average = (each.to(device).to(memory_format=torch.channels_last) for each in (model, average))
-    smoothed = MovingAverage(model, average, _AVERAGE)
+        model = resnet9(train.images.shape[2], classes).to(device).to(memory_format=torch.channels_last)
+    smoothed = AveragedModel(model, avg_fn=_follow, use_buffers=True).eval()
     batches = _Batches(train, settings.flip, np.random.default_rng(seed))
     optimizer = torch.optim.SGD(model.parameters(), batches.rate, _MOMENTUM, weight_decay=_DECAY, nesterov=True)
-    best, best_network = -1.0, smoothed.network
+    best, best_network = -1.0, smoothed
     for epoch in range(settings.epochs):
         model.train()
         for step, (pixels, targets) in enumerate(batches):
@@ -120,11 +101,11 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
             logits = model(_inputs(pixels, scale, device))
             _loss(logits, torch.from_numpy(targets).to(device)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            smoothed.update()
-        predictions = _logits(smoothed.network, validation.images, scale, device).argmax(axis=1)
+            smoothed.update_parameters(model)
+        predictions = _logits(smoothed, validation.images, scale, device).argmax(axis=1)
         score = float(np.mean(predictions == validation.labels))
         if score > best:
-            best, best_network = score, copy.deepcopy(smoothed.network)
+            best, best_network = score, copy.deepcopy(smoothed)
     return lambda samples: _logits(best_network, samples.images, scale, device)
 
 

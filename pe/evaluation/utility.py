@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from pe.evaluation.classifiers import (
 from pe.evaluation.features import KEPT, CachedEmbedding
 from pe.evaluation.labelled import Labelled, Labels, hold_out
 from pe.evaluation.sets import Request, Sets
-from pe.progress import Progress, tell_left
+from pe.progress import Progress
 
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -33,8 +32,6 @@ HELD_OUT = 0.1
 """Share of a training set on which the classifier and its stopping point are chosen."""
 
 CLASSIFIERS = ("logistic_regression", "mlp")
-
-_MEASURED = 2  # rounds, of which the last is timed: the first one loads libraries
 
 
 def accuracies(train: Images, train_labels: Labels, test: Images, test_labels: Labels, seed: int) -> dict[str, float]:
@@ -45,17 +42,9 @@ def accuracies(train: Images, train_labels: Labels, test: Images, test_labels: L
 def accuracy(
     classifier: str, train: Images, train_labels: Labels, test: Images, test_labels: Labels, seed: int
 ) -> float:
-    """Return the accuracy on test images, in [0, 1], of a scikit-learn classifier trained on `train`.
+    """Return the accuracy on test images, in [0, 1], of one of CLASSIFIERS trained on n images of the same size.
 
-    The settings are scikit-learn's defaults but max_iter. Nothing is chosen by the test set.
-
-    Args:
-        classifier: one of CLASSIFIERS.
-        train: n training images.
-        train_labels: int32 (n,), at least two different ones.
-        test: m test images of the same size.
-        test_labels: int32 (m,).
-        seed: of the classifier's own randomness.
+    The settings are scikit-learn's defaults but max_iter. Nothing is chosen by the test set. Labels are int32 (n,).
 
     Guarantee: none. With a private test set the number is confidential.
 
@@ -70,9 +59,8 @@ def accuracy(
         from sklearn.linear_model import LogisticRegression
         from sklearn.neural_network import MLPClassifier
 
-        model = (
-            MLPClassifier(max_iter=25, random_state=seed) if classifier == "mlp" else LogisticRegression(max_iter=100)
-        )
+        mlp = classifier == "mlp"
+        model = MLPClassifier(max_iter=25, random_state=seed) if mlp else LogisticRegression(max_iter=100)
         return float(np.mean(model.fit(x, train_labels).predict(y) == test_labels))
 
 
@@ -116,19 +104,6 @@ class Trial:
 
 
 def utility(
-    classifiers: Sequence[Classifier],
-    training_sets: Mapping[str, Labelled],
-    test: Labelled,
-    classes: int,
-    seeds: Sequence[int],
-    progress: Progress,
-) -> dict[str, dict[str, Utility]]:
-    """Train every classifier on every training set and test it on `test`: `train_and_test` with the same sets."""
-    trials = [Trial(classifier.name, classifier, training_sets, test) for classifier in classifiers]
-    return train_and_test(trials, classes, seeds, progress)
-
-
-def train_and_test(
     trials: Sequence[Trial], classes: int, seeds: Sequence[int], progress: Progress
 ) -> dict[str, dict[str, Utility]]:
     """Train every trial's classifier on each of its training sets, once for each seed, and test it on its test set.
@@ -141,34 +116,20 @@ def train_and_test(
     Returns:
         trial's name → training set's name → result.
     """
-    # all classifiers on one set after the other, so that the time that is left can be told early
-    rounds = [(seed, name) for seed in seeds for name in trials[0].training_sets]
-    jobs = [_Job(trial, name, classes, seed) for seed, name in rounds for trial in trials]
+    jobs = [_Job(trial, name, classes, seed) for trial in trials for name in trial.training_sets for seed in seeds]
     threads = at_once(len(jobs), max(job.features for job in jobs)) if all(t.classifier.shallow for t in trials) else 1
-    scores: dict[tuple[str, str], list[_Score]] = {(each.name, to): [] for each in trials for to in each.training_sets}
-    seconds: list[float] = []
+    scores: dict[tuple[str, str], list[_Score]] = {(job.trial.name, job.name): [] for job in jobs}
     with (
         progress.task("training classifiers", len(jobs)) as task,
         side_by_side(_Job.train_and_test, jobs, threads) as results,
     ):
-        for job, (score, duration) in zip(jobs, results, strict=True):
+        for job, score in zip(jobs, results, strict=True):
             scores[job.trial.name, job.name].append(score)
-            seconds.append(duration)
             task.advance(1)
-            if len(seconds) == _MEASURED * len(trials):
-                rest = [name for _, name in rounds[_MEASURED:]]
-                left = seconds_left(trials, seconds[-len(trials) :], job.name, rest)
-                tell_left(progress, "training classifiers", left / threads)
     return {
         trial.name: {name: _join(whole, scores[trial.name, name]) for name, whole in trial.training_sets.items()}
         for trial in trials
     }
-
-
-def seconds_left(trials: Sequence[Trial], seconds: Sequence[float], name: str, rest: Sequence[str]) -> float:
-    """Return how long the trainings on the sets `rest` take, in proportion to the number of samples."""
-    sizes = [{to: len(whole) for to, whole in trial.training_sets.items()} for trial in trials]
-    return sum(one * sum(size[to] for to in rest) / size[name] for one, size in zip(seconds, sizes, strict=True))
 
 
 def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str, str]:
@@ -196,15 +157,14 @@ class _Job:
         training = self.trial.training_sets[self.name]
         return training.samples.array.size if training.vectors is None else training.vectors.size
 
-    def train_and_test(self) -> tuple[_Score, float]:
-        """Return the score, and the seconds that it took."""
-        start, test, classes = time.perf_counter(), self.trial.test, self.classes
+    def train_and_test(self) -> _Score:
+        test, classes = self.trial.test, self.classes
         rest, held_out = hold_out(self.trial.training_sets[self.name], HELD_OUT, self.seed)
         predict = self.trial.classifier.fit(rest, held_out, classes, self.seed)
         predictions = predict(test).argmax(axis=1)
         confusion = np.bincount(test.labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
         validation = float(np.mean(predict(held_out).argmax(axis=1) == held_out.labels))
-        return (predictions == test.labels, validation, confusion), time.perf_counter() - start
+        return predictions == test.labels, validation, confusion
 
 
 def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:

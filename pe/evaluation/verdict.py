@@ -192,15 +192,11 @@ def first_named(sentences: Sequence[str]) -> list[str]:
 def compare(ours: Mask, others: Mask, level: float = LEVEL) -> Difference:
     """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).
 
-    The variance is the sum of two: that of test samples, by Agresti and Min (2005), who add two samples to the m, half
-    of one on each side, so that the interval keeps its level where m is small or hardly a sample differs; and that of
-    seeds, the sample variance of the seeds' differences over their number. The quantile is Student's, with Welch and
+    Given is which samples are classified correctly after training on one set and on another, (seeds, m). The variance
+    is the sum of two: that of test samples, by Agresti and Min (2005), who add two samples to the m, half of one on
+    each side, so that the interval keeps its level where m is small or hardly a sample differs; and that of seeds, the
+    sample variance of the seeds' differences over their number. The quantile is Student's, with Welch and
     Satterthwaite's degrees of freedom. What another run would differ by, with other noise, is not in it.
-
-    Args:
-        ours: which test samples are classified correctly, (seeds, m).
-        others: the same after another training set.
-        level: of the interval.
     """
     from scipy.stats import t
 

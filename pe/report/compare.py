@@ -21,6 +21,8 @@ _SHOWN = ("name", "api.kind", "embedding.kind")  # in the heads, and in rows of 
 
 Rows = tuple[tuple[str, tuple[str, ...]], ...]
 """Name, and one value per run."""
+Settings = tuple[tuple[str, tuple[Any, ...]], ...]
+"""Dotted keys of the recipes whose values differ, and one value per run; None: not given."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,7 @@ class Comparison:
 
     runs: tuple[Run, ...]
     public: Rows  # as shareable as the runs are
-    settings: tuple[
-        tuple[str, tuple[Any, ...]], ...
-    ]  # dotted keys of their recipes whose values differ; None: not given
+    settings: Settings
     internal: Rows  # numbers measured on private or held-out records without noise, and the samples used
     warnings: tuple[str, ...]  # reasons why internal numbers cannot be compared
 
@@ -125,8 +125,8 @@ def _public(run: Run) -> dict[str, str]:
     }
 
 
-def _settings(runs: Sequence[Run]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """The keys of the shareable recipes whose values differ; not those that other rows show."""
+def _settings(runs: Sequence[Run]) -> Settings:
+    """Settings of the shareable recipes, but those that other rows show."""
     recipes = [dict(_flat(read_yaml(run.folder / RECIPE))) for run in runs]
     keys = dict.fromkeys(key for recipe in recipes for key in recipe if key not in _SHOWN)
     rows = ((key, tuple(recipe.get(key) for recipe in recipes)) for key in keys)

@@ -9,8 +9,8 @@ deadline.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pe.planning.layout import plan_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE, finite
 from pe.recipe.schema import Recipe
-from pe.report.page import environment
+from pe.report.page import environment, render
 from pe.report.pictures import strips
 from pe.report.sections import costs, generations, sorted_votes
 from pe.steps import Plan, by_label
@@ -120,22 +120,15 @@ def arriving(run: Run, plan: Plan, now: Phase | None, journal: Journal, t: int) 
     return Population.from_columns({name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
 
 
-@dataclass
 class LivePage:
     """A run's live page; made once for each server."""
 
-    run: Run
-    confidential: bool = False  # show times and charges to the owner, too
-    recipe: Recipe = field(init=False)
-    plan: Plan = field(init=False)
-    _epsilon: float = field(init=False)
-    _cache: dict[str, tuple[object, str]] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.recipe = Recipe.load(self.run.folder / RECIPE)
-        self.plan = plan_of(self.run, self.recipe)
+    def __init__(self, run: Run, confidential: bool = False) -> None:
+        """Make the page of `run`; a `confidential` one shows times and charges to the owner, too."""
+        self.run, self.confidential, self.recipe = run, confidential, Recipe.load(run.folder / RECIPE)
+        self.plan, self._cache = plan_of(run, self.recipe), dict[str, tuple[object, str]]()
         delta = self.recipe.privacy.delta
-        self._epsilon = math.inf if self.run.noiseless else epsilon(self.plan.releases, delta)
+        self._epsilon = math.inf if run.noiseless else epsilon(self.plan.releases, delta)
 
     def page(self, nonce: str) -> str:
         """Return the page without its pieces; `nonce` is its script's."""
@@ -147,15 +140,12 @@ class LivePage:
             "steps": self.plan.steps,
             "warnings": guarantee_warnings(self.recipe, self.plan, self._epsilon),
         }
-        return _render("live.html", values)
+        return render("live.html", values)
 
     def pieces(self, running: bool, waits: str, stands: dict[str, object] | None = None) -> Pieces:
-        """Return the current pieces.
+        """Return the current pieces, whether or not a process writes the run, and why that waits.
 
-        Args:
-            running: a process writes the run.
-            waits: the reason why it waits.
-            stands: the answer of `pe status`; for the owner's page alone.
+        `stands` is the answer of `pe status`, for the owner's page alone.
 
         Raises:
             RunError: the run's files are damaged.
@@ -179,7 +169,7 @@ class LivePage:
         pieces = {"standing": standing, **figures, "votes": self._votes(min(votes, count), count)}
         if self.confidential:
             values = costs(self.run) if has_journal(self.run) else {"phases": [], "events": []}
-            pieces["private"] = _render("live_private.html", values | {"stands": stands or {}})
+            pieces["private"] = render("live_private.html", values | {"stands": stands or {}})
         return pieces
 
     def _standing(self, progress: PublicProgress, state: str, waits: str) -> str:
@@ -196,37 +186,33 @@ class LivePage:
             "delta": self.recipe.privacy.delta,
             "waits": waits,
         }
-        return _render("live_standing.html", values)
+        return render("live_standing.html", values)
 
     def _generation(self, population: Population, t: int, note: str) -> str:
         """S_t as a figure."""
-        degree = self.plan.steps[t - 1].degree if t else None
+        degree, plan = self.plan.steps[t - 1].degree if t else None, self.plan
 
-        def render() -> str:
-            parts = environment().get_template("parts.html").module
-            rows = strips(population, self.plan.classes)
-            return str(parts.generation(rows, t, degree, self.plan.steps, self.plan.fit, note))  # type: ignore[attr-defined]
+        def figure() -> str:
+            return _part("generation", strips(population, plan.classes), t, degree, plan.steps, plan.fit, note)
 
-        return self._cached(f"S{t}", note, render)
+        return self._cached(f"S{t}", note, figure)
 
     def _votes(self, votes: int, count: int) -> str:
         """The first `votes` votes."""
-        if not votes:
-            return ""
 
-        def render() -> str:
+        def figure() -> str:
             released = [one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes]
-            parts = environment().get_template("parts.html").module
             passing = [100 * one.passing for one in released]
-            return str(parts.how_the_votes_went(released, [*map(sorted_votes, released)], passing))  # type: ignore[attr-defined]
+            return _part("how_the_votes_went", released, [*map(sorted_votes, released)], passing)
 
-        return self._cached("votes", (votes, count), render)
+        return self._cached("votes", (votes, count), figure) if votes else ""
 
-    def _cached(self, piece: str, key: object, render: Callable[[], str]) -> str:
+    def _cached(self, piece: str, key: object, make: Callable[[], str]) -> str:
         if self._cache.get(piece, (None, ""))[0] != key:
-            self._cache[piece] = (key, render())
+            self._cache[piece] = (key, make())
         return self._cache[piece][1]
 
 
-def _render(template: str, values: Mapping[str, object]) -> str:
-    return environment().get_template(template).render(values)
+def _part(name: str, *values: object) -> str:
+    """A macro of templates/parts.html, filled in."""
+    return str(getattr(environment().get_template("parts.html").module, name)(*values))

@@ -29,31 +29,18 @@ _EXPERIMENT = "private-evolution"
 
 @dataclass(frozen=True)
 class Logged:
-    """S_t.
+    """S_t."""
 
-    Attributes:
-        run: the name of the run's directory.
-        t: the iteration, ≥ 0.
-        noun: what samples are called.
-        sizes: label → members.
-        votes: of S_{t−1}, noisy: highest, mean, over the threshold (a share); empty at t = 0.
-        epsilon: of all planned releases; None: none holds.
-        delta: δ.
-        images: billed so far; None: S_t was there before this process.
-        cost: of all that was billed so far, in the price's currency; None: S_t was there before this process.
-        picture: a PNG file: S_t's samples by label.
-    """
-
-    run: str
-    t: int
-    noun: str
-    sizes: Mapping[str, int]
-    votes: Mapping[str, float]
-    epsilon: float | None
+    run: str  # name of the run's directory
+    t: int  # ≥ 0
+    noun: str  # what samples are called
+    sizes: Mapping[str, int]  # label → members
+    votes: Mapping[str, float]  # of S_{t−1}, noisy: highest, mean, over the threshold (a share); empty at t = 0
+    epsilon: float | None  # of all planned releases; None: none holds
     delta: float
-    images: int | None
-    cost: float | None
-    picture: bytes
+    images: int | None  # billed so far; None: S_t was there before this process
+    cost: float | None  # the same, in the price's currency
+    picture: bytes  # a PNG file: S_t's samples by label
 
     def numbers(self) -> dict[str, float]:
         """Return all numbers by names that any logger takes: letters, digits, spaces, `_`, `-`, `.` and `/`."""
@@ -73,24 +60,20 @@ class Logger(Protocol):
 
     def log(self, logged: Logged) -> None:
         """Log one more iteration; they come in order."""
-        ...
 
     def close(self) -> None:
         """End: the run has ended, or stopped."""
-        ...
 
 
 def logged(
     run: Run, plan: Plan, t: int, epsilon: float | None, delta: float, images: int | None, cost: float | None
 ) -> Logged:
     """Return the shareable values of S_t, which is finished."""
-    population = run.population(t)
+    population, step = run.population(t), plan.steps[t - 1] if t else None
     assert population is not None
     counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
-    step = plan.steps[t - 1] if t else None
-    votes = None if step is None else noisy_votes(run, step)
-    numbers: dict[str, float] = {}
-    if step is not None and votes is not None and len(votes):
+    votes, numbers = None if step is None else noisy_votes(run, step), dict[str, float]()
+    if step is not None and votes is not None:
         over = float(np.mean(votes > step.threshold))
         numbers = {"highest": float(votes.max()), "mean": float(votes.mean()), "over the threshold": over}
     return Logged(
@@ -108,11 +91,7 @@ def logged(
 
 
 class MLflow:
-    """Logs to a run in the experiment `private-evolution` of a tracking server or store.
-
-    Args:
-        where: its URI, as `mlflow.set_tracking_uri` takes it.
-    """
+    """Logs to a run in the experiment `private-evolution` of the tracking server or store with the URI `where`."""
 
     def __init__(self, where: str) -> None:
         from mlflow import MlflowClient
@@ -137,11 +116,7 @@ class MLflow:
 
 
 class TensorBoard:
-    """Writes event files below a folder. The time of each event is its iteration, so that no time is told.
-
-    Args:
-        where: the folder that `tensorboard --logdir` names.
-    """
+    """Writes event files below the folder `where`. The time of each event is its iteration, so that no time is told."""
 
     def __init__(self, where: str) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -171,10 +146,9 @@ class TensorBoard:
 
 
 class WandB:
-    """Logs to a project of Weights & Biases, with all that wandb collects by itself (console, code, host, …) off.
+    """Logs to the project `where` of Weights & Biases, with all that wandb collects by itself (console, …) off.
 
-    Args:
-        where: the project's name. WANDB_MODE, WANDB_DIR and WANDB_API_KEY are wandb's own.
+    WANDB_MODE, WANDB_DIR and WANDB_API_KEY are wandb's own.
     """
 
     def __init__(self, where: str) -> None:

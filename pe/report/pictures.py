@@ -11,7 +11,7 @@ from math import ceil, inf, isqrt, sqrt
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from pe.data.fonts import font_for
 from pe.data.population import Population
@@ -41,32 +41,24 @@ _GAP, _BETWEEN = 8, 16  # between rows, and between columns
 _LEFT, _TOP, _TEXT, _FOOT = 56, 34, 15, 26
 _PAPER, _INK, _RULE = (255, 255, 255), (40, 40, 40), (210, 210, 210)
 _NUMBERED = "Labels whose letters no font here has are numbered; recipe.yaml has their names."
-_PER_STRIP, _EXTREMES = 12, 10
+_PER_CELL, _PER_STRIP, _EXTREMES = 9, 12, 10
 _SMALLEST, _LARGEST = 48, 96  # pixels of a picture's longer side in a row
 
 
-def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per_cell: int = 9) -> bytes:
-    """Return a PNG of S_0 … S_T; each cell a square of up to `per_cell` members of a label, spread evenly over them.
+def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> bytes:
+    """Return a PNG with a row for each of S_0 … S_T and a column for each class; see `mosaic` for the cells.
 
-    Of texts a cell has the beginnings of _CARDS, below each other.
-
-    Args:
-        populations: one row each.
-        classes: the label names; one column each, headed by the name, or by its number if this machine has no font
-            with the name's letters, which the sheet then says.
-        per_cell: samples per cell, ≥ 1.
+    A column is headed by the class's name, or by its number if this machine has no font with the name's letters, which
+    the sheet then says.
     """
     cell = (_CARD[0], _CARDS * _CARD[1]) if isinstance(populations[0].samples, Readable) else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
     font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
-    heads = [
-        (name, own) if own else (f"label {i + 1}", font)
-        for i, (name, own) in enumerate(zip(classes, fonts, strict=True))
-    ]
+    named = enumerate(zip(classes, fonts, strict=True), start=1)
+    heads = [(name, own) if own else (f"label {i}", font) for i, (name, own) in named]
     widths = [max(cell[0], min(ceil(own.getlength(head)), _WIDEST)) for head, own in heads]
     *xs, width = accumulate((each + _BETWEEN for each in widths), initial=_LEFT)
-    footnote = None in fonts
-    if footnote:
+    if footnote := None in fonts:
         width, height = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP), height + _FOOT
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
@@ -78,7 +70,7 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str], per
         y = _TOP + row * (cell[1] + _GAP)
         pen.text((_LEFT // 2, y + cell[1] // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
         for column in range(len(classes)):
-            if picture := mosaic(population, column, per_cell):
+            if picture := mosaic(population, column):
                 sheet.paste(picture, (xs[column] + (widths[column] - cell[0]) // 2, y), picture)
     return png(sheet)
 
@@ -92,13 +84,13 @@ def _shortened(name: str, font: Font, wide: int) -> str:
     return short
 
 
-def mosaic(population: Population, label: int, count: int = 9) -> Image.Image | None:
-    """Draw up to `count` members of a label, spread evenly over them, in a square whose empty places are transparent.
+def mosaic(population: Population, label: int) -> Image.Image | None:
+    """Draw up to _PER_CELL members of a label, spread evenly over them, in a square; its empty places are transparent.
 
     Of texts the beginnings of _CARDS, below each other. None if the label has no member.
     """
     is_text = isinstance(population.samples, Readable)
-    pictures = population.samples.take(_spread(population, label, _CARDS if is_text else count)).pictures()
+    pictures = population.samples.take(_spread(population, label, _CARDS if is_text else _PER_CELL)).pictures()
     if not pictures:
         return None
     if is_text:
@@ -133,12 +125,11 @@ def strips(population: Population, classes: Sequence[str]) -> Strips:
     """Return a row for each label that has members, evenly spread over them; and one with their captions, if any."""
     rows: Strips = []
     for label, name in enumerate(classes):
-        members = np.flatnonzero(population.labels == label)
+        members = _spread(population, label, _PER_STRIP)
         if members.size:
-            places = np.linspace(0, members.size - 1, min(_PER_STRIP, members.size)).round().astype(np.int64)
-            rows.append((name, _strip(population, members[places])))
+            rows.append((name, _strip(population, members)))
             if CAPTION in population.conditions:
-                rows.append((f"captions of {name}", tuple(map(str, population.conditions[CAPTION][members[places]]))))
+                rows.append((f"captions of {name}", tuple(map(str, population.conditions[CAPTION][members]))))
     return rows
 
 
@@ -175,11 +166,9 @@ def _resized(picture: Image.Image) -> Image.Image:
     """Enlarge a small picture by a whole number, reduce a large one."""
     longest = max(picture.size)
     if longest > _LARGEST:
-        factor = _LARGEST / longest
-        size = (max(1, round(picture.width * factor)), max(1, round(picture.height * factor)))
-        return picture.resize(size, Image.Resampling.LANCZOS)
-    times = max(1, ceil(_SMALLEST / longest))
-    return picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
+        size = [max(1, round(side * _LARGEST / longest)) for side in picture.size]
+        return picture.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+    return ImageOps.scale(picture, max(1, ceil(_SMALLEST / longest)), Image.Resampling.NEAREST)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from pe.recipe.schema import Recipe
 from pe.report.page import Line, render, shown
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
 from pe.steps import Plan, Step
-from pe.store.journal import Journal
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE, without_folders
 from pe.store.run import Run
 from pe.store.writer import read_journal
@@ -245,9 +244,7 @@ class GeneratorShare:
     name: str
     made: float  # share of S_{t−1}'s samples that it made, in [0, 1]
     votes: float | None = None  # share of the noisy votes for them; None: there are none, or their sum is not above 0
-    noise: float | None = (
-        None  # standard deviation of that share by the noise alone, the sum of all votes taken as large
-    )
+    noise: float | None = None  # standard deviation of that share by the noise alone, the sum of votes taken as large
 
 
 def generator_shares(populations: Sequence[Population], released: Sequence[Generation]) -> list[GeneratorShare]:
@@ -277,39 +274,26 @@ def generator_shares(populations: Sequence[Population], released: Sequence[Gener
 
 def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
     """Return each generator's share of S_0 …, in per cent."""
-    lines: dict[str, tuple[list[float], list[float]]] = {}
-    for one in shares:
-        xs, ys = lines.setdefault(one.name, ([], []))
-        xs.append(one.t - 1)
-        ys.append(100 * one.made)
-    return [(name, xs, ys) for name, (xs, ys) in lines.items()]
+    by_name = {name: [one for one in shares if one.name == name] for name in dict.fromkeys(one.name for one in shares)}
+    return [(name, [one.t - 1 for one in own], [100 * one.made for one in own]) for name, own in by_name.items()]
 
 
 def costs(run: Run) -> dict[str, object]:
     """Return calls, images, refusals, cost and time, phase by phase and in all; and the run's events."""
     price = price_of(public_plan(run)[0])
+    phases: list[tuple[str, ...]] = []
     with read_journal(run) as journal:
-        events, phases = journal.events(), [_phase(journal, name, price) for name in journal.phases()]
-        totals = journal.totals()
+        for name in journal.phases():
+            chunks, misses = journal.chunks(name), journal.misses(name)
+            usage = sum((row.usage for row in chunks), NOTHING)
+            refusals = sum(miss.outcome == "refused" for miss in misses)
+            again, failed = usage.calls - len(chunks), len(misses) - refusals
+            counts = (f"{count:,}" for count in (usage.calls, again, usage.images, refusals, failed))
+            phases.append((name, *counts, _money(price, usage), f"{sum(row.seconds for row in chunks):,.1f}"))
+        events, totals = journal.events(), journal.totals()
     usage = totals.usage
-    numbers = (f"{usage.calls:,}", "", f"{usage.images:,}", f"{totals.refused:,}", "", _money(price, usage), "")
-    return {"events": events, "phases": [*phases, ("all", *numbers)]}
-
-
-def _phase(journal: Journal, name: str, price: Price) -> tuple[str, ...]:
-    chunks, misses = journal.chunks(name), journal.misses(name)
-    usage = sum((row.usage for row in chunks), NOTHING)
-    refusals = sum(miss.outcome == "refused" for miss in misses)
-    return (
-        name,
-        f"{usage.calls:,}",
-        f"{usage.calls - len(chunks):,}",
-        f"{usage.images:,}",
-        f"{refusals:,}",
-        f"{len(misses) - refusals:,}",
-        _money(price, usage),
-        f"{sum(row.seconds for row in chunks):,.1f}",
-    )
+    every = ("all", f"{usage.calls:,}", "", f"{usage.images:,}", f"{totals.refused:,}", "", _money(price, usage), "")
+    return {"events": events, "phases": [*phases, every]}
 
 
 def _money(price: Price, usage: Usage) -> str:
@@ -406,14 +390,9 @@ def spread(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%",
 
 
 def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, str]]:
-    shares = [
-        (count / sum(counts), labels[i], labels[j])
-        for i, counts in enumerate(confusion)
-        for j, count in enumerate(counts)
-        if count and i != j
-    ]
-    worst = sorted(shares, key=lambda each: -each[0])[:_WORST]
-    return [(true, predicted, f"{share:.1%}") for share, true, predicted in worst]
+    rows = [(i, j, count / sum(row)) for i, row in enumerate(confusion) for j, count in enumerate(row) if count]
+    worst = sorted((each for each in rows if each[0] != each[1]), key=lambda each: -each[2])[:_WORST]
+    return [(labels[i], labels[j], f"{share:.1%}") for i, j, share in worst]
 
 
 def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:

@@ -60,20 +60,11 @@ def test_a_run_is_measured_beside_its_controls(whole):
 
 
 def test_it_begins_with_the_verdict(whole):
-    found = whole.values["verdict"]
-    assert found["differences"]["unevolved"]["low"] > 0.5
-
-    def judged(name):
-        against = found["differences"][name]
-        return "helped" if against["low"] > 0 else "hurt" if against["high"] < 0 else "not_shown"
-
-    assert (found["outcome"], found["evolving"]) == (judged("random_selection"), judged("one_vote"))
-    assert any("try evolution.iterations: 1" in each for each in found["remedies"]) == (found["evolving"] != "helped")
+    found, by_set = whole.values["verdict"], whole.values["utility"]["linear_probe on Near"]
     assert (found["classifier"], found["test_images"]) == ("linear_probe on Near", 40)
-    by_set = whole.values["utility"]["linear_probe on Near"]
+    assert any("try evolution.iterations: 1" in each for each in found["remedies"]) == (found["evolving"] != "helped")
     accuracies = {name: by_set[name]["accuracy"]["mean"] for name in ("unevolved", "random_selection", "one_vote")}
     assert {name: each["accuracy"] for name, each in found["differences"].items()} == accuracies | {"chance": 0.5}
-    assert "against as much data chosen by one vote and not varied." in found["sentence"]
     page = _page(whole.values, Path("m")).splitlines()
     assert " ".join(page[2:]).startswith(found["sentence"])
 
@@ -183,21 +174,6 @@ ASKED = 60 + (60 + 60) + (60 + 40)  # of a run: S_0, then a lookahead and offspr
 
 def recipe_of(run, *changes):
     return Recipe.load(run.folder / "recipe.yaml", changes)
-
-
-def test_random_selection_asks_for_the_runs_offspring_and_keeps_as_it_does(tmp_path, test):
-    run, api = evolve(tmp_path, keep="winners"), Shades()
-    values = evaluate(run, test, api=api, random_selection=True)
-    assert [sum(map(len, requests)) for requests in (api.random_requests, api.variation_requests)] == [0, 30 + 20]
-    calls = f"makes up to {len(api.variation_requests)} calls for 50 images, free of charge."
-    assert calls in " ".join(values["notes"])
-    control = Run.open(run.confidential / "random-selection")
-    before, after = control.population(1), control.population(2)
-    np.testing.assert_array_equal(after.labels, run.population(2).labels)
-    np.testing.assert_array_equal(before.labels[after.parents], after.labels)
-    for label in (0, 1):
-        kept = np.flatnonzero(after.labels == label)[:10]
-        np.testing.assert_array_equal(after.samples.array[kept], before.samples.array[after.parents[kept]])
 
 
 def test_without_votes_any_candidate_may_stay():

@@ -14,8 +14,9 @@ import pe
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.methods import ImageMethods, shrink
-from pe.evaluation.sets import RealSet, leave_out, read_real
+from pe.evaluation.sets import Notes, RealSet, leave_out, read_real
 from pe.private.npz import ImageNpz
+from pe.progress import Progress
 from tests.evaluation.conftest import Near, evaluate
 from tests.generators import Shades, images_of
 
@@ -95,20 +96,22 @@ def test_a_set_s_digest_is_of_its_images_in_any_order(tmp_path):
 
 
 def test_what_is_known_is_left_out_of_a_test_set_and_counted():
-    blank = np.zeros_like(PIXELS[:1])
-    test = RealSet("npz", "t.npz", Labelled(pe.Images(np.concatenate([PIXELS, blank])), np.zeros(7, np.int32)), "")
-    near = PIXELS[4:5] ^ 1
-    known = {"private records": pe.Images(np.concatenate([PIXELS[:2], blank])), "others": pe.Images(near)}
-    left, sentence = leave_out(test, known)
+    def labelled(images):
+        return Labelled(pe.Images(images), np.zeros(len(images), np.int32))
+
+    blank, notes = np.zeros_like(PIXELS[:1]), Notes(Progress())
+    test = RealSet("npz", "t.npz", labelled(np.concatenate([PIXELS, blank])), "")
+    records, near = labelled(np.concatenate([PIXELS[:2], blank])), labelled(PIXELS[4:5] ^ 1)
+    left = leave_out(test, {"private records": records, "others": near}, notes)
     assert (left.content.images.pixels == test.content.images.pixels[2:]).all()  # the blank image tells nothing
     assert left.left_out == 2
-    assert sentence == (
+    assert leave_out(left, {"others": near}, notes) == left
+    assert notes.sentences == [
         "2 of the 7 test images are left out, because they are, pixel by pixel, among the private records (2): "
         "5 are left."
-    )
-    assert leave_out(left, {"others": pe.Images(near)}) == (left, "")
+    ]
     with pytest.raises(RecipeError, match=r"The test set t\.npz tests nothing: 6 of its 7 images are"):
-        leave_out(test, {"private records": pe.Images(PIXELS)})
+        leave_out(test, {"private records": labelled(PIXELS)}, notes)
 
 
 def test_private_synthetic_and_control_images_are_left_out_of_the_test_set(tmp_path):

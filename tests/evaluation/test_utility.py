@@ -15,7 +15,7 @@ from pe.errors import RecipeError
 from pe.evaluation.classifiers import MEMORY, Classifier, at_once, side_by_side
 from pe.evaluation.labelled import Labelled, NetworkSettings, hold_out, label_samples
 from pe.evaluation.training import resnet9
-from pe.evaluation.utility import Trial, Utility, accuracy, choose_classifiers, seconds_left, utility
+from pe.evaluation.utility import Trial, Utility, accuracy, choose_classifiers, utility
 from pe.progress import Progress
 
 NAMES = ("logistic_regression", "mlp", "resnet9")
@@ -41,7 +41,7 @@ def test_a_classifier_learns_what_can_be_learned_and_never_a_class_that_training
     sets = {"synthetic": training}
     if name != "resnet9":
         sets["without"] = training.take(np.flatnonzero(training.labels != 1))
-    found = utility([named(name, 3)], sets, stripes(90, 1), 3, [0], Progress())[name]
+    found = utility([Trial(name, named(name, 3), sets, stripes(90, 1))], 3, [0], Progress())[name]
     assert found["synthetic"].accuracy.mean() > 0.9
     assert found["synthetic"].validation.mean() > 0.9
     assert found["synthetic"].images == 150
@@ -52,8 +52,8 @@ def test_trainings_side_by_side_give_what_they_give_one_after_the_other():
     sets, results = {"synthetic": stripes(120, 0), "real": stripes(90, 2)}, []
     for threads in (1, 2):
         with threadpool_limits(threads, "blas"):
-            trials = [named("logistic_regression"), named("mlp")]
-            results.append(utility(trials, sets, stripes(60, 1), 3, [0, 1], Progress()))
+            trials = [Trial(name, named(name), sets, stripes(60, 1)) for name in NAMES[:2]]
+            results.append(utility(trials, 3, [0, 1], Progress()))
             assert at_once(6, 1) == threads  # the limit of each training is gone
     assert all(kind is not ConvergenceWarning for _, _, kind, _, _ in warnings.filters)
     one, other = (
@@ -77,8 +77,10 @@ def test_the_test_set_chooses_nothing():
     """With test labels turned round, everything that was chosen and all that the classifiers say stays."""
     training, test = {"synthetic": stripes(60, 0)}, stripes(30, 1)
     turned = Labelled(test.images, (test.labels + 1).astype(np.int32) % 3)
-    trials = [named(name) for name in NAMES]
-    one, other = (utility(trials, training, each, 3, [0], Progress()) for each in (test, turned))
+    one, other = (
+        utility([Trial(name, named(name), training, each) for name in NAMES], 3, [0], Progress())
+        for each in (test, turned)
+    )
     for name, by_set in one.items():
         np.testing.assert_array_equal(by_set["synthetic"].validation, other[name]["synthetic"].validation)
         rows = np.roll(by_set["synthetic"].confusion, 1, axis=0)  # the same predictions under other true labels
@@ -129,12 +131,6 @@ def test_a_linear_probe_learns_from_vectors_alone_whatever_their_scale_and_what_
         said.append(predict(whole.take(slice(200, 300))).argmax(axis=1))
         assert np.mean(said[-1] == labels[200:]) > 0.9
     np.testing.assert_array_equal(*said)
-
-
-def test_the_time_that_is_left_goes_with_the_images():
-    sets = {"synthetic": stripes(60, 0), "real": stripes(30, 1)}
-    trials = [Trial(name, named("mlp"), sets, stripes(9, 2)) for name in ("one", "other")]
-    assert seconds_left(trials, [4.0, 1.0], "synthetic", ["real", "synthetic", "real"]) == pytest.approx(10.0)
 
 
 def test_a_part_is_held_out_of_every_class():

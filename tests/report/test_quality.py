@@ -105,11 +105,10 @@ def test_the_attack_on_a_fitted_model_is_put_into_words(allowed):
     assert ("ε = 1, allows 16.0%" in text) == (allowed is not None)
 
 
-@pytest.mark.parametrize("sign", ["\x1b", "\x00", "\x9b", "\x7f"])
-def test_no_page_holds_a_control_character(sign):
-    page = page_of(verdict={"sentence": f"a{sign}[31m <b>\n", "collapsed": [], "remedies": []})
-    assert f"a\\x{ord(sign):02x}[31m &lt;b&gt;\n" in page
-    assert sign not in page
+def test_no_page_holds_a_control_character():
+    page = page_of(verdict={"sentence": "a\x1b[31m \x00\x9b\x7f <b>\n", "collapsed": [], "remedies": []})
+    assert "a\\x1b[31m \\x00\\x9b\\x7f &lt;b&gt;\n" in page
+    assert not {"\x1b", "\x00", "\x9b", "\x7f"} & set(page)
 
 
 def test_metrics_are_read_whole_or_refused_and_name_pictures_of_the_confidential_side_alone(run):
