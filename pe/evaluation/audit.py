@@ -318,11 +318,7 @@ class Audit:
             "verdict": self.verdict,
             "violation": bool(self.violations),
             "claimed": asdict(claim) | {"relation": str(claim.relation), "epsilon": claim.epsilon, "mu": claim.mu},
-            "at_least": {
-                "mu": self.mu,
-                "epsilon_gaussian": self.epsilon_gaussian,
-                "epsilon_any": self.epsilon_any,
-            },
+            "at_least": {name: getattr(self, name) for name in ("mu", "epsilon_gaussian", "epsilon_any")},
             "confidence": self.confidence,
             "runs": self.runs,
             "influence": self.influence,

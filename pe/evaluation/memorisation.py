@@ -175,7 +175,7 @@ class Memorisation:
         """Return the values as docs/evaluation.md has them; distances as quantiles at LEVELS."""
         names = ("generated_to_private", "heldout_to_private", "private_to_generated", "heldout_to_generated")
         distances = {name: getattr(self, name) for name in names}
-        samples = dict(zip(("generated", "heldout", "private"), distances.values(), strict=False))
+        samples = {name.partition("_")[0]: values for name, values in distances.items()}
         pairs = zip(self.pairs.tolist(), self.pair_distances.tolist(), strict=True)
         return {
             "samples": {name: len(values) for name, values in samples.items()},

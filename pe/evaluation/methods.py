@@ -296,11 +296,11 @@ def _content(samples: Samples, real: Counter[str]) -> Values:
 
 def _divergence(one: Counter[str], other: Counter[str]) -> float:
     """Jensen and Shannon's divergence of two distributions of words, in bits."""
-    from scipy.spatial.distance import jensenshannon
-
     names = [*one.keys() | other.keys()]
-    p, q = ([counts[name] for name in names] for counts in (one, other))
-    return float(jensenshannon(p, q, base=2)) ** 2
+    p, q = (np.array([counts[name] for name in names]) / sum(counts.values()) for counts in (one, other))
+    middle = (p + q) / 2
+    parts = [float((each[each > 0] * np.log2(each[each > 0] / middle[each > 0])).sum()) for each in (p, q)]
+    return sum(parts) / 2
 
 
 def _counts(samples: Samples) -> Counter[str]:

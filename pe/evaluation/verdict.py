@@ -44,16 +44,13 @@ TAKEN_AS_CHOSEN = (
 )
 """Remedies where evolving did not beat one vote: for several iterations, and for one."""
 
+_NOT_SHOWN = "The evaluation does not show that"
 _HEADLINES = {
-    HELPED: "The votes helped",
-    NOT_SHOWN: "The evaluation does not show that the votes helped",
-    HURT: "The votes hurt",
+    HELPED: ("The votes helped", "Evolving beat one vote"),
+    NOT_SHOWN: (f"{_NOT_SHOWN} the votes helped", f"{_NOT_SHOWN} evolving beat one vote"),
+    HURT: ("The votes hurt", "One vote beat evolving"),
 }
-_EVOLVING = {
-    HELPED: "Evolving beat one vote",
-    NOT_SHOWN: "The evaluation does not show that evolving beat one vote",
-    HURT: "One vote beat evolving",
-}
+"""Of the votes, and of evolving."""
 _CONTROLS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "random selection"}
 """Without votes."""
 
@@ -104,7 +101,7 @@ class Verdict:
             but = f" over all classes, but {self.collapsed:,} {'class' if self.collapsed == 1 else 'classes'} collapsed"
         rightly = f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test {self.noun} rightly"
         parts = [
-            f"{_HEADLINES[self.outcome]}{but}: after training on the synthetic data, {self.classifier} labels "
+            f"{_HEADLINES[self.outcome][0]}{but}: after training on the synthetic data, {self.classifier} labels "
             f"{rightly}, {' and '.join(against)}",
             *(f"there is no control by {words} to compare with" for words in missing),
             ("" if chance.low > 0 else "that is no better than chance: ")
@@ -114,7 +111,7 @@ class Verdict:
         if self.evolving is None:
             return sentence
         against_vote = f"{differences[ONE_VOTE].points} against as much data chosen by one vote and not varied"
-        return f"{sentence} {_EVOLVING[self.evolving]}: {against_vote}."
+        return f"{sentence} {_HEADLINES[self.evolving][1]}: {against_vote}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as docs/evaluation.md has them."""
