@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -91,27 +91,26 @@ def init(
     begin, owner = TextStart if records.texts else ImageStart, _Owner()
     for key in [key for key in records.settings if key.endswith("_column")]:
         records = _declare_column(owner, where, columns, key, records)
-    answers = _ask(owner, records, classes, unit, declared_size, declared_units, public, begin)
-    pool = None if kind else begin.pool(answers.public)
+    names, unit, number, units, public = _ask(
+        owner, records, classes, unit, declared_size, declared_units, public, begin
+    )
+    pool = None if kind else begin.pool(public)
     if pool is not None:
         check_apart(where, [pool.path], begin.noun)
-    source = records.settings | {"classes": answers.classes or [], "privacy_unit": answers.unit}
+    source = records.settings | {"classes": names or [], "privacy_unit": unit}
     start = _texts(owner, source, longest) if records.texts else _images(owner, source, size, channels)
-    by_label = not pool.lacks(answers.classes) if answers.classes and pool is not None else None
+    by_label = not pool.lacks(names) if names and pool is not None else None
     embedding = start.embedding(out.parent, pool)
-    if pool is None:
-        api = start.generator(kind or "", answers.classes or ())
-    else:
-        api = start.drawn(out.parent, pool, by_label)
+    api = start.generator(kind or "", names or ()) if pool is None else start.drawn(out.parent, pool, by_label)
     silent = dict.fromkeys(owner.silent_on & columns.keys(), UNDECLARED)
     content = Start(
         noun=start.noun,
         source=records.settings | silent | {"path": path_from(out.parent, where)},
-        classes=UNDECLARED if answers.classes is None else answers.classes,
-        unit=answers.unit,
+        classes=UNDECLARED if names is None else names,
+        unit=unit,
         units=records.where,
-        declared_size=answers.size,
-        declared_units=answers.units,
+        declared_size=number,
+        declared_units=units,
         shape=start.shape,
         api=api,
         embedding="" if embedding is None else embedding.lines,
@@ -119,7 +118,7 @@ def init(
     out.write_bytes(starter_recipe(content).encode())
     if embedding is not None:
         click.echo(f"Embedding: {embedding.kind} ({embedding.why}).")
-    _tell(out, start.noun, pool, answers.classes or [])
+    _tell(out, start.noun, pool, names or [])
     if owner.silent_on:
         options = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
         click.echo(f"Declare in {out} before a run: {options}. Nobody has, and the records must not.")
@@ -161,16 +160,6 @@ class _Owner:
             click.echo()
             self.silent_on.add(key)
             return None
-
-
-class _Answers(NamedTuple):
-    """The owner's public statements."""
-
-    classes: list[str] | None
-    unit: str
-    size: int
-    units: int | None
-    public: Path
 
 
 def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], key: str, records: Seen) -> Seen:
@@ -223,8 +212,8 @@ def _ask(
     units: int | None,
     public: Path | None,
     begin: type[ImageStart | TextStart],
-) -> _Answers:
-    """Take the options, and ask for the others."""
+) -> tuple[list[str] | None, str, int, int | None, Path]:
+    """Take the options, and ask for the others: classes, unit, numbers of records and of units, and public samples."""
     from pe.private.source import RECORD
 
     with asking(_OPTIONS):
@@ -248,7 +237,7 @@ def _ask(
     names = None
     if classes is not None:
         names = [name.strip() for name in classes.split(",") if name.strip() not in ("", _NONE)]
-    return _Answers(names, unit, size, units, public.expanduser())
+    return names, unit, size, units, public.expanduser()
 
 
 def _tell(out: Path, noun: str, pool: Pool | None, classes: list[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Annotated, Any, TextIO, cast
+from typing import IO, Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer, WithJsonSchema
@@ -63,15 +63,14 @@ class RemotePath:
             for name in system.ls(path, detail=False):
                 yield RemotePath(str(system.unstrip_protocol(str(name))))
 
-    def open_bytes(self) -> IO[bytes]:
-        """Open the file for reading."""
+    def open(
+        self, mode: str = "r", *, encoding: str | None = None, errors: str | None = None, newline: str | None = None
+    ) -> IO[Any]:
+        """Open the file for reading, as bytes where the mode is "rb"."""
         with self._system() as (system, path):
             file = system.open(path, "rb", block_size=_BLOCK)
-        return cast(IO[bytes], io.BufferedReader(_Reader(self, file), 2**16))
-
-    def open(self, *, encoding: str, errors: str, newline: str) -> TextIO:
-        """Open the file for reading as text."""
-        return io.TextIOWrapper(self.open_bytes(), encoding, errors, newline)
+        content = io.BufferedReader(_Reader(self, file), 2**16)
+        return content if mode == "rb" else io.TextIOWrapper(content, encoding, errors, newline)
 
     @contextmanager
     def _system(self) -> Iterator[tuple[Any, str]]:

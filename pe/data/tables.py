@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Any, TextIO, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
-from pe.data.remote import RemotePath, TablePath
+from pe.data.remote import TablePath
 from pe.data.strict_json import unlike
 from pe.data.texts import UTF_8, decode_text, with_mark
 from pe.errors import BadTable, MissingDependency, RecipeError, nearest_name
@@ -81,7 +81,7 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     is_arrow = path.suffix.lower() == ARROW
     try:
         with ExitStack() as stack:
-            content = stack.enter_context(path.open_bytes() if isinstance(path, RemotePath) else path.open("rb"))
+            content = stack.enter_context(path.open("rb"))
             if is_arrow:
                 yield _arrow_file(stack.enter_context(arrow.PythonFile(content, "r")), arrow)
                 return
@@ -259,7 +259,7 @@ def _open_text(file: TablePath, encoding: str) -> Iterator[Iterator[str]]:
         raise BadTable(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def _lines(file: TablePath, text: TextIO) -> Iterator[str]:
+def _lines(file: TablePath, text: IO[str]) -> Iterator[str]:
     while line := text.readline(_MOST_CHARACTERS):
         if len(line) == _MOST_CHARACTERS:
             raise BadTable(f"{file} has a line of more than {_MOST_CHARACTERS:,} characters: break it up.")

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
 
 from pe.data.decoding import UInt8Array
-from pe.data.remote import Place, RemotePath, TablePath
+from pe.data.remote import Place, TablePath
 from pe.data.tables import Row, is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
@@ -63,6 +63,7 @@ class WebDataset(TableSource, ImageSource):
     noun: ClassVar[str] = "Sample"
     unit_hint: ClassVar[str] = "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
 
+    @as_private()
     def open(self) -> PrivateDataset:
         """List the records; images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         dataset = super().open()
@@ -220,18 +221,17 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
 def _members(path: TablePath) -> Iterator[tuple[tarfile.TarInfo, _Bounded]]:
     """Yield the headers of a file's members, one in memory, and the file."""
     try:
-        with as_private():
-            source = path.open_bytes() if isinstance(path, RemotePath) else path.open("rb")
-            with _Bounded(source.detach(), 2**16) as file, tarfile.open(fileobj=file, mode="r:") as tar:  # type: ignore[attr-defined]
-                while (member := tar.next()) is not None:
-                    if member.size < 0:
-                        raise tarfile.ReadError("a negative length")
-                    tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
-                    yield member, file
-                file.seek(tar.offset)  # tarfile takes a damaged header, or none, for the end
-                end = file.read(2**16)
-                if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
-                    raise tarfile.ReadError("no end")
+        file = _Bounded(path.open("rb").detach(), 2**16)  # type: ignore[union-attr]
+        with file, tarfile.open(fileobj=file, mode="r:") as tar:
+            while (member := tar.next()) is not None:
+                if member.size < 0:
+                    raise tarfile.ReadError("a negative length")
+                tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
+                yield member, file
+            file.seek(tar.offset)  # tarfile takes a damaged header, or none, for the end
+            end = file.read(2**16)
+            if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
+                raise tarfile.ReadError("no end")
     except (tarfile.TarError, OSError, ValueError) as error:
         raise PrivateDataError(
             f"{path} cannot be read as a .tar file: it is damaged, compressed (unpack it) or of another format."

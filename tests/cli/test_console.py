@@ -1,7 +1,8 @@
-"""What `pe` prints, on consoles, pipes and disks that do not take it."""
+"""What `pe` prints on consoles, pipes and disks that do not take it; and what bash completes."""
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +30,18 @@ def test_a_pipe_whose_reader_has_left_ends_quietly_and_not_with_status_1(finishe
     line = f"set -o pipefail; {PE} explain --markdown | true"
     ended = subprocess.run(["bash", "-c", line], cwd=finished, capture_output=True, text=True)
     assert (ended.returncode in (0, 141), ended.stderr) == (True, "")
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
+
+
+def test_bash_completes_a_command():
+    script = """
+        eval "$(_PE_COMPLETE=bash_source pe)"
+        COMP_WORDS=(pe pri); COMP_CWORD=1
+        complete -p pe >/dev/null && _pe_completion pe && printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    environment = os.environ | {"PATH": f"{Path(PE).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert 'eval "$(_PE_COMPLETE=bash_source pe)"' in PAGE
+    assert (done.stdout.split(), done.stderr) == (["privacy"], "")

