@@ -73,11 +73,6 @@ class PictureRule:
     fixed_size: tuple[int, int] | None = None
     kept_size: tuple[int, int] | None = None
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of the samples."""
-        return self.height, self.width, self.channels
-
     def decode(self, data: bytes) -> Pixels | Failed:
         """Decode PNG, JPEG or WebP bytes as they were drawn, uint8 h×w×3; or return why that cannot be."""
         webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"

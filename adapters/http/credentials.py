@@ -157,10 +157,9 @@ def value_of(setting: str, variable: str) -> str:
 def _of_file(path: Path) -> str:
     try:
         key = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise RecipeError(f"key_file: {path} cannot be read ({error.strerror}): put the key in it.") from None
-    except UnicodeDecodeError:
-        raise RecipeError(f"key_file: {path} is no text: put the key in it.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "it is no text")
+        raise RecipeError(f"key_file: {path} cannot be read ({why}): put the key in it.") from None
     return _sendable(key, f"key_file: {path}")
 
 

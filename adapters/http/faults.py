@@ -130,11 +130,7 @@ class Fault(Exception):
 
 
 class Rejected(APIError):
-    """A request that never succeeds; the run stops, and can be resumed when the cause is mended.
-
-    Attributes:
-        status: the HTTP status, if one came.
-    """
+    """A request that never succeeds; the run stops, and can be resumed when the cause is mended."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

@@ -115,7 +115,7 @@ class Host(ABC, Generic[Config]):
             self.info,
             hosts=(self._host,),
             by_label=self._prompts.by_label,
-            shape=self._rule.shape,
+            shape=(*config.image_size, config.channels),
             drawn=self._requested_size,
             kept=config.kept_size,
         )

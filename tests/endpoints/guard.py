@@ -11,7 +11,7 @@ class Guarded:
     """An app behind a guard, which lets in who shows one of `accepted`; after `expires` requests nobody but the last.
 
     Attributes:
-        came: the headers of each request.
+        came: the headers of each request, and its address under `to`.
     """
 
     def __init__(self, app, *accepted: str, expires: int = 10**9, status: int = 401, words: str = "no") -> None:
@@ -22,7 +22,7 @@ class Guarded:
 
     async def __call__(self, scope, receive, send) -> None:
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        self.came.append(headers)
+        self.came.append(headers | {"to": f"{scope['path']}?{scope['query_string'].decode()}"})
         accepted = self._accepted if self._let_in < self._expires else self._accepted[-1:]
         if headers.get("authorization", "") in accepted:
             self._let_in += 1

@@ -17,7 +17,7 @@ from embeddings.http import HTTPEmbedding
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from tests.adapters.http.test_client import asked, sdapi
-from tests.endpoints.asking import given, random
+from tests.endpoints.asking import CANARY, random
 from tests.endpoints.guard import Guarded, printing
 from tests.endpoints.sd_server import EmbeddingServer, SDServer
 
@@ -137,19 +137,21 @@ def test_a_command_that_fails_midway_is_named(serve, tmp_path) -> None:
         asked(serve(guarded("nobody")), key_command=once)
 
 
-@pytest.mark.parametrize("adapter", [OpenAIImages, Chat])
-def test_azure_has_keys_in_a_header_of_their_own_and_tokens_that_expire(adapter, serve, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("THE_KEY", "azure-key")
+@pytest.mark.parametrize(
+    ("adapter", "task", "more"),
+    [(OpenAIImages, "images/generations", {"image_size": 16}), (Chat, "chat/completions", {})],
+)
+def test_azure_has_addresses_and_a_header_for_keys_of_its_own_and_tokens_that_expire(
+    adapter, task, more, serve, tmp_path
+) -> None:
     server = Guarded(None, "nobody")
-    settings = given(serve(server), model="m", azure_api_version="2025-04-01")
-    if adapter is Chat:
-        del settings["image_size"]
+    settings = {"base_url": serve(server), "model": "m/1", "prompts": "a", "azure_api_version": "2025-04-01"} | more
     for held in ({"key_env": "THE_KEY"}, {"key_command": printing(tmp_path / "runs")}):
-        settings.pop("key_env", None)
         with pytest.raises(Rejected):
             random(adapter(**settings | held))
     sent = [(each.get("api-key"), each.get("authorization")) for each in server.came]
-    assert sent == [("azure-key", None), (None, "Bearer key-1"), (None, "Bearer key-2")]
+    assert sent == [(CANARY, None), (None, "Bearer key-1"), (None, "Bearer key-2")]
+    assert {each["to"] for each in server.came} == {f"/openai/deployments/m/1/{task}?api-version=2025-04-01"}
 
 
 @pytest.mark.parametrize("before", [0, LONGEST - 17, LONGEST - 10, LONGEST - 5])

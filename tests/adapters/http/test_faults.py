@@ -79,10 +79,10 @@ def test_long_words_are_cut_and_stay_on_one_line() -> None:
 
 
 def test_a_page_of_errors_is_read_in_linear_time() -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     for piece in ("<", "<script", "<!--", "</style", "x<script>"):
         Fault.of_response(502, {}, piece * (2**21 // len(piece)))
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize(

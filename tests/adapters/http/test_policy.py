@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -31,6 +32,17 @@ class Sender:
 
 def policy(**settings: object) -> Policy:
     return Policy("the.endpoint", concurrency=4, **settings)
+
+
+def ending() -> Callable[[], None]:
+    """Raise after a while in threads that would wait for ever."""
+    end = time.monotonic() + 30
+
+    def check_stop() -> None:
+        if time.monotonic() > end:
+            raise Interrupted("it waits for ever")
+
+    return check_stop
 
 
 HEALING = [Fault("no connection"), *(Fault("busy", status) for status in (408, 409, 424, 429, 500, 502, 503, 529))]
@@ -96,7 +108,7 @@ class Server:
 def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(status) -> None:
     shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30)
     with ThreadPoolExecutor(4) as pool:
-        outcomes = list(pool.map(lambda _: shared.call(server, str), range(8)))
+        outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 8))
     assert [outcome.result for outcome in outcomes] == ["answer"] * 8
     assert server.calls == sum(outcome.calls for outcome in outcomes) == 38
     assert server.most <= 1
@@ -210,7 +222,7 @@ def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog) -> None:
     ):
         waiting = threading.Thread(target=asked.call, args=(Sender(fault), str))
         waiting.start()
-        while not asked.wait:
+        while not asked.wait and waiting.is_alive():
             time.sleep(0.01)
         assert re.fullmatch(words + clock, asked.wait)
         assert f"the.endpoint: {asked.wait}" in caplog.text
@@ -239,9 +251,9 @@ def test_no_more_pass_at_once_than_the_gate_is_wide() -> None:
     for since in range(4):
         gate.throttled(since, None)
 
-    def work(_: int) -> None:
+    def work(check_stop: Callable[[], None]) -> None:
         nonlocal inside, most
-        with gate.passing():
+        with gate.passing(check_stop):
             with lock:
                 inside += 1
                 most = max(most, inside)
@@ -250,5 +262,5 @@ def test_no_more_pass_at_once_than_the_gate_is_wide() -> None:
                 inside -= 1
 
     with ThreadPoolExecutor(30) as pool:
-        list(pool.map(work, range(30)))
+        list(pool.map(work, [ending()] * 30))
     assert most == gate.width == 4
