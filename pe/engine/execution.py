@@ -200,10 +200,7 @@ class Execution:
         return run.run
 
     def _clock(self) -> PublicClock:
-        """Return the public clock, its deadlines by tries on this machine; one without deadlines if it is off.
-
-        A deadline that is missed is warned of, and stands among the run's events, which are confidential.
-        """
+        """Return the public clock, its deadlines by tries on this machine; one without deadlines if it is off."""
         terms = clock_terms(self.recipe, self.api)
         if terms.warning:
             self.progress.warn(terms.warning)
@@ -331,10 +328,7 @@ class Execution:
         return OtherRun.read(self.run.folder) or self.others
 
     def _logging(self, plan: Plan) -> Logging:
-        """Send each population to the loggers: at once, or, where that would tell times of private work, at the end.
-
-        At once where a public clock holds private work back to the last release, or nothing is protected.
-        """
+        """Send each population to the loggers: at once, or, where that would tell times of private work, at the end."""
         run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
         live = recipe.privacy.noiseless or all(one.name in self.ledger.clock.deadlines for one in plan.releases)
         loggers = self.surroundings.loggers

@@ -85,10 +85,7 @@ def variation_calls(candidates: Sequence[int], step: Step, api: GenerationAPI) -
 
 
 def _over_ways(api: GenerationAPI, count: Callable[[Capabilities], Span], groups: int, images: int) -> Span:
-    """Count the requests of several generators: from what one that makes all asks to the most of any.
-
-    To that comes one more request of each other for every group of items that they may share, up to one an image.
-    """
+    """Count the requests of several generators: from one that makes all, to the most and one for each other group."""
     if not isinstance(api, PassesOn):
         return count(api.capabilities)
     spans = [count(can) for can in api.ways]
@@ -124,11 +121,7 @@ def _offspring(candidates: Sequence[int], step: Step) -> list[_Offspring]:
 
 
 def _calls_for(offspring: Sequence[_Offspring], can: Capabilities) -> Span:
-    """Count the requests for these offspring.
-
-    If a request's items share their parents or conditions, which are not known before, the fewest calls are those of
-    one per label, the most those of all different.
-    """
+    """Count the requests for these offspring; which share a parent or a condition is not known before."""
     chunk = can.max_chunk
     if can.shares == "nothing":
         images = sum((each.images for each in offspring), Span())
@@ -138,10 +131,7 @@ def _calls_for(offspring: Sequence[_Offspring], can: Capabilities) -> Span:
 
 
 def _most_groups(offspring: _Offspring, chunk: int) -> int:
-    """Return the most requests for one label's offspring.
-
-    A parent's first request takes ahead + 1 offspring, each further one `chunk` more; the cheaper is had most often.
-    """
+    """Return the most requests for one label's offspring, a parent's first of which takes ahead + 1 of them."""
     items, first = offspring.number.most, offspring.ahead + 1
     several = min(offspring.candidates, items // first)
     return max((m + (items - m * first) // chunk for m in {min(1, several), several} if m), default=0)
@@ -193,13 +183,10 @@ def may_try(recipe: Recipe, info: PluginInfo) -> bool:
 
 
 def _needs_trial(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
-    """True where the generator answers from elsewhere, and the plan relies on what it cannot know of itself.
-
-    That is one of several degrees that are only put in words; or which of several parents of one request an image is a
-    variation of, where no request has the same answer twice by which that could be known.
-    """
+    """True where the generator answers from elsewhere, and the plan relies on what it cannot know of itself."""
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
+    # That is one of several degrees put in words; or which of several parents an image is a variation of.
     can, degrees = api.capabilities, {step.degree for step in plan.steps if step.degree}
     words = can.degree == "wording" and len(degrees) > 1
     mixable = can.shares != "parent" and can.max_chunk > 1 and not can.one_by_one

@@ -385,10 +385,7 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Return the members of S_0 … S_T: the candidates, and in the end the data to be shared.
-
-    If nothing is varied, that costs nothing. Only of a pool may it be more than the candidates, and thus hold copies.
-    """
+    """Return the members of S_0 … S_T: the candidates, and the data to be shared, which a pool alone may repeat."""
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
     most = numbers.records if numbers.paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
     allowed = numbers.images - numbers.each(iterations) * members * numbers.labels

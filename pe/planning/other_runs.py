@@ -132,10 +132,7 @@ def _paths(value: Any, says: str = "") -> Iterator[tuple[Path, str]]:
 
 
 def _runs_near(path: Path, fitted_before: bool) -> list[tuple[Path, list[OtherFit]]]:
-    """Find the runs that a path leads to: it lies in their model or their folder, or holds these; with their releases.
-
-    `fitted_before`: the path is named as a run whose model is meant, and nothing else of it.
-    """
+    """Find the runs that a path leads to, with their releases; `fitted_before`: a run whose model is meant."""
     try:
         if path == Path() or not path.expanduser().exists():
             return []

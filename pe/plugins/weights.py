@@ -240,10 +240,7 @@ def _packaged(purpose: str) -> Path:
 
 
 def _names_in_file(names: Iterable[str]) -> dict[str, str]:
-    """The file's name of each tensor → timm's, which numbers blocks within their stages, the file all of them through.
-
-    A name that the file should not have is not among them: it stays, and is refused.
-    """
+    """The file's name of each tensor → timm's; a name that the file should not have is not among them."""
     numbers: dict[tuple[str, str], int] = {}
     in_file = {}
     for name in names:

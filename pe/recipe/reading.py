@@ -253,10 +253,7 @@ def _accepted(annotation: Any) -> Iterator[Any]:
 
 
 def _full_path(path: str | Path, folder: Path) -> str | Path:
-    """The path from `folder`, of the type given; an address stays.
-
-    Only `..` at its beginning is worked out: after a link it leads on.
-    """
+    """The path from `folder`, of the type given; an address stays."""
     if str(path) == WITHHELD or is_remote(path):
         return path
     try:
@@ -265,7 +262,7 @@ def _full_path(path: str | Path, folder: Path) -> str | Path:
         raise RecipeError(f"The path '{path}' begins with the home of no user here: write it in full.") from error
     if not full.is_absolute():
         folder, parts = folder.resolve(), list(full.parts)
-        while parts[:1] == [".."]:
+        while parts[:1] == [".."]:  # later ones stay: after a link it leads on
             folder, parts = folder.parent, parts[1:]
         full = folder.joinpath(*parts)
     return type(path)(full)
