@@ -164,14 +164,6 @@ def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_to
     assert not any("too large" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize("threshold", [0, 2.5])
-@pytest.mark.parametrize(("population", "enough"), [(5350, True), (8000, False)])
-def test_one_vote_with_the_planners_signal_is_enough_at_any_threshold_and_less_is_not(threshold, population, enough):
-    evolution = {"iterations": 1, "population": population, "neighbors": 32, "threshold_sigmas": threshold}
-    warnings = " ".join(forecast(recipe_of(1000, evolution=evolution), Generator()).warnings)
-    assert ("too large" in warnings) == ("and a threshold of " in warnings) == (not enough)
-
-
 @pytest.mark.parametrize(
     ("size", "limit", "explicit", "sparing"),
     [

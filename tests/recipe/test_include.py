@@ -43,20 +43,15 @@ def test_a_value_may_stand_in_a_file_and_the_stored_recipe_holds_it_itself(name,
         assert Recipe.load(tmp_path / "stored.yaml").api.settings["prompts"] == found
 
 
-def test_a_file_that_was_changed_makes_another_recipe(tmp_path):
-    path = written(tmp_path, "!include p.txt")
-    (path.parent / "p.txt").write_text("a cat\n")
-    before = Recipe.load(path)
-    (path.parent / "p.txt").write_text("a dog\n")
-    assert differences(before, Recipe.load(path)) == ["api.prompts: ['a cat'] → ['a dog']"]
-    (path.parent / "p.txt").write_text("a mouse\n" * 1000)
-    assert len(differences(before, Recipe.load(path))[0]) < 300
-
-
-def test_a_file_after_set_lies_in_the_current_folder(tmp_path, monkeypatch):
+def test_a_file_that_was_changed_makes_another_recipe_and_after_set_it_lies_in_this_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    path, named = written(tmp_path, "x"), ("api.prompts=!include q.txt",)
+    (tmp_path / "q.txt").write_text("a cat\n")
+    before = Recipe.load(path, named)
     (tmp_path / "q.txt").write_text("a dog\n")
-    assert Recipe.load(written(tmp_path, "x"), ("api.prompts=!include q.txt",)).api.settings["prompts"] == ["a dog"]
+    assert differences(before, Recipe.load(path, named)) == ["api.prompts: ['a cat'] → ['a dog']"]
+    (tmp_path / "q.txt").write_text("a mouse\n" * 1000)
+    assert len(differences(before, Recipe.load(path, named))[0]) < 300
 
 
 FILES = {
