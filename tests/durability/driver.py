@@ -170,26 +170,26 @@ def forked(target, *arguments):
     return process
 
 
-def swept(target, folder, numbers, after="", modules=()):
+def swept(target, folder, numbers, at="", modules=()):
     """Carry out `target(folder)`, each time killed before the next of these operations, until it ends: how many kills.
 
     An operation is a file's renaming, or the opening of a folder, which is synced then: so it is struck before a file
-    is there, and before a journal knows of it. `after`: they are counted once something was renamed to this. `modules`
-    are imported once for all.
+    is there, and before a journal knows of it. `at`: those alone count whose place has this in its name. `modules` are
+    imported once for all.
     """
-    process = forked(_sweep, target, folder, numbers, after, modules)
+    process = forked(_sweep, target, folder, numbers, at, modules)
     process.join(200)
     assert process.exitcode == 0
     return int((folder / "kills").read_text())
 
 
-def _sweep(target, folder, numbers, after, modules):
+def _sweep(target, folder, numbers, at, modules):
     for name in modules:
         importlib.import_module(name)
     for kills, number in enumerate(numbers):
         child = os.fork()
         if not child:
-            _be_killed_before(number, after)
+            _be_killed_before(number, at)
             target(folder)
             os._exit(0)
         _, status = os.waitpid(child, 0)
@@ -198,15 +198,14 @@ def _sweep(target, folder, numbers, after, modules):
             sys.exit(os.WEXITSTATUS(status))
 
 
-def _be_killed_before(number, after):
-    left = number if not after else None
+def _be_killed_before(number, at):
+    left = number
 
     def hook(event, arguments):  # Python tells it before it asks the system
         nonlocal left
-        if left is None:
-            left = number if event == "os.rename" and str(arguments[1]).endswith(after) else None
-        elif event == "os.rename" or (event == "open" and os.path.isdir(arguments[0])):  # noqa: PTH112
-            left -= 1
+        opens_folder = event == "open" and os.path.isdir(arguments[0])  # noqa: PTH112
+        if opens_folder or event == "os.rename":
+            left -= at in str(arguments[0 if opens_folder else 1])
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -64,9 +64,9 @@ def test_a_fit_killed_over_and_over_ends_as_if_it_had_not_been(kind, tmp_path):
     process = driver.forked(carry_out, kind, whole)
     process.join(100)
     assert process.exitcode == 0
-    steps = [draws.randint(3, 24) for _ in range(99)]
+    steps = [draws.randint(1, 6) for _ in range(99)]
     modules = () if kind == "dp_gaussian" else ("torch", "diffusers", "timm")
-    assert driver.swept(partial(carry_out, kind), killed, steps, modules=modules) > 3
+    assert driver.swept(partial(carry_out, kind), killed, steps, "/releases", modules) > 2
     assert shareable(killed / "run") == shareable(whole / "run")
     certificate = json.loads((killed / "run" / "certificate.json").read_text())
     charges = {one["name"]: one["charges"] for one in certificate["releases"]}

@@ -78,18 +78,13 @@ def slow_but_for(first, every):
 
 
 @pytest.mark.parametrize("run", slow_but_for(RUNS[0], RUNS))
-def test_a_run_killed_over_and_over_at_all_its_stages_ends_as_if_it_had_not_been(wholes, run, tmp_path):
-    draws = random.Random(str(run))
-    kills = driver.swept(partial(_carry_out, run), tmp_path, [draws.randint(5, 45) for _ in range(99)])
-    assert kills > 4
+@pytest.mark.parametrize(("at", "steps"), [("", (5, 45)), ("/releases", (1, 9))])
+def test_a_run_killed_over_and_over_ends_as_if_it_had_not_been(wholes, run, at, steps, tmp_path):
+    draws = random.Random(f"{run} {at}")
+    kills = driver.swept(partial(_carry_out, run), tmp_path, [draws.randint(*steps) for _ in range(99)], at)
+    assert kills > 3
     check(tmp_path, wholes(run), lost=kills * IN_FLIGHT)
     assert charged(tmp_path) == wholes((run[0], "plain")).charged  # no rule changes it
-
-
-def test_a_run_killed_at_each_step_of_its_publishing_asks_and_draws_nothing_again(wholes, tmp_path):
-    kills = driver.swept(partial(_carry_out, RUNS[0]), tmp_path, range(1, 999, 3), after="/evolution.png")
-    assert kills >= 4
-    check(tmp_path, wholes(RUNS[0]), lost=0)
 
 
 def _carry_out(run, folder):
