@@ -1,8 +1,7 @@
-"""A private step beside an ordinary one, and by two processes: `OMP_NUM_THREADS=1 python benchmarks/dp_sgd.py`.
+"""A private step beside an ordinary one: `OMP_NUM_THREADS=1 python benchmarks/dp_sgd.py`.
 
-The network, loss and draws of `dpdm`. All kinds of step take turns in one process, and seconds are those of the
-processor, so that other work on the machine counts little. Steps by one process and by two take turns, too, and are
-timed by the clock as well: other work slows them, and one process on a busy machine more than two.
+The network, loss and draws of `dpdm`. Both kinds of step take turns, and seconds are those of the processor, so that
+other work on the machine counts little.
 """
 
 from __future__ import annotations
@@ -25,22 +24,19 @@ from pe.privacy.noise import SystemNoise
 RECORDS, DRAWS, SIDE, CLASSES = 32, 4, 14, 10
 ROUNDS = int(os.environ.get("ROUNDS", "15"))
 SHAPE = (1, SIDE, SIDE)
-BATCHES = 4
-"""Micro-batches of a step that processes share."""
 
 
 def network() -> torch.nn.Module:
     return unet(Network(), (SIDE, SIDE, 1), CLASSES, 0, "weights")
 
 
-def training(records: int, processes: int = 1) -> Training:
+def training(records: int) -> Training:
     """DP-SGD with every record, noise included, in micro-batches of RECORDS."""
     settings = DPSGD(
         steps=2**20, expected_batch=records, declared_size=records, noise_multiplier=1.0, draws=DRAWS, block=1,
-        micro_batch=RECORDS, processes=processes,
+        micro_batch=RECORDS,
     )  # fmt: skip
-    cpu = torch.device("cpu")
-    return Training(network(), Velocity(), settings, *[cpu] * processes)
+    return Training(network(), Velocity(), settings)
 
 
 def step_of(training: Training, images: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
@@ -82,34 +78,6 @@ def seconds(steps: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
     return found
 
 
-def shared(images: np.ndarray, labels: np.ndarray) -> list[str]:
-    """The part of the page about two processes."""
-    many = np.concatenate([images] * BATCHES), np.concatenate([labels] * BATCHES)
-    one, two = training(RECORDS * BATCHES), training(RECORDS * BATCHES, processes=2)
-    steps = {"one process": step_of(one, *many), "two processes": step_of(two, *many)}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
-    for turn in range(ROUNDS + 1):
-        for name, step in steps.items():
-            begun, busy = time.perf_counter(), time.process_time()
-            step()
-            if turn:
-                found[name].append((time.perf_counter() - begun, time.process_time() - busy))
-    two.close()
-    lines = [
-        "",
-        f"A step of {RECORDS * BATCHES} records in micro-batches of {RECORDS}, by one process and by two of one thread "
-        f"each, {ROUNDS} rounds in turn. Two processes release what one does, bit by bit.",
-        "",
-        "| step | least by the clock: s | median: s | over one process | processor of the first process: s |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for name, each in found.items():
-        clock, busy = zip(*each, strict=True)
-        ratio = median(one / other[0] for one, other in zip(clock, found["one process"], strict=True))
-        lines.append(f"| {name} | {min(clock):.3f} | {median(clock):.3f} | {ratio:.2f} × | {median(busy):.3f} |")
-    return lines
-
-
 def main() -> None:
     torch.set_num_threads(1)
     keep_memory()  # as in a fit
@@ -143,7 +111,8 @@ def main() -> None:
         "the guarantee exact in integers. So it must be there as numbers: norms without gradients (ghost clipping), "
         "whose clipped sum comes from one more backward pass, cannot take its place.",
     ]
-    keep("speed.md", "\n".join([*lines, *shared(images, labels)]))
+    keep("speed.md", "
+".join(lines))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 from scipy import ndimage
 
 from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, reading
@@ -16,6 +17,7 @@ from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FitTerms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
+from pe.plugins.settings import Count
 from pe.privacy.release import Poisson, Release
 
 Pixels = npt.NDArray[np.uint8]
@@ -95,35 +97,23 @@ class CentralImages(FittedMethod):
         centre: the brightness in [0, 1] from which an image's norm counts.
         clip: the largest norm of an image, over the root of the number of its values; 0.5 from centre 0.5 cuts nothing.
         bend: standard deviation of shifts (over the side), turns (radians) and stretches.
-
-    Raises:
-        RecipeError: a setting out of range.
     """
 
     info = PluginInfo(hosts=(), by_label=True)
     needs_torch: ClassVar[bool] = False
 
-    subsets: int = 1
-    rate: float = 1.0
-    shrink: int = 2
-    centre: float = 0.5
-    clip: float = 0.5
-    bend: float = 0.06
+    subsets: Count = 1
+    rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    shrink: Count = 2
+    centre: Annotated[float, Field(ge=0, le=1)] = 0.5
+    clip: Annotated[float, Field(gt=0, le=1)] = 0.5
+    bend: Annotated[float, Field(ge=0, lt=1)] = 0.06
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise RecipeError(f"rate is {self.rate}: it must lie above 0, and be 1 at most.")
-        if self.subsets < 1 or (self.rate == 1 and self.subsets > 1):
-            rule = "at least 1" if self.subsets < 1 else "1 where rate is 1, because all subsets would be the same"
-            raise RecipeError(f"subsets is {self.subsets}: it must be {rule}.")
-        if self.shrink < 1:
-            raise RecipeError(f"shrink is {self.shrink}: it must be at least 1.")
-        if not 0 <= self.centre <= 1:
-            raise RecipeError(f"centre is {self.centre}: it must lie between 0 and 1.")
-        if not 0 < self.clip <= 1:
-            raise RecipeError(f"clip is {self.clip}: it must lie above 0, and be 1 at most.")
-        if not 0 <= self.bend < 1:
-            raise RecipeError(f"bend is {self.bend}: it must be at least 0, and less than 1.")
+        if self.rate == 1 and self.subsets > 1:
+            raise RecipeError(
+                f"subsets is {self.subsets}: it must be 1 where rate is 1, because all subsets would be the same."
+            )
         self._centres: Pixels | None = None
         self._classes: tuple[str, ...] = ()
 

@@ -32,7 +32,7 @@ from adapters.trained.fit import (
 )
 from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic, Shape
 from adapters.trained.semantics import SelectsPublic
-from adapters.trained.settings import FineTuning, Network, PlainTraining
+from adapters.trained.settings import FineTuning, Network, PlainTraining, Share
 from pe.data.samples import Array
 from pe.errors import RecipeError
 from pe.fit.trainer import Trainer
@@ -82,14 +82,13 @@ class AnsweringDiffusion(TrainedMethod):
     Args:
         training: on the private records.
         sampling: of the fitted model.
-        device: auto, cpu, cuda, cuda:1, or a list of cards; it is trained on the first of them, or on as many as
-            `training.processes` says.
+        device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
         batch_size: images per forward pass of sampling; None: found by trying.
     """
 
     info = PluginInfo(
         hosts=(),
-        machine_settings=("device", "batch_size", "training.micro_batch", "training.processes"),
+        machine_settings=("device", "batch_size", "training.micro_batch"),
         by_label=True,
     )
     _guidance = 1.0
@@ -99,12 +98,7 @@ class AnsweringDiffusion(TrainedMethod):
     training: FineTuning = FineTuning()
     sampling: Sampling = Sampling()
     device: str | list[str] = "auto"
-    batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.batch_size is not None and self.batch_size < 1:
-            raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
+    batch_size: Count | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -121,7 +115,7 @@ class AnsweringDiffusion(TrainedMethod):
         files = PixelFiles.find(str(folder), None, offline=True)
         if not files.classes or not files.weights.is_file():
             raise RecipeError(f"{folder} holds no fitted diffusion model: fit it in a new run.")
-        of_label: dict[str | int, int | str | list[int | str]] = {}
+        of_label: dict[str | int, int | str | list[int | str]] = {}  # a label may have had several classes
         for number, label in enumerate(labels_of(folder)):
             cast(list[int | str], of_label.setdefault(label, [])).append(number)
         self._labels = tuple(map(str, of_label))
@@ -305,7 +299,7 @@ class Easy(PartSpec):
     """A generator that is fitted before the diffusion model, with a share of the budget."""
 
     kind: str = Field(description="of each entry of the list: central_images, dp_gaussian, dp_merf, dp_mepf")
-    share: Annotated[float, Field(gt=0, lt=1)] = Field(0.2, description="of the fit's ε, which this fit alone takes")
+    share: Share = Field(0.2, description="of the fit's ε, which this fit alone takes")
     images: Count = Field(4000, description="that it makes to train the diffusion model on")
     training: PlainTraining = Field(PlainTraining(), description="of the diffusion model on these images")
 
@@ -319,9 +313,6 @@ class BeginsEasy(FineTuned):
 
     Args:
         easy: the generators, with the settings of each beside its own keys.
-
-    Raises:
-        RecipeError: one comes twice or is not fitted, or the shares leave nothing.
     """
 
     easy: list[Easy] = field(default_factory=list)
@@ -400,9 +391,6 @@ class DPFETA(BeginsEasy):
     Each entry of `easy` is a generator that is fitted with a share of the budget. The diffusion model learns from its
     images, in the order of the list, and goes on from there by DP-SGD. DP-FETA takes `central_images`, FETA-Pro
     `dp_merf` after it. All else, the other arguments too, is as in `FittedDiffusion`.
-
-    Raises:
-        RecipeError: none is given, one comes twice or is not fitted, or the shares leave nothing.
     """
 
     public = None
@@ -428,16 +416,12 @@ class PrivImage(SelectsPublic, BeginsEasy):
     Args:
         pretraining: on the selected images.
         easy: generators to learn from after the selected images, with the settings of each beside its own keys.
-
-    Raises:
-        RecipeError: a setting is out of range, or the shares leave nothing.
     """
 
     pretraining: PlainTraining = PlainTraining()
 
     def __post_init__(self) -> None:
-        BeginsEasy.__post_init__(self)
-        SelectsPublic.__post_init__(self)
+        super().__post_init__()
         if (total := self.semantics_share + sum(one.share for one in self.easy)) >= 1:
             raise RecipeError(
                 f"semantics_share and the shares of easy add up to {total:g}, which leaves DP-SGD nothing: "

@@ -214,7 +214,6 @@ def write_model(
     model: nn.Module,
     labels: Sequence[str],
     folder: Path,
-    clusters: int = 1,
     schedule: DDIMScheduler | DDPMScheduler | None = None,
 ) -> None:
     """Write unet/ and scheduler/ in diffusers' format, and classes.json: the classes' names, and the label of each.
@@ -224,8 +223,7 @@ def write_model(
     assert isinstance(model, UNet2DModel)
     model.cpu().save_pretrained(folder / "unet", safe_serialization=True)
     (schedule or scheduler()).save_pretrained(folder / "scheduler")
-    names = [(f"{label}/{i}" if clusters > 1 else label, label) for label in labels for i in range(clusters)]
-    content = {"classes": [name for name, _ in names], "labels": [label for _, label in names]}
+    content = {"classes": list(labels), "labels": list(labels)}
     (folder / "classes.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
@@ -247,19 +245,17 @@ def mean_losses(
     classes: Sequence[str],
     device: torch.device,
 ) -> npt.NDArray[np.float64]:
-    """Return the mean loss of each image over DRAWS draws, float64 (n,); of a label of several classes, the least.
+    """Return the mean loss of each image over DRAWS draws, float64 (n,).
 
     The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of the network's
     classes. Raises RecipeError if it was fitted for other labels.
     """
-    label_numbers(labels, classes)
+    numbers = torch.from_numpy(label_numbers(labels, classes)).to(device)
     model, shape = network.to(device).eval(), (images.shape[3], *images.shape[1:3])
     generator = torch.Generator().manual_seed(torch_seed(0, "record-losses"))
     randomness = tuple(part[0].to(device) for part in loss.draw(1, DRAWS, shape, generator))
     losses = np.empty(len(images))
     with torch.inference_mode():
-        for i, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-            image = tensors(pixels[None], device)[0]
-            numbers = (torch.tensor(number, device=device) for number, name in enumerate(classes) if name == label)
-            losses[i] = min(float(loss(model, image, number, randomness).mean()) for number in numbers)
+        for i, (pixels, number) in enumerate(zip(images, numbers, strict=True)):
+            losses[i] = float(loss(model, tensors(pixels[None], device)[0], number, randomness).mean())
     return losses

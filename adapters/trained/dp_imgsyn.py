@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from adapters.trained.dp_imgsyn_moments import Moments, Scale, Vector, clipped
 from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, reading
 from adapters.trained.public import Public, ReadsPublic
-from adapters.trained.settings import Alignment, Decay, FineTuning, Rate
+from adapters.trained.settings import Alignment, Decay, FineTuning, Rate, Share
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -33,11 +33,68 @@ if TYPE_CHECKING:
     from adapters.trained.dp_imgsyn_networks import CrossEntropy, Model
 
 
-TEACHERS = ("small", "resnet18")
-"""The toolkit's own."""
-
 _PUBLIC = "public"
 _STATE = "settings.json"
+
+# Moments of each channel that enters a GroupNorm layer of the teacher: of one image, the mean of each channel over its
+# places, and the mean of its square; of the private images, the noisy sum of these vectors.
+
+Vector = npt.NDArray[np.float64]
+
+_COMMON = 0.95
+"""Share of the public images whose vectors are not cut."""
+
+LEAST_VARIANCE = 1e-6
+"""The floor of a channel's variance, in the aligned images and in their target."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Public factors that bring moments to a norm of about 1, from the classifier's view of public images.
+
+    Attributes:
+        factors: float64 (2·d,), of the means, then of the mean squares; one for each layer.
+    """
+
+    factors: Vector
+
+    @classmethod
+    def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
+        """Take public images' moments, float64 (m, d): layers weigh the same, most norms lie below 1."""
+        by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
+        both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
+        sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
+        per_layer = 1 / (np.maximum(sizes, 1e-12) * math.sqrt(len(widths)))
+        factors = np.tile(np.repeat(per_layer, widths), 2)
+        norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
+        return cls(factors / max(float(np.quantile(norms, _COMMON)), 1e-12))
+
+
+def clipped(vector: Vector) -> Vector:
+    """Cut a vector to an L2 norm of 1; return zero for one that is not finite."""
+    if not np.isfinite(vector).all():
+        return np.zeros_like(vector)
+    norm = float(np.linalg.norm(vector))
+    return vector if norm <= 1 else vector / norm
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments of a whole set of images.
+
+    Attributes:
+        means: float64 (d,), of each channel.
+        deviations: float64 (d,), standard deviations, at least the root of a small floor.
+    """
+
+    means: Vector
+    deviations: Vector
+
+    @classmethod
+    def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
+        """Divide the noisy sum by the DECLARED size; negative variances become the floor. Post-processing."""
+        means, squares = np.split(noisy / (grid * declared_size) / scale.factors, 2)
+        return cls(means, np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE)))
 
 
 class TeacherTraining(FineTuning):
@@ -75,21 +132,18 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
     Args:
         public: the images to begin with; their labels are not looked at. They are read again whenever the model
             answers, from a `path` that may change if the images there do not.
-        teacher: `small`, `resnet18`, or `package.module:function` that makes one from the numbers of channels and of
+        teacher: `small`, or `package.module:function` that makes one from the numbers of channels and of
             classes. It must keep nothing from one call to the next, and normalise by GroupNorm.
         training: of the teacher, on the private records.
         moments_share: of the fit's ε, which the release of the moments alone takes.
         alignment: of public images.
-        device: auto, cpu, cuda, cuda:1, or a list of cards for `training.processes`.
+        device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
         batch_size: images aligned at once.
-
-    Raises:
-        RecipeError: a setting out of range.
     """
 
     info = PluginInfo(
         hosts=(),
-        machine_settings=("device", "batch_size", "training.micro_batch", "training.processes", "public.path"),
+        machine_settings=("device", "batch_size", "training.micro_batch", "public.path"),
         code_settings=("teacher",),
         by_label=True,
     )
@@ -97,17 +151,13 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
     public: Public
     teacher: str = "small"
     training: TeacherTraining = TeacherTraining()
-    moments_share: float = 0.1
+    moments_share: Share = 0.1
     alignment: Alignment = Alignment()
     device: str | list[str] = "auto"
-    batch_size: int = 256
+    batch_size: Count = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.moments_share < 1:
-            raise RecipeError(f"moments_share is {self.moments_share}: it must lie between 0 and 1.")
-        if self.batch_size < 1:
-            raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1.")
         self._model: Model | None = None
         self._lock = Lock()
 
@@ -131,13 +181,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
                 "give labels, or take an adapter that needs none."
             )
         self._check_public(terms)
-        companions, images = self.alignment.companions, self.public.number()
-        if images < companions:
-            raise RecipeError(
-                f"alignment.companions is {companions}, and the public set has {images} images: take fewer companions, "
-                "or more public images."
-            )
-        if self.teacher not in TEACHERS:  # refuse a teacher that does not serve before anything is charged
+        if self.teacher != "small":  # refuse a teacher that does not serve before anything is charged
             self._require_torch()
             from adapters.trained.dp_imgsyn_networks import check_own
 
@@ -154,7 +198,12 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         from adapters.trained.dp_imgsyn_networks import Model, Reader
 
         terms, places, folder = fit.terms, self._places(), fit.fitting.folder
-        public = self.public.read(terms.image_shape, terms.seed)
+        public, companions = self.public.read(terms.image_shape, terms.seed), self.alignment.companions
+        if len(public.images) < companions:
+            raise RecipeError(
+                f"alignment.companions is {companions}, and the public set has {len(public.images)} images: take fewer "
+                "companions, or more public images."
+            )
         reader = Reader(fit.dp_sgd(*self._start(terms), places), places[0])
         with _enough_memory(f"batch_size is {self.batch_size}"):
             starts = range(0, len(public.images), self.batch_size)
@@ -254,7 +303,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
     def _new_teacher(self, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
         from adapters.trained.dp_imgsyn_networks import make_teacher
 
-        return make_teacher(self.teacher, shape[2], min(shape[:2]), classes, seed)
+        return make_teacher(self.teacher, shape[2], classes, seed)
 
     def _loss(self) -> CrossEntropy:
         from adapters.trained.dp_imgsyn_networks import CrossEntropy

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from adapters.trained.dp_imgsyn_moments import LEAST_VARIANCE, Moments, Vector
-from adapters.trained.dp_sgd.gradients import check_stateless, record_gradients, trained_parameters
+from adapters.trained.dp_imgsyn import LEAST_VARIANCE, Moments, Vector
+from adapters.trained.dp_sgd.gradients import check_gradients, check_stateless
 from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
 from adapters.trained.public import PublicSet, tensors, torch_seed
 from adapters.trained.settings import Alignment
-from pe.errors import MissingDependency, PluginError, RecipeError
+from pe.errors import PluginError, RecipeError
 
 Pixels = npt.NDArray[np.float32]
 
@@ -296,21 +296,18 @@ def _rng(seed: int) -> np.random.Generator:
 
 _WIDTHS = (16, 32, 32)
 _GROUPS = 4
-_LARGE = 64
 
 
-def make_teacher(kind: str, channels: int, side: int, classes: int, seed: int) -> nn.Module:
+def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module:
     """Return a new classifier: float32 (n, classes) from n×channels×h×w.
 
-    `kind`: small (three convolutions), resnet18, or a function `package.module:function` of the numbers of channels and
-    of classes; `side`: the images' shorter side. Raises RecipeError for an unknown kind, or one without GroupNorm.
+    `kind`: small (three convolutions), or a function `package.module:function` of the numbers of channels and of
+    classes. Raises RecipeError for an unknown kind, or one without GroupNorm.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "teacher/weights"))
         if kind == "small":
             model: nn.Module = _small(channels, classes)
-        elif kind == "resnet18":
-            model = _resnet18(channels, side, classes)
         else:
             model = _own(kind)(channels, classes)
     if not any(isinstance(module, nn.GroupNorm) for module in model.modules()):
@@ -327,21 +324,11 @@ def check_own(kind: str, shape: tuple[int, int, int], classes: int, loss: CrossE
     Raises PluginError if it cannot be trained by DP-SGD, keeps state, or makes no logits of such images.
     """
     height, width, channels = shape
-    model = make_teacher(kind, channels, min(height, width), classes, seed=0)
-    parameters = trained_parameters(model)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand((3, channels, height, width), generator=generator) * 2 - 1
-    randomness = loss.draw(3, 1, (channels, height, width), generator)
-    try:
-        check_stateless(model, images)
-        logits = tuple(model(images).shape)
-        record_gradients(model, loss, parameters, images, torch.zeros(3, dtype=torch.int64), randomness)
-    except RuntimeError as error:
-        why = str(error).strip().splitlines()[0]
-        raise PluginError(
-            f"teacher: '{kind}' cannot be trained record by record on images of {height}×{width}×{channels} ({why}): "
-            "take layers that fit them, and that torch.func.vmap can run."
-        ) from error
+    model = make_teacher(kind, channels, classes, seed=0)
+    images = torch.rand((3, channels, height, width), generator=torch.Generator().manual_seed(0)) * 2 - 1
+    check_gradients(model, loss, shape, f"teacher: '{kind}'")
+    check_stateless(model, images)
+    logits = tuple(model(images).shape)
     if logits != (3, classes):
         raise PluginError(
             f"teacher: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not 3×{classes} logits: "
@@ -384,21 +371,6 @@ def _small(channels: int, classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(before * 4, classes))
 
 
-def _resnet18(channels: int, side: int, classes: int) -> nn.Module:
-    """torchvision's, with GroupNorm; small images are not shrunk at the entry."""
-    try:
-        from torchvision.models import resnet18
-    except ImportError as error:
-        raise MissingDependency.of("torchvision", "trained", "The teacher 'resnet18'") from error
-
-    model: nn.Module = resnet18(num_classes=classes, norm_layer=lambda width: nn.GroupNorm(min(32, width // 4), width))
-    if side < _LARGE:
-        model.conv1, model.maxpool = nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.Identity()
-    elif channels != 3:
-        model.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
-    return model
-
-
 def _own(name: str) -> Callable[[int, int], nn.Module]:
     module, colon, function = name.partition(":")
     try:
@@ -407,6 +379,6 @@ def _own(name: str) -> Callable[[int, int], nn.Module]:
         own: Callable[[int, int], nn.Module] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise RecipeError(
-            f"teacher: '{name}' cannot be had ({error}): take small, resnet18 or package.module:function."
+            f"teacher: '{name}' cannot be had ({error}): take small or package.module:function."
         ) from error
     return own

@@ -142,13 +142,14 @@ class FineTune(AnsweringDiffusion):
         return [Steps(self.training)]
 
     def _fit(self, fit: Fit) -> None:
-        from adapters.trained.finetune_models import check_gradients, check_same, merge_matrices
+        from adapters.trained.dp_sgd.gradients import check_gradients
+        from adapters.trained.finetune_models import check_same, merge_matrices
 
         checkpoint = self._checkpoint(fit.terms)
         check_same(checkpoint.digest(), fit.fitting.kept)
         network, loss = self._start(fit.terms, checkpoint)
         if not fit.is_drawn(TRAINING):
-            check_gradients(network, loss, fit.terms.image_shape, self._place())
+            check_gradients(network.to(self._place()), loss, fit.terms.image_shape, "api.model")
         network = fit.dp_sgd(network, loss, self._places())
         merge_matrices(network)
         checkpoint.write(network, fit.fitting.folder)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 
 from adapters.diffusion.pixel import PixelFiles
@@ -22,9 +21,7 @@ from adapters.diffusion.text_files import INDEX, TextFiles, quiet_loading
 from adapters.diffusion.weights import read_json
 from adapters.prompts import PROMPT, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Randomness, Velocity, square, write_model
-from adapters.trained.dp_sgd.gradients import Loss, Parameters, record_gradients, trained_parameters
-from pe.errors import PluginError, RecipeError
-from pe.plugins.devices import memory_refused
+from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL, UNet2DModel
@@ -390,68 +387,3 @@ def merge_matrices(model: nn.Module) -> None:
 def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
-
-
-_FAR = 0.01
-"""Largest distance of a gradient from the loop's, in its own norm: arithmetic of ten bits (TF32) stays below."""
-
-_NOTHING = 1e-6
-"""Rounding, as a share of the whole gradient's norm."""
-
-
-def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], device: torch.device) -> None:
-    """Check that a model's per-record gradients are those of one record after the other, by two random images.
-
-    `vmap` has a rule for each operation, and a checkpoint may hold one without: then it refuses, or, as Opacus' hooks
-    did for attention, could be wrong without a word.
-
-    Raises PluginError for a layer that `vmap` does not cover, or whose gradients differ.
-    """
-    model.to(device)
-    generator = torch.Generator().manual_seed(0)
-    height, width, channels = shape
-    images = torch.rand((2, channels, height, width), generator=generator) * 2 - 1
-    randomness = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
-    # They are moved a little, and not in the model, as LoRA matrices begin where half of the gradient is zero.
-    parameters = {
-        name: value + 0.01 * torch.randn(value.shape, generator=generator).to(device)
-        for name, value in trained_parameters(model).items()
-    }
-    x, labels = images.to(device), torch.zeros(2, dtype=torch.int64, device=device)
-    try:
-        at_once = record_gradients(model, loss, parameters, x, labels, randomness)
-    except (RuntimeError, ValueError) as error:
-        if memory_refused(error):
-            raise
-        why = " ".join(str(error).split())[:160].rstrip(".")
-        raise PluginError(
-            f"{type(model).__name__} has a layer for which PyTorch gives no gradient per record ({why}): DP-SGD cannot "
-            "train this checkpoint."
-        ) from error
-    for i in range(len(x)):
-        alone = _alone(model, loss, parameters, x[i], labels[i], tuple(part[i] for part in randomness))
-        _compare(list(parameters), [gradient[i] for gradient in at_once], alone)
-
-
-def _alone(
-    model: nn.Module, loss: Loss, parameters: Parameters, image: Tensor, label: Tensor, randomness: Randomness
-) -> list[Tensor]:
-    """Return one record's gradient by plain backpropagation."""
-    trained = {name: value.clone().requires_grad_() for name, value in parameters.items()}
-
-    def applied(*args: Any, **kwargs: Any) -> Any:
-        return functional_call(model, trained, args, kwargs)
-
-    total = loss(applied, image, label, randomness).mean()
-    gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, trained.values(), strict=True)]
-
-
-def _compare(names: list[str], at_once: list[Tensor], alone: list[Tensor]) -> None:
-    rounding = _NOTHING * float(torch.stack([each.norm() for each in alone]).norm())
-    for name, gradient, expected in zip(names, at_once, alone, strict=True):
-        if not float((gradient - expected).norm()) <= _FAR * float(expected.norm()) + rounding:
-            raise PluginError(
-                f"'{name}' has another gradient for a record among others than for the record alone, so it may depend "
-                "on the others: leave its layer out of lora.targets and layers."
-            )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.trained.settings import DPSGD, GRID, FineTuning
 from pe.errors import APIError, Interrupted, PrivacyError, RecipeError
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
-from pe.plugins.devices import require_torch, words_for
+from pe.plugins.devices import require_torch
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import Noise, grid_for
@@ -277,7 +277,6 @@ class Fit:
         *,
         name: str = TRAINING,
         task: str = "training on the private records",
-        private: Callable[[], PrivateRecords] | None = None,
         between: Callable[[Training, FloatArray], None] | None = None,
     ) -> nn.Module:
         """Return the model after all blocks of a planned training: stored ones are taken, the others are drawn.
@@ -287,17 +286,15 @@ class Fit:
         Args:
             model: see `Training`.
             loss: of one record.
-            devices: one for each process.
+            devices: which share each step.
             name: of the planned training.
             task: its name in messages.
-            private: gives the records, if they are not taken as they are.
             between: called with the training's state before the first block and after each; a state is released.
         """
         from adapters.trained.dp_sgd.training import Training
 
         training = Training(model, loss, self.plan.settings[name], *devices)
-        ledger, blocks = self.fitting.ledger, self.plan.blocks[name]
-        records = private or self.fitting.private
+        ledger, blocks, records = self.fitting.ledger, self.plan.blocks[name], self.fitting.private
         state = training.start()
         if between is not None:
             between(training, state)
@@ -305,9 +302,7 @@ class Fit:
         def draw(noise: Noise) -> FloatArray:
             return training.block(state, records().samples, records().labels, noise)
 
-        with closing(training), self.fitting.progress.task(task, training.settings.steps) as progress:
-            if not all(ledger.drawn(release) for release in blocks):
-                training.gather()
+        with self.fitting.progress.task(task, training.settings.steps) as progress:
             for release in blocks:
                 self.check_stop()
                 state = ledger.release(release, draw)
@@ -408,7 +403,7 @@ class TrainedMethod(FittedMethod):
 
     Attributes:
         training: of the last training.
-        device: auto, cpu, cuda, cuda:1, or a list of GPUs for `training.processes`.
+        device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step.
     """
 
     training: FineTuning
@@ -436,28 +431,19 @@ class TrainedMethod(FittedMethod):
 
         plan = Plan(self._draws(terms), terms)
         others, (model, loss) = self._other_dry_runs(terms, plan), self._start(terms)
-        last = dry_run(model, loss, terms.image_shape, plan.settings[TRAINING], self._places()[0], TRAINING)
+        last = dry_run(model, loss, terms.image_shape, plan.settings[TRAINING], self._places(), TRAINING)
         return [*others, last]
 
     def _place(self) -> torch.device:
-        """Return the first device; MPS lacks float64, in which gradients are summed."""
+        """Return the first device."""
+        return self._places()[0]
+
+    def _places(self) -> list[torch.device]:
+        """Return the devices that share each step; MPS lacks float64, in which gradients are summed."""
         import torch
 
-        device = choose_devices(self.device)[0]
-        return device if device.type != "mps" else torch.device("cpu")
-
-    def _places(self, training: FineTuning | None = None) -> list[torch.device]:
-        """Return the device of each process: a GPU of its own, or the processor for all."""
-        training, first = training or self.training, self._place()
-        if first.type == "cpu":
-            return [first] * training.processes
         devices = choose_devices(self.device)
-        if len(devices) < training.processes:
-            raise RecipeError(
-                f"{training.section}.processes is {training.processes}, and device names {words_for(len(devices))}: "
-                f"name as many GPUs, or take {training.section}.processes: {len(devices)}."
-            )
-        return devices[: training.processes]
+        return devices if devices[0].type == "cuda" else [torch.device("cpu")]
 
 
 # Fitted models on disk, and the labels they know.

@@ -41,15 +41,10 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
         training: of the discriminator, on the private records; `block`: its steps between two lessons.
         lesson: of the generator, after each block.
         pretraining: on the public images.
-        device: auto, cpu, cuda, cuda:1, or a list of cards for `training.processes`.
-
-    Raises:
-        RecipeError: a setting out of range.
+        device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
     """
 
-    info = PluginInfo(
-        hosts=(), by_label=True, machine_settings=("device", "training.micro_batch", "training.processes")
-    )
+    info = PluginInfo(hosts=(), by_label=True, machine_settings=("device", "training.micro_batch"))
 
     training: FineTuning = FineTuning(draws=1, block=20, learning_rate=1e-3, ema=0.9)
     lesson: PlainTraining = PlainTraining(steps=20, batch=64, learning_rate=1e-3)
@@ -133,9 +128,6 @@ class DPGAN(FittedGAN):
 
     Args:
         public: images that both networks begin with, whatever they show; None: none.
-
-    Raises:
-        RecipeError: a setting out of range.
     """
 
     public: Public | None = None
@@ -158,14 +150,7 @@ class PrivImageGAN(SelectsPublic, FittedGAN):
     """PrivImage+G: a GAN of the public images that are most like the private ones, then DP-SGD (Li et al. 2024).
 
     The semantic query is that of `privimage`. All else, the other arguments too, is as in `FittedGAN`.
-
-    Raises:
-        RecipeError: a setting is out of range.
     """
-
-    def __post_init__(self) -> None:
-        FittedGAN.__post_init__(self)
-        SelectsPublic.__post_init__(self)
 
     def _draws(self, terms: FitTerms) -> Draws:
         return [self._semantics_sum(), *super()._draws(terms)]

@@ -6,17 +6,20 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, Sum
 from adapters.trained.public import Noise
+from adapters.trained.settings import Rate
 from pe.data.samples import generator
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms
+from pe.plugins.settings import Count
 from pe.plugins.weights import load_network, stage_values
 
 if TYPE_CHECKING:
@@ -53,19 +56,11 @@ class NoisyMean(AnswersByCodes):
         steps: of fitting the generator.
         batch: images per step.
         rate: Adam's learning rate.
-
-    Raises:
-        RecipeError: a setting out of range.
     """
 
-    steps: int = 1000
-    batch: int = 200
-    rate: float = 1e-2
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch", "rate"):
-            if not (value := getattr(self, name)) > 0:
-                raise RecipeError(f"{name} is {value}: it must lie above 0.")
+    steps: Count = 1000
+    batch: Count = 200
+    rate: Rate = 1e-2
 
     @abstractmethod
     def _features(self, terms: FitTerms) -> Features:
@@ -114,21 +109,13 @@ class DPMERF(NoisyMean):
         features: D, an even number of random features.
         bandwidth: of the Gaussian kernel, per root of the number of pixel values, which lie in [0, 1]; or a list of
             bandwidths, each for an equal share of the features: the mean of these kernels.
-
-    Raises:
-        RecipeError: a setting out of range.
-        MissingDependency: torch is not installed.
     """
 
-    features: int = 4000
-    bandwidth: float | list[float] = 0.2
+    features: Annotated[int, Field(ge=2, multiple_of=2)] = 4000
+    bandwidth: Rate | Annotated[list[Rate], Field(min_length=1)] = 0.2
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.features < 2 or self.features % 2:
-            raise RecipeError(f"features is {self.features}: it must be an even number of at least 2.")
-        if not self._bandwidths or not all(bandwidth > 0 for bandwidth in self._bandwidths):
-            raise RecipeError(f"bandwidth is {self.bandwidth}: it must lie above 0, or be a list of such numbers.")
+    def _check(self, terms: FitTerms) -> None:
+        super()._check(terms)
         if self.features < 2 * len(self._bandwidths):
             raise RecipeError(
                 f"features is {self.features}, too few for {len(self._bandwidths)} bandwidths: take at least "
@@ -192,9 +179,7 @@ class RandomFourier:
         return torch.from_numpy(self.frequencies.astype(np.float32)).T.contiguous()
 
 
-_STAGES = 7
 _CENTRED = 100
-_LEAST_SIDE = 16
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -213,26 +198,16 @@ class DPMEPF(NoisyMean):
         side: pixels of the square that images are resized to for the network, ≥ 16.
         stages: of the network, ascending, from 1 to 7; what follows the last one is not computed.
         squares: weight of the squares, from 0 (there are none) to below 1; as published 0.5.
-
-    Raises:
-        RecipeError: a setting out of range.
-        MissingDependency: torch, timm or the network's weights are not installed.
     """
 
-    side: int = 32
-    stages: list[int] | None = None
-    squares: float = 0.5
-    rate: float = 5e-3
+    side: Annotated[int, Field(ge=16)] = 32
+    stages: Annotated[list[Annotated[int, Field(ge=1, le=7)]], Field(min_length=1)] | None = None
+    squares: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    rate: Rate = 5e-3
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.side < _LEAST_SIDE:
-            raise RecipeError(f"side is {self.side}: it must be at least {_LEAST_SIDE}.")
-        if not 0 <= self.squares < 1:
-            raise RecipeError(f"squares is {self.squares}: it must lie from 0 to below 1.")
-        stages = self._stages
-        if not stages or sorted(set(stages)) != stages or not 1 <= stages[0] <= stages[-1] <= _STAGES:
-            raise RecipeError(f"stages is {stages}: it must be a list of different numbers from 1 to 7, ascending.")
+        if sorted(set(self._stages)) != self._stages:
+            raise RecipeError(f"stages is {self._stages}: it must be a list of different numbers, ascending.")
 
     @property
     def _stages(self) -> list[int]:

@@ -6,7 +6,6 @@ import math
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
@@ -117,10 +116,6 @@ class Source(Settings, ABC):
         self.label_names()
 
     @abstractmethod
-    def number(self) -> int:
-        """Return the number of images."""
-
-    @abstractmethod
     def read(self, shape: Shape, seed: int) -> PublicSet:
         """Return all public images, height×width×channels as in `shape`; those that are made, by `seed`.
 
@@ -138,10 +133,6 @@ class Made(Source):
     """
 
     count: Count = 12400
-
-    def number(self) -> int:
-        """See `Source`."""
-        return self.count
 
 
 class Characters(Made):
@@ -237,10 +228,6 @@ class Folder(Files):
         names = {name for name in labels if name is not None}
         return () if None in labels else tuple(sorted(names))
 
-    def number(self) -> int:
-        """See `Source`."""
-        return len(self._files())
-
     def read(self, shape: Shape, seed: int) -> PublicSet:
         """See `Source`."""
         labelled = bool(self.label_names())
@@ -260,30 +247,20 @@ class Arrays(Files):
 
     def label_names(self) -> tuple[str, ...]:
         """See `Source`."""
-        with self._archive() as archive:
-            return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
-
-    def number(self) -> int:
-        """See `Source`."""
-        with self._archive() as archive:
-            return len(archive["images"])
-
-    def read(self, shape: Shape, seed: int) -> PublicSet:
-        """See `Source`."""
-        self._check(self.path.is_file(), ".npz file")
-        return PublicSet.of_names(*read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2])))
-
-    @contextmanager
-    def _archive(self) -> Iterator[Any]:
         self._check(self.path.is_file(), ".npz file")
         try:
             with np.load(self.path, allow_pickle=False) as archive:
                 if "images" not in archive:
                     names = ", ".join(archive) or "none"
                     raise RecipeError(f"public.path: '{self.path}' has no array 'images', only {names}.")
-                yield archive
+                return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
         except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise RecipeError(f"public.path: '{self.path}' is no .npz file that can be read: make it anew.") from error
+
+    def read(self, shape: Shape, seed: int) -> PublicSet:
+        """See `Source`."""
+        self._check(self.path.is_file(), ".npz file")
+        return PublicSet.of_names(*read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2])))
 
 
 def _of_path(value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from adapters.trained.fit import Fit, Sum
 from adapters.trained.public import Public, PublicSet, ReadsPublic, tensors, torch_seed, train
-from adapters.trained.settings import PlainTraining
+from adapters.trained.settings import PlainTraining, Share
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.plugins.settings import Count
@@ -141,21 +141,12 @@ class SelectsPublic(ReadsPublic):
         semantics: k: both how many a record has and how many a label takes.
         semantics_share: of the fit's ε, which the release of the semantics alone takes.
         query: the query function, and its training.
-
-    Raises:
-        RecipeError: a setting is out of range.
     """
 
     public: Public
-    semantics: int = 1
-    semantics_share: float = 0.05
+    semantics: Count = 1
+    semantics_share: Share = 0.05
     query: QueryTraining = QueryTraining()
-
-    def __post_init__(self) -> None:
-        if self.semantics < 1:
-            raise RecipeError(f"semantics is {self.semantics}: it must be at least 1.")
-        if not 0 < self.semantics_share < 1:
-            raise RecipeError(f"semantics_share is {self.semantics_share}: it must lie between 0 and 1.")
 
     def _check_public(self, terms: FitTerms) -> None:
         super()._check_public(terms)

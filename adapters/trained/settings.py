@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import Field
 
 from pe.errors import RecipeError
 from pe.plugins.settings import Count, Settings
 
+Share = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -18,9 +19,6 @@ Optimiser = Literal["adam", "sgd"]
 GRID = 2**30
 """Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
 loses less than 10^−4 of itself to rounding, and no number of it exceeds 32 bits."""
-
-_LARGEST = 2**24
-"""Up to here a float32, of which a state is made, counts without rounding."""
 
 
 class PlainTraining(Settings):
@@ -51,16 +49,14 @@ class FineTuning(Settings):
         ema: decay of the parameters' moving average, which is what is sampled.
         draws: of the loss's randomness (timesteps and noises) per record and step, averaged before the clipping.
         micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not. None:
-            as many as a process has of a step, up to 32 on a processor and 512 on a GPU; fewer if memory is short, by
+            as many as a device has of a step, up to 32 on a processor and 512 on a GPU; fewer if memory is short, by
             trying blank ones.
-        processes: how many share each step, each on a GPU of its own, in the order of `device`; on a processor each has
-            its part of the threads. The guarantee does not depend on it.
         block: steps between two states that are kept; each block is charged as one release.
     """
 
     section: ClassVar[str] = "training"
 
-    steps: Count = 200
+    steps: Annotated[int, Field(ge=1, le=2**24)] = 200  # a float32, of which a state is made, counts them
     expected_batch: Count | None = None
     clip: Rate = 1e-3
     learning_rate: Rate = 1e-3
@@ -69,57 +65,36 @@ class FineTuning(Settings):
     ema: Decay = 0.999
     draws: Count = 4
     micro_batch: Count | None = None
-    processes: Annotated[int, Field(ge=1, le=64)] = 1
     block: Count = 50
 
     def dp_sgd(self, declared_size: int) -> DPSGD:
         """Return the same for DP-SGD; its noise is still open.
 
         Raises:
-            RecipeError: a value out of range.
+            RecipeError: more records in a step than there are.
         """
+        expected = self.expected_batch or max(1, declared_size // 8)
+        if expected > declared_size:
+            raise RecipeError(
+                f"{self.section}.expected_batch is {expected}: it must be at most declared_size, which is "
+                f"{declared_size}."
+            )
         values = {name: getattr(self, name) for name in FineTuning.model_fields}
-        values["expected_batch"] = self.expected_batch or max(1, declared_size // 8)
-        try:
-            return DPSGD(declared_size=declared_size, **values)
-        except RecipeError as error:
-            raise RecipeError(f"{self.section}.{error}") from error
+        return DPSGD(**values | {"declared_size": declared_size, "expected_batch": expected})
 
 
-class DPSGD(FineTuning, strict=True):
+class DPSGD(FineTuning):
     """Settings of a training; none of them follows from the private data.
 
     Attributes:
         declared_size: the public number of private records; the real one is never used.
         noise_multiplier: σ: the noise on a sum of gradients has standard deviation σ·C in each coordinate. None
             until it is calibrated.
-
-    Raises:
-        RecipeError: a value outside its range.
     """
 
     expected_batch: Count
     declared_size: Count
     noise_multiplier: Weight | None = None
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _in_one_sentence(cls, value: Any, validate: ModelWrapValidatorHandler[DPSGD]) -> DPSGD:
-        try:
-            settings = validate(value)
-        except ValidationError as error:
-            fault = error.errors()[0]
-            rule = fault["msg"].replace("Input should", "it must")
-            raise RecipeError(f"{fault['loc'][0]} is {fault['input']!r}: {rule}.") from error
-        for name, number in settings:
-            if isinstance(number, int) and number > _LARGEST:
-                raise RecipeError(f"{name} is {number}: it must be at most 2^24.")
-        if settings.expected_batch > settings.declared_size:
-            raise RecipeError(
-                f"expected_batch is {settings.expected_batch}: it must be at most declared_size, which is "
-                f"{settings.declared_size}."
-            )
-        return settings
 
     def with_noise(self, noise_multiplier: float) -> DPSGD:
         """Return the same with another σ."""
@@ -159,12 +134,12 @@ class DPSGD(FineTuning, strict=True):
             )
         return max(0, min(self.block, self.steps - step))
 
-    def rounds(self, micro_batch: int) -> float:
-        """Return how often in a step the processes compute a micro-batch each, on average.
+    def rounds(self, micro_batch: int, devices: int = 1) -> float:
+        """Return how often in a step each device computes a micro-batch, on average.
 
-        The last micro-batch is half full, and the last time half of the other processes have none.
+        The last micro-batch is half full, and the last time half of the other devices have none.
         """
-        return (self.expected_batch / micro_batch + 0.5) / self.processes + (1 - 1 / self.processes) / 2
+        return (self.expected_batch / micro_batch + 0.5) / devices + (1 - 1 / devices) / 2
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0: a schedule that no data can change."""

@@ -25,6 +25,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from adapters.trained.settings import GRID
 from pe.errors import PluginError
+from pe.plugins.devices import memory_refused
 
 Randomness = tuple[Tensor, ...]
 Parameters = Mapping[str, Tensor]
@@ -145,6 +146,54 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
                 f"Parameter '{name}' is {value.dtype}: DP-SGD trains float32; call .float() on the model."
             )
     return parameters
+
+
+_FAR = 0.01
+"""Largest distance of a gradient from that of the record alone, in its own norm: TF32's ten bits stay below."""
+
+_NOTHING = 1e-6
+"""Rounding, as a share of the whole gradient's norm."""
+
+
+def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], name: str) -> None:
+    """Check, by two noise images of h×w×c, that a record's gradient among others is the one that it has alone.
+
+    `vmap` has a rule for each operation, and a model of others may hold one without, or with a wrong one.
+    Raises PluginError, whose sentence begins with `name`, for a layer that `vmap` does not cover or gets wrong.
+    """
+    height, width, channels = shape
+    device, generator = next(model.parameters()).device, torch.Generator().manual_seed(0)
+    images = (torch.rand((2, channels, height, width), generator=generator) * 2 - 1).to(device)
+    drawn = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
+    # They are moved a little, and not in the model, as LoRA matrices begin where half of the gradient is zero.
+    parameters = {
+        key: value + 0.01 * torch.randn(value.shape, generator=generator).to(device)
+        for key, value in trained_parameters(model).items()
+    }
+    labels = torch.zeros(2, dtype=torch.int64, device=device)
+
+    def gradients(rows: slice) -> list[Tensor]:
+        randomness = tuple(part[rows] for part in drawn)
+        return record_gradients(model, loss, parameters, images[rows], labels[rows], randomness)
+
+    try:
+        at_once, alone = gradients(slice(2)), [gradients(slice(i, i + 1)) for i in range(2)]
+    except (RuntimeError, ValueError) as error:
+        if memory_refused(error):
+            raise
+        why = " ".join(str(error).split())[:160].rstrip(".")
+        raise PluginError(
+            f"{name} cannot be trained record by record on images of {height}×{width}×{channels} ({why}): take layers "
+            "that fit them, and that torch.func.vmap can run."
+        ) from error
+    for i, expected in enumerate(alone):
+        rounding = _NOTHING * float(torch.stack([each.norm() for each in expected]).norm())
+        for key, gradient, single in zip(parameters, at_once, expected, strict=True):
+            if not float((gradient[i] - single[0]).norm()) <= _FAR * float(single.norm()) + rounding:
+                raise PluginError(
+                    f"{name}: '{key}' has another gradient for a record among others than for the record alone, so it "
+                    "may depend on the others: leave its layer out of what is trained."
+                )
 
 
 def check_stateless(model: nn.Module, images: Tensor) -> None:

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from io import BytesIO
 from math import ceil, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from adapters.diffusion.device import free_memory
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients, trained_parameters
-from adapters.trained.dp_sgd.processes import Part, Processes
 from adapters.trained.settings import DPSGD, GRID, Optimiser
 from pe.errors import PrivateDataError, RecipeError, RunError
 from pe.fit.trainer import DryRun
@@ -109,6 +111,20 @@ def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Te
 _ON_CPU, _ON_GPU = 32, 512  # most records of a micro-batch that nobody has set
 
 
+class Part(NamedTuple):
+    """CONFIDENTIAL: the records of one micro-batch, and the seeds of the loss's randomness.
+
+    Attributes:
+        images: uint8 n×h×w×c.
+        labels: integers (n,).
+        seeds: uint64, one for each place of a micro-batch, those without a record included.
+    """
+
+    images: Images
+    labels: Labels
+    seeds: npt.NDArray[np.uint64]
+
+
 class Training:
     """DP-SGD for one model and one loss.
 
@@ -118,8 +134,8 @@ class Training:
         loss: of one record; see `Loss`.
         settings: everything public.
         device: cpu, or a CUDA device. On a CPU, state, noise and data determine every bit of the next state.
-        others: devices of further processes, which share every step, until `close`. With the same `micro_batch` they
-            change no bit of a state on a CPU.
+        others: devices that share every step, each in a thread of its own. With the same `micro_batch` they change no
+            bit of a state on a CPU.
 
     Raises:
         PluginError: a model that DP-SGD cannot train (BatchNorm, active dropout, nothing to train).
@@ -142,7 +158,7 @@ class Training:
         self._count = sum(value.numel() for value in parameters.values())
         self._size = settings.micro_batch
         self._others = others
-        self._processes: Processes | None = None
+        self._replicas: list[Training] = []
 
     @property
     def count(self) -> int:
@@ -204,25 +220,10 @@ class Training:
         steps = self.settings.steps_from(now.step)
         if not steps:
             raise RecipeError(f"All {self.settings.steps} steps are done: raise steps to train on.")
-        try:
-            self._assign(images.shape[1:], noise)
-            for _ in range(steps):
-                now = self._step(now, images, labels, noise)
-        except BaseException:
-            self.close()
-            raise
+        self._replicas = [self._replica(device) for device in self._others]
+        for _ in range(steps):
+            now = self._step(now, images, labels, noise)
         return now.to_array()
-
-    def gather(self) -> None:
-        """Start the other processes, if there are to be any; else the first block does, within its public deadline."""
-        if self._others and self._processes is None:
-            self._processes = Processes(self._others)
-
-    def close(self) -> None:
-        """End the other processes; the next block starts new ones."""
-        if self._processes is not None:
-            self._processes.close()
-            self._processes = None
 
     def load(self, state: FloatArray, average: bool = True) -> nn.Module:
         """Return the model with the moving average of `state`, or with its last parameters."""
@@ -267,24 +268,29 @@ class Training:
     def _sum_over(
         self, sample: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
     ) -> Tensor:
-        size, every = self.micro_batch(images.shape[1:], noise), 1 + len(self._others)
+        size, all_devices = self.micro_batch(images.shape[1:], noise), [self, *self._replicas]
         work = [(sample[start : start + size], self._seeds(noise)) for start in range(0, len(sample), size)]
 
-        own, *others = [
-            (Part(images[places], labels[places], seeds) for places, seeds in work[rank::every])
-            for rank in range(every)
-        ]
-        if self._processes is None:
-            return self.share(state.parameters, own)
-        return self._processes.total(state.parameters, others, lambda: self.share(state.parameters, own))
+        def share(rank: int) -> Tensor:
+            one, mine = all_devices[rank], work[rank :: len(all_devices)]
+            one._size = size
+            parts = (Part(images[places], labels[places], seeds) for places, seeds in mine)
+            return one.share(state.parameters.to(one._device), parts).to(self._device)
 
-    def _assign(self, shape: tuple[int, ...], noise: Noise) -> None:
-        """Send the other processes, if there are any, model and loss as they are now."""
-        self.gather()
-        if self._processes is None:
-            return
-        settings = self.settings.model_copy(update={"micro_batch": self.micro_batch(shape, noise)})
-        self._processes.assign((self._model, self._loss, settings), self._device)
+        if not self._replicas:
+            return share(0)
+        # The choice of attention's arithmetic holds for all threads: none may take it back while another computes.
+        with sdpa_kernel(SDPBackend.MATH), ThreadPoolExecutor(len(all_devices)) as pool:
+            return torch.stack(list(pool.map(share, range(len(all_devices))))).sum(dim=0)
+
+    def _replica(self, device: torch.device) -> Training:
+        """Copy model and loss, as they are now, to another device."""
+        stream = BytesIO()
+        torch.save((self._model, self._loss), stream)
+        place = f"cuda:{self._device.index or 0}" if self._device.type == "cuda" else str(self._device)
+        stream.seek(0)
+        model, loss = torch.load(stream, map_location={place: str(device)}, weights_only=False)
+        return type(self)(model, loss, self.settings, device)
 
     @property
     def _records(self) -> int:
@@ -379,7 +385,7 @@ def dry_run(
     loss: Loss,
     image_shape: tuple[int, int, int],
     settings: DPSGD,
-    device: str | torch.device = "cpu",
+    devices: Sequence[torch.device] = (torch.device("cpu"),),
     part: str = "training",
 ) -> DryRun:
     """Measure two full micro-batches and an empty step; the model stays as it is.
@@ -389,26 +395,17 @@ def dry_run(
         loss: of one record.
         image_shape: h, w, c.
         settings: of the training; the noise may be open.
-        device: where the training will run.
+        devices: where the training will run; the first is tried.
         part: prefix of its releases' names.
 
     Raises:
         PluginError: a model that DP-SGD cannot train.
         RecipeError: memory does not suffice; it says which micro_batch to take.
     """
-    noise = SystemNoise()
-    others = [torch.device(device)] * (settings.processes - 1)  # they are not started
-    size = Training(model, loss, settings, device, *others).micro_batch(image_shape, noise)
-    few = {
-        "steps": 1,
-        "micro_batch": size,
-        "processes": 1,
-        "block": 1,
-        "expected_batch": size,
-        "declared_size": size,
-        "noise_multiplier": 0.0,
-    }
-    training = Training(model, loss, settings.model_copy(update=few), device)
+    noise, device = SystemNoise(), devices[0]
+    size = Training(model, loss, settings, *devices).micro_batch(image_shape, noise)
+    few = {"steps": 1, "micro_batch": size, "block": 1, "expected_batch": size, "declared_size": size}
+    training = Training(model, loss, settings.model_copy(update=few | {"noise_multiplier": 0.0}), device)
     state = training.start()
     images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
 
@@ -417,17 +414,12 @@ def dry_run(
         training.block(state, images, np.zeros(len(images), dtype=np.int64), noise)
         return time.perf_counter() - start
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // settings.processes))  # as many as each process will have
-    try:
-        memory = peak_memory(torch.device(device), lambda: step(images))  # the first time, when libraries load, too
-        full, empty = step(images), step(images[:0])
-    finally:
-        torch.set_num_threads(threads)
+    memory = peak_memory(device, lambda: step(images))  # the first time, when libraries load, too
+    full, empty = step(images), step(images[:0])
     return DryRun(
         part=part,
         steps=settings.steps,
-        seconds_per_step=empty + settings.rounds(size) * max(0.0, full - empty),
+        seconds_per_step=empty + settings.rounds(size, len(devices)) * max(0.0, full - empty),
         parameters=training.count,
         memory=memory,
         blocks=settings.blocks,

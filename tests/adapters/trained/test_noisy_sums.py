@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ from torch import nn
 
 from adapters.trained import central, fit, noisy_mean
 from adapters.trained.central import Reading
-from adapters.trained.dp_imgsyn_moments import Moments, Scale, clipped
+from adapters.trained.dp_imgsyn import Moments, Scale, clipped
 from adapters.trained.dp_imgsyn_networks import Reader
 from adapters.trained.fit import noisy_sums, on_grid
-from adapters.trained.noisy_mean import DPMERF, Perceptual, RandomFourier, frequencies
+from adapters.trained.noisy_mean import Perceptual, RandomFourier, frequencies
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
@@ -31,7 +30,7 @@ from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget, MemoryStore
 from pe.privacy.noise import grid_for
-from pe.privacy.release import Poisson, Relation, Release
+from pe.privacy.release import Poisson, Release
 from tests.adapters.trained.public import NoNoise, only
 from tests.contracts.fitted import fitting, make, terms
 
@@ -170,15 +169,6 @@ def test_the_plan_of_a_sampled_sum_is_what_is_drawn_and_costs_what_its_draws_do(
     one_by_one = [dataclasses.replace(release, name=str(i), count=1) for i in range(4)]
     assert epsilon(one_by_one, 1e-5) == pytest.approx(1, abs=1e-3)
     assert epsilon([dataclasses.replace(one, sampling=None) for one in one_by_one], 1e-5) > 1.5
-
-
-@pytest.mark.parametrize("relation", list(Relation))
-def test_one_release_costs_the_whole_budget_by_the_gaussian_s_closed_form(relation: Relation) -> None:
-    """Balle and Wang 2018, Theorem 8, for a sum whose noise has the standard deviation σ·Δ."""
-    (release,) = DPMERF().planned(terms(relation=relation, budget=Budget(2.0, 1e-5)))
-    sigma, below = release.noise_multiplier, NormalDist().cdf
-    delta = below(1 / (2 * sigma) - 2 * sigma) - math.exp(2) * below(-1 / (2 * sigma) - 2 * sigma)
-    assert delta == pytest.approx(1e-5, rel=0.02)
 
 
 # What follows from the sums.

@@ -22,27 +22,17 @@ from tests.contracts.fitted import TRAINING, fitting, make, terms
 EASY = {"kind": "central_images", "share": 0.2}
 TEACHERS = "tests.adapters.trained.dp_imgsyn.teachers"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("central_images", {"subsets": 0}, "subsets is 0: it must be at least 1"),
     ("central_images", {"subsets": 2}, "subsets is 2: it must be 1 where rate is 1"),
-    ("central_images", {"rate": 0.0}, "rate is 0.0: it must lie above 0"),
     ("dp_gaussian", {"public": "no_such_folder"}, "no folder with images at"),
     ("dp_gaussian", {"public": "nowhere.npz"}, r"there is no \.npz file at '.*nowhere\.npz'"),
     ("dp_gaussian", {"public": {"kind": "glyphs", "count": 3}}, "count is 3, and there are 62 characters"),
-    ("dp_merf", {"features": 7}, "features is 7: it must be an even number"),
-    ("dp_merf", {"bandwidth": [0.2, 0]}, r"bandwidth is \[0.2, 0.*it must lie above 0, or"),
     ("dp_merf", {"features": 2, "bandwidth": [1, 2]}, "too few for 2 bandwidths: take at least 4"),
-    ("dp_mepf", {"side": 8}, "side is 8: it must be at least 16"),
-    ("dp_mepf", {"squares": 1}, "squares is 1.0: it must lie from 0 to below 1"),
-    ("dp_mepf", {"stages": []}, r"stages is \[\]: it must be a list of different numbers from 1 to 7, ascending"),
-    ("dp_mepf", {"stages": [5, 8]}, r"stages is \[5, 8\]: it must be"),
+    ("dp_mepf", {"stages": [3, 2]}, r"stages is \[3, 2\]: it must be a list of different numbers, ascending"),
     ("dpgan", {"device": "tpu"}, "device is 'tpu'"),
     ("dpdm", {"network": {"channels": [8, 8, 8, 8]}}, "8×8 pixels are too small for that"),
     ("dpdm", {"training": {"expected_batch": 99}}, r"training\.expected_batch is 99: it must be at most"),
-    ("dpdm", {"batch_size": 0}, "batch_size is 0: it must be at least 1"),
     ("privimage", {"public": "UNLABELLED"}, "has no labels, and PrivImage selects by them"),
     ("privimage", {"semantics": 3}, "takes 15 public labels, and the public set has 7: take"),
-    ("privimage", {"semantics": 0}, "semantics is 0: it must be at least 1"),
-    ("privimage", {"semantics_share": 1}, "semantics_share is 1.0: it must lie between"),
     ("privimage", {"easy": [EASY | {"share": 0.9}]}, r"and the shares of easy add up to 1\.1, which leaves DP-SGD"),
     ("dp_feta", {"easy": []}, "easy is empty: name what is fitted first"),
     ("dp_feta", {"easy": [EASY, EASY]}, "easy names 'central_images' twice"),
@@ -50,19 +40,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dp_feta", {"easy": [EASY, {"kind": "dp_merf", "share": 0.8}]}, "the shares add up to 1, which leaves DP-SGD"),
     ("dp_sad", {"teacher": {"share": 0}}, "teacher.share is 0, and public names no images"),
     ("dp_sad", {"teacher": {"share": 0}, "public": "UNLABELLED"}, "have none named '0': name public labels as"),
-    ("dp_sad", {"begin": "new", "imitation": 0, "adversarial": 0}, "the teacher would teach nothing"),
-    ("dp_sad", {"adversarial": -0.5}, "adversarial is -0.5: it must be at least 0"),
-    ("dp_sad", {"guidance": 0.5}, "guidance is 0.5: it must be at least 1, which is none"),
-    ("dp_sad", {"clusters": 3}, r"clusters is 3: .* needs public images"),
     ("dp_sad", {"teacher": TRAINING | {"share": 1e-6}}, "the noise drowns even what all of them agree on"),
-    ("dp_imgsyn", {"alignment": {"companions": 50}}, "companions is 50, and the public set has 42 images"),
-    ("dp_imgsyn", {"moments_share": 1.0}, "moments_share is 1"),
     ("dp_imgsyn", {"moments_share": 1e-6}, "40 records add at most 1 each: take a larger share"),
-    ("dp_imgsyn", {"teacher": "large"}, "take small, resnet18 or package.module:function"),
+    ("dp_imgsyn", {"teacher": "large"}, "take small or package.module:function"),
     ("dp_imgsyn", {"teacher": f"{TEACHERS}:with_batch_norm"}, "BatchNorm2d.*take GroupNorm in its place"),
     ("dp_imgsyn", {"teacher": f"{TEACHERS}:without_norm"}, "no GroupNorm layer"),
     ("dp_imgsyn", {"teacher": f"{TEACHERS}:with_spectral_norm"}, "writes to '0.parametrizations.weight.0._u' when it"),
-    ("dp_imgsyn", {"teacher": f"{TEACHERS}:Counting"}, "Counting answers the same image otherwise when it is asked"),
+    ("dp_imgsyn", {"teacher": f"{TEACHERS}:Counting"}, "Counting'.* has another gradient for a record among others"),
     ("dp_imgsyn", {"teacher": f"{TEACHERS}:Branch"}, "cannot be trained record by record on images of 8×8×1 .*vmap"),
     ("dp_imgsyn", {"teacher": f"{TEACHERS}:of_six"}, "makes 3×6 numbers of 3 images, not 3×5 logits"),
     ("finetune", {"model": "./nowhere"}, r"there is nothing at '\./nowhere'"),
@@ -174,6 +158,12 @@ def test_a_recipe_at_odds_with_its_fit_is_one_sentence_before_the_run_exists(
         run_recipe(recipe(path, **changes), tmp_path / "run", Surroundings())
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == [path]  # neither a run nor an entry in the data set's ledger
+
+
+def test_fewer_public_images_than_companions_are_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    model = make("dp_imgsyn", {"alignment": {"companions": 50}})
+    with pytest.raises(RecipeError, match="companions is 50, and the public set has 42 images"):
+        model.fit(fitting(model, tmp_path, None, lambda: pytest.fail("records were read")))
 
 
 @pytest.mark.parametrize(("batch", "remedy"), [(8, "take batch: 4"), (1, "take a smaller network")])

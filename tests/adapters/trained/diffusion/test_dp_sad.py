@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,9 @@ import torch
 from torch import nn
 
 from adapters.trained.diffusion_networks import Velocity, scheduler, unet
-from adapters.trained.dp_sad import Clusters
 from adapters.trained.dp_sad_networks import Chain, Distillation, Judge
-from adapters.trained.public import PublicSet, tensors
+from adapters.trained.public import tensors
 from adapters.trained.settings import Discrimination, Network
-from pe.errors import RecipeError
-from pe.fit.trainer import PrivateRecords
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import MemoryStore
@@ -25,14 +21,12 @@ from tests.adapters.trained.diffusion.small import (
     CLASSES,
     NETWORK,
     PLAIN,
-    PUBLIC,
     SHAPE,
     TRAINING,
     counted,
     images_file,
     records,
 )
-from tests.adapters.trained.public import source
 from tests.contracts.fitted import FITS, fitting, make, model_of, terms
 
 API: dict[str, Any] = {
@@ -152,50 +146,3 @@ def test_guidance_goes_beyond_the_class_and_away_from_none() -> None:
         sampled.load(model_of("dp_sad"))
         found.append(sampled.random_api(request).samples.array.astype(int))
     assert np.abs(found[1] - found[0]).mean() > 0.5
-
-
-# Classes by centroids of public images.
-
-
-def public(side: int) -> PublicSet:
-    return source(PUBLIC | {"count": 200}).read((side, side, 1), 0)
-
-
-def test_clusters_part_what_looks_different_and_join_what_looks_alike() -> None:
-    dark = np.random.default_rng(0).integers(0, 30, (20, 8, 8, 3)).astype(np.uint8)
-    images = np.concatenate([dark, 255 - dark])
-    clusters = Clusters.of(PublicSet(images, np.zeros(40, dtype=np.int64), ()), 2, seed=1)
-    found = np.array([clusters.of_image(image) for image in images])
-    assert len(set(found[:20])) == len(set(found[20:])) == 1
-    assert found[0] != found[20]
-
-
-@pytest.mark.parametrize("side", [8, 28])
-def test_a_record_s_class_depends_on_no_other_record_and_keeps_its_label(side: int) -> None:
-    clusters, images = Clusters.of(public(side), 3, seed=0), public(side).images[:30]
-    np.testing.assert_array_equal(clusters.centroids, Clusters.of(public(side), 3, seed=0).centroids)
-    labels = np.arange(30) % 2
-    together = clusters.split(images, labels)
-    alone = [clusters.split(images[i : i + 1], labels[i : i + 1])[0] for i in range(30)]
-    assert together.tolist() == alone
-    assert (together // 3 == labels).all()
-    assert len(set(together)) > 2
-
-
-def test_unlabelled_records_are_fitted_by_public_clusters_at_no_cost(tmp_path: Path) -> None:
-    own, store = terms(classes=("all",)), MemoryStore()
-    private = PrivateRecords(records().samples, np.zeros(24, np.int32), np.arange(24))
-    sad = make("dp_sad", {"public": PUBLIC, "pretraining": PLAIN, "clusters": 3})
-    sad.fit(fitting(sad, tmp_path, store, lambda: private, own))
-    assert [one.release for one in store.charged()] == list(sad.planned(own))
-    found = json.loads((tmp_path / "classes.json").read_text(encoding="utf-8"))
-    assert found == {"classes": [f"all/{i}" for i in range(3)], "labels": ["all"] * 3}
-    sad.load(tmp_path)
-    seeds = np.random.default_rng(0).integers(0, 2**63, 24).astype(np.uint64)
-    answer = sad.random_api(RandomRequest(("all",) * 24, seeds))
-    assert set(answer.conditions["api_class"].tolist()) == {0, 1, 2}
-
-    many = make("dp_sad", {"public": PUBLIC, "pretraining": PLAIN, "clusters": 41})
-    unread = fitting(many, tmp_path, MemoryStore(), lambda: pytest.fail("records were read"), own)
-    with pytest.raises(RecipeError, match="clusters is 41, and the public set has 40 images: take fewer clusters"):
-        many.fit(unread)

@@ -38,8 +38,8 @@ def student(_):
     return unet(), Distillation(teacher, judge, 1.0, 1.0, CLASSES - 1)
 
 
-def teacher(kind):
-    return lambda _: (make_teacher(kind, 1, 8, CLASSES, 0), CrossEntropy(1))
+def teacher(_):
+    return make_teacher("small", 1, CLASSES, 0), CrossEntropy(1)
 
 
 def discriminator(_):
@@ -69,8 +69,7 @@ LOSSES = {
     "diffusion": lambda _: (unet(), Velocity()),
     "classifier": lambda _: (resnet(), Classifying()),
     "dp_sad": student,
-    "dp_imgsyn, small": teacher("small"),
-    "dp_imgsyn, resnet18": teacher("resnet18"),
+    "dp_imgsyn": teacher,
     "dpgan": discriminator,
     "finetune, LoRA": finetuned(LoRA.model_validate(LORA), ("class_embedding",)),
     "finetune, layers": finetuned(None, WHOLE),

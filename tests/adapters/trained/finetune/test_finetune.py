@@ -14,12 +14,11 @@ from torch import nn
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.trained.diffusion_networks import Velocity
-from adapters.trained.dp_sgd.gradients import trained_parameters
+from adapters.trained.dp_sgd.gradients import check_gradients, trained_parameters
 from adapters.trained.finetune import FineTune, LoRA, prepare
 from adapters.trained.finetune_models import (
     LowRank,
     PixelCheckpoint,
-    check_gradients,
     latent_checkpoint,
     merge_matrices,
 )
@@ -138,16 +137,17 @@ class Halving(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("layer", "sentence"), [(Deciding(), "no gradient per record"), (Halving(), "another gradient for a record")]
+    ("layer", "sentence"),
+    [(Deciding(), "it cannot be trained"), (Halving(), "another gradient for a record")],
 )
 def test_a_layer_that_vmap_does_not_cover_or_gets_wrong_is_refused_before_a_record_is_seen(
     layer: nn.Module, sentence: str
 ) -> None:
     model = resnet()
-    check_gradients(model, Classifying(), (8, 8, 1), CPU)
+    check_gradients(model, Classifying(), (8, 8, 1), "it")
     model.block.append(layer)
     with pytest.raises(PluginError, match=sentence) as raised:
-        check_gradients(model, Classifying(), (8, 8, 1), CPU)
+        check_gradients(model, Classifying(), (8, 8, 1), "it")
     assert "\n" not in str(raised.value)
 
 
