@@ -24,9 +24,10 @@ def test_several_devices_release_what_one_does_bit_by_bit(devices: int) -> None:
     settings = plain(steps=4, block=2, expected_batch=9, declared_size=12, draws=2, noise_multiplier=1.0, micro_batch=2)
     images, labels, ends = images_of(12), labels_of(12) % 2, []
     for count in (1, devices):
-        training, noise = Training(*student(None), settings, *[CPU] * count), UnsafeSeededNoise(3)
+        (model, loss), noise = student(None), UnsafeSeededNoise(3)
+        training = Training(model, loss, settings, *[CPU] * count)
         state = training.block(training.start(), images, labels, noise)
-        training.load(state)  # what the others compute with follows
+        loss.judge.learn(training.load(state, average=False))  # all compute with what it learned
         ends.append(training.block(state, images, labels, noise))
     np.testing.assert_array_equal(ends[0], ends[1])
 
