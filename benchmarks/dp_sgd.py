@@ -111,8 +111,7 @@ def main() -> None:
         "the guarantee exact in integers. So it must be there as numbers: norms without gradients (ghost clipping), "
         "whose clipped sum comes from one more backward pass, cannot take its place.",
     ]
-    keep("speed.md", "
-".join(lines))
+    keep("speed.md", "\n".join(lines))
 
 
 if __name__ == "__main__":
