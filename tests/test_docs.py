@@ -119,7 +119,7 @@ def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence()
 
     assert "lookahead  (integer from 0 to 10000, or a list of such; default: 0)" in told("lookahead")
     privimage = told("privimage")
-    assert "semantics_share  (number; default: 0.05)" in privimage
+    assert "semantics_share  (number > 0, < 1; default: 0.05)" in privimage
     assert "query.steps  (integer ≥ 1; default: 1000)" in privimage  # as PrivImage has it
     mnist = told("mnist")
     assert "default: 28" in mnist  # a key of all sources, but not as all have it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,66 +34,6 @@ if TYPE_CHECKING:
 
 _PUBLIC = "public"
 _STATE = "settings.json"
-
-# Moments of each channel that enters a GroupNorm layer of the teacher: of one image, the mean of each channel over its
-# places, and the mean of its square; of the private images, the noisy sum of these vectors.
-
-Vector = npt.NDArray[np.float64]
-
-_COMMON = 0.95
-"""Share of the public images whose vectors are not cut."""
-
-LEAST_VARIANCE = 1e-6
-"""The floor of a channel's variance, in the aligned images and in their target."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """Public factors that bring moments to a norm of about 1, from the classifier's view of public images.
-
-    Attributes:
-        factors: float64 (2·d,), of the means, then of the mean squares; one for each layer.
-    """
-
-    factors: Vector
-
-    @classmethod
-    def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
-        """Take public images' moments, float64 (m, d): layers weigh the same, most norms lie below 1."""
-        by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
-        both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
-        sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
-        per_layer = 1 / (np.maximum(sizes, 1e-12) * math.sqrt(len(widths)))
-        factors = np.tile(np.repeat(per_layer, widths), 2)
-        norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
-        return cls(factors / max(float(np.quantile(norms, _COMMON)), 1e-12))
-
-
-def clipped(vector: Vector) -> Vector:
-    """Cut a vector to an L2 norm of 1; return zero for one that is not finite."""
-    if not np.isfinite(vector).all():
-        return np.zeros_like(vector)
-    norm = float(np.linalg.norm(vector))
-    return vector if norm <= 1 else vector / norm
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Moments of a whole set of images.
-
-    Attributes:
-        means: float64 (d,), of each channel.
-        deviations: float64 (d,), standard deviations, at least the root of a small floor.
-    """
-
-    means: Vector
-    deviations: Vector
-
-    @classmethod
-    def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
-        """Divide the noisy sum by the DECLARED size; negative variances become the floor. Post-processing."""
-        means, squares = np.split(noisy / (grid * declared_size) / scale.factors, 2)
-        return cls(means, np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE)))
 
 
 class TeacherTraining(FineTuning):
@@ -195,7 +134,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             )
 
     def _fit(self, fit: Fit) -> None:
-        from adapters.trained.dp_imgsyn_networks import Model, Reader
+        from adapters.trained.dp_imgsyn_networks import Model, Moments, Reader, Scale, clipped
 
         terms, places, folder = fit.terms, self._places(), fit.fitting.folder
         public, companions = self.public.read(terms.image_shape, terms.seed), self.alignment.companions
@@ -211,7 +150,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
             scale = Scale.of(means, squares, reader.widths)
 
-        def vector(image: npt.NDArray[np.uint8]) -> Vector:
+        def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
             # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm of 1.
             return clipped(np.hstack(reader.moments(image[None]))[0] * scale.factors)
 

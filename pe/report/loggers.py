@@ -29,18 +29,31 @@ _EXPERIMENT = "private-evolution"
 
 @dataclass(frozen=True)
 class Logged:
-    """S_t."""
+    """One iteration, S_t, as a logger gets it.
 
-    run: str  # name of the run's directory
-    t: int  # ≥ 0
-    noun: str  # what samples are called
-    sizes: Mapping[str, int]  # label → members
-    votes: Mapping[str, float]  # of S_{t−1}, noisy: highest, mean, over the threshold (a share); empty at t = 0
-    epsilon: float | None  # of all planned releases; None: none holds
+    Attributes:
+        run: the name of the run's directory.
+        t: the iteration, ≥ 0.
+        noun: what samples are called.
+        sizes: label → members.
+        votes: of S_{t−1}, noisy: highest, mean, over the threshold (a share); empty at t = 0.
+        epsilon: of all planned releases; None: none holds.
+        delta: δ.
+        images: billed so far; None: S_t was there before this process.
+        cost: of all that was billed so far, in the price's currency; None: S_t was there before this process.
+        picture: a PNG file: S_t's samples by label.
+    """
+
+    run: str
+    t: int
+    noun: str
+    sizes: Mapping[str, int]
+    votes: Mapping[str, float]
+    epsilon: float | None
     delta: float
-    images: int | None  # billed so far; None: S_t was there before this process
-    cost: float | None  # the same, in the price's currency
-    picture: bytes  # a PNG file: S_t's samples by label
+    images: int | None
+    cost: float | None
+    picture: bytes
 
     def numbers(self) -> dict[str, float]:
         """Return all numbers by names that any logger takes: letters, digits, spaces, `_`, `-`, `.` and `/`."""

@@ -102,7 +102,7 @@ def test_a_search_is_held_for_as_long_as_the_most_costly_candidates_take():
 def test_larger_files_have_time_to_be_decoded():
     wanted = recipe(1000), recipe(1000, {"largest_side": 1024})
     small, large = (deadlines(one, lay_out(one), Mean())[0][EMBEDDING] for one in wanted)
-    assert large >= 4 * small
+    assert large > small
 
 
 def test_an_embedding_on_another_machine_is_not_tried_by_a_plan():

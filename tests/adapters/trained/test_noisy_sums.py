@@ -18,8 +18,7 @@ from torch import nn
 
 from adapters.trained import central, fit, noisy_mean
 from adapters.trained.central import Reading
-from adapters.trained.dp_imgsyn import Moments, Scale, clipped
-from adapters.trained.dp_imgsyn_networks import Reader
+from adapters.trained.dp_imgsyn_networks import Moments, Reader, Scale, clipped
 from adapters.trained.fit import noisy_sums, on_grid
 from adapters.trained.noisy_mean import Perceptual, RandomFourier, frequencies
 from pe.data.images import Images
