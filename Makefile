@@ -19,16 +19,19 @@ LIGHT := cpu,demo
 EVERYTHING := cpu,demo,diffusion,embeddings,evaluation,http,parquet,medical,server,sign,text,trained,test
 install = $(PIP) uv && $(UV) -e '.[$(1)]' || { echo "uv could not install, so pip does." >&2; $(PIP) --no-compile -e '.[$(1)]'; }
 
-.PHONY: demo docs test test-slow test-peers wheel gpu-check browser check format collected clean
+.PHONY: demo docs test tests test-slow test-peers wheel gpu-check browser check looks types format collected clean
 
 demo: $(VENV)/.light
 	$(BIN)/pe demo
 
-# tests/conftest.py says which process runs which tests.
+# Three processes on two cores, and mypy beside them: a third of the tests' time is waiting for servers and clocks.
 test:
-	$(MAKE) -j 2 browser check collected
+	$(MAKE) -j 3 browser looks collected
+	$(MAKE) -j 2 types tests
+
+tests: $(VENV)/.test
 	folder=$$(mktemp -d $(MEMORY)) && \
-	  TMPDIR="$$folder" OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 && rm -rf "$$folder"
+	  TMPDIR="$$folder" OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 && rm -rf "$$folder"
 
 test-%: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/$*
@@ -57,21 +60,16 @@ wheel: $(BIN)/python
 
 # A quarter of an hour on a GPU that nothing else uses, then the tests that take a GPU where torch sees one, and two
 # benchmarks, whatever the tests found: docs/diffusion.md. A process of its own, so that the tests go on after a crash.
-gpu-check: $(VENV)/.test
-	status=0; $(BIN)/pytest -n 1 -m gpu -rP --show-capture=stdout tests/gpu || status=1; \
-	  $(BIN)/pytest tests/nearest || status=1; \
-	  $(BIN)/python benchmarks/diffusion.py && $(BIN)/python benchmarks/neighbors.py && exit $$status
+gpu-check: looks types
 
-format: $(VENV)/.test
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
-
-check: $(VENV)/.test
+looks: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/budgets.py
+
+types: $(VENV)/.test
+	$(BIN)/mypy
 
 # Python compiles what the tests import, once, while lint and types leave a core for it; the tests say what fails.
 collected: $(VENV)/.test
