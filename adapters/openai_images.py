@@ -74,7 +74,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @property
     def profile(self) -> Profile | None:
-        """Profile of the server that need not be asked; None: it is asked, or is none of those known."""
+        """The server's profile, if the settings tell it; None: the server will be asked (`auto`), or has no profile."""
         if self.server != "auto":
             return super().profile
         azure = self.azure_api_version is not None

@@ -11,7 +11,7 @@ WORTH_TELLING = 5.0
 
 
 class Task:
-    """One bar: a phase of known, public size."""
+    """One bar: a phase of the work, of a size that is public, or of none (see `Progress.task`)."""
 
     def advance(self, count: int, spent: str = "") -> None:
         """Report `count` more finished items; `spent` is the cost of the whole run so far."""

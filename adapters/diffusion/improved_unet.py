@@ -144,7 +144,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class _Residual(nn.Module):
-    """Two convolutions and a way past them; time and class scale and shift what lies between."""
+    """Two convolutions and a skip connection; the embedding of time and class scales and shifts what lies between."""
 
     def __init__(self, inputs: int, outputs: int, time: int) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ class Served(Prompted):
 
     @property
     def profile(self) -> Profile | None:
-        """Profile of the server that need not be asked; None: it is asked, or is none of those known."""
+        """The server's profile, if the settings tell it; None: the server will be asked (`auto`), or has no profile."""
         return None if self.server is None else profile(self.api, self.server)
 
     def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
@@ -153,7 +153,7 @@ def _sd_server(base: str, ask: Ask) -> str | None:
 
 
 def _owner(models: Any) -> str | None:
-    """The server that owns all the models of a list."""
+    """Return the server that a list of models shows by their `owned_by`; None if they differ or it is not known."""
     entries = models.get("data") if isinstance(models, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return None

@@ -37,7 +37,7 @@ SDServer = Literal["a1111", "auto", "forge", "sdnext", "stable-diffusion.cpp", "
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of a server behind an API, and used; docs/endpoints.md has the whole table, and where it is from.
+    """The facts about a server behind an API that we use; docs/endpoints.md has the whole table and its sources.
 
     Attributes:
         server: as the setting `server` names it.

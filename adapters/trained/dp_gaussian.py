@@ -150,7 +150,7 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
 
 
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
-    """Yield rows of records, and how many records the unit of each owns."""
+    """Yield slices of the records and, for each record of a slice, the number of records in its privacy unit."""
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     owned = of_unit[unit].astype(np.float64)
     for start in range(0, len(owned), _BLOCK):

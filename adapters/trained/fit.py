@@ -425,7 +425,7 @@ class TrainedMethod(FittedMethod):
         return []
 
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """See `Rehearsing`; networks that learn between two blocks are not measured."""
+        """See `Rehearsing.dry_run`; a network that learns between two blocks of DP-SGD steps is not measured."""
         self._require_torch()
         from adapters.trained.dp_sgd.training import dry_run
 

@@ -133,7 +133,7 @@ class DPMERF(NoisyMean):
 
 
 def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Floats:
-    """Draw W, float64 (count/2, dimensions): public, from the recipe's seed; bandwidths share the rows in blocks."""
+    """Draw W of `RandomFourier`, float64 (count/2, dimensions), from a public seed; a block of rows per bandwidth."""
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
@@ -189,8 +189,8 @@ class DPMEPF(NoisyMean):
     Every private image becomes a vector of norm 1: what the stages of EfficientNet-Lite0, trained on ImageNet, see of
     it, and the squares of that. Their sum per label is released once, with noise, and a small generator is fitted to
     it, through the network, without seeing the images again. Samples carry codes as those of `dp_merf` do. Each stage
-    has the same weight, and the mean over public noise images is taken off it; as published, all values are brought to
-    norm 1 together, and nothing is taken off.
+    has the same weight, and its mean over public noise images is subtracted from its values. This differs from the
+    paper, where the values of all stages are scaled to norm 1 together, and nothing is subtracted.
 
     Conditions: `code` (float32, n×8).
 

@@ -79,7 +79,7 @@ class Images(Samples):
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Say why an image is not of the declared shape, as the end of a sentence on it; empty: it is."""
+        """Return the end of a sentence that says how an image differs from the declared shape; "" if it does not."""
         if row.shape == shape:
             return ""
         own, declared = ("×".join(map(str, one)) for one in (row.shape, shape))

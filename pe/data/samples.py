@@ -62,7 +62,7 @@ class Samples(Protocol):
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Say why a private record is not of the declared shape, as the end of a sentence on it; empty: it is."""
+        """Return the end of a sentence that says how a record differs from the declared shape; "" if it does not."""
 
     @classmethod
     def check(cls, array: Array) -> bool:

@@ -98,7 +98,7 @@ class Texts(Samples):
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Say why a private text is not as declared, as the end of a sentence on it; empty: it is."""
+        """Return the end of a sentence that says that a text is longer than declared; "" if it is not."""
         if len(bytes(row)) <= shape[0]:
             return ""
         return f"has more than {shape[0]:,} bytes: raise private.longest, or cut longer ones by private.cut: true"

@@ -311,7 +311,7 @@ class PublicPool:
                 )
 
     def _overlaps(self, private: PrivateSide | None) -> dict[str, Overlap]:
-        """Read all samples; compare them with the records, or with none."""
+        """Read the public samples of each section; find private records among them, or only digest them (None)."""
         source = self.source
 
         def read(reader: ReadsPublicSamples) -> Overlap:

@@ -375,7 +375,7 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 def _surroundings(
     api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
 ) -> Iterator[Surroundings]:
-    """Surround a run with objects of the user's own, progress, loggers, and the signals that stop it."""
+    """Yield what a run gets besides its recipe: the user's own objects, progress, loggers, a stop that signals set."""
     check_list("loggers", loggers)
     own, embeds = _own_objects(api, embedding)
     progress, others = progress or Bars(), tuple(map(logger, loggers))

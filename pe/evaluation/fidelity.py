@@ -173,9 +173,10 @@ def _kernel(x: Reals, y: Reals) -> Reals:
 
 @dataclass(frozen=True)
 class Manifold:
-    """Two sets in each other's balls, which reach from each vector to its k-th neighbour in its own set.
+    """Precision, recall, density and coverage: how real and generated vectors lie in each other's balls.
 
-    Precision and recall: Kynkäänniemi et al. (2019); density and coverage: Naeem et al. (2020).
+    A vector's ball reaches to its k-th neighbour in its own set. Precision and recall: Kynkäänniemi et al. (2019);
+    density and coverage: Naeem et al. (2020).
     """
 
     precision: float  # share of generated vectors inside some real vector's ball: are they realistic?

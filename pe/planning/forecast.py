@@ -130,7 +130,7 @@ class Forecast:
 
     @property
     def noun(self) -> str:
-        """What people call the samples: `images`."""
+        """The noun for the samples: `images`."""
         return self.choice.recipe.private.modality.noun
 
     @property
@@ -155,7 +155,7 @@ class Forecast:
 
     @property
     def calls(self) -> Span | None:
-        """Calls of both; None: unknown."""
+        """Calls of RANDOM_API and VARIATION_API together; None: unknown."""
         return total((self.random, self.variation))
 
     @property

@@ -170,7 +170,7 @@ def power(epsilon: float, delta: float, false_alarms: float) -> float:
 def warnings(
     epsilon: float | None, delta: float | None, declared_size: int | None, declared_units: int | None = None
 ) -> list[str]:
-    """Warnings to a reader though the guarantee holds, from the numbers that a certificate states."""
+    """Warnings that a guarantee is weak although it holds, from the numbers that a certificate states."""
     sentences: list[str] = []
     if epsilon is None or delta is None:
         return sentences

@@ -72,7 +72,7 @@ class _Numbers(ABC):
 
     @abstractmethod
     def _number_of(self, value: object, name: str | None) -> int:
-        """Return the number of a value, whose text is `name`; set the error if it has none."""
+        """Return the number that stands for a value, `name` being its text; set `_error` if no number can."""
 
 
 class LabelNumbers(_Numbers):

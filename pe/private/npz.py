@@ -31,7 +31,7 @@ _NAMES_TOGETHER = 65_536
 
 @source
 class ImageNpz(ImageSource):
-    """An .npz file with the arrays `images`, `labels` (unless there are no labels) and one per privacy unit.
+    """An .npz file with the arrays `images`, `labels` (if any) and, if `privacy_unit` names an array, that one.
 
     `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order; `labels` and the
     array under the unit's name are n names or whole numbers. Nothing is unpickled; images are streamed

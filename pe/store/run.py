@@ -122,7 +122,7 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """The result of the run's trial of its generator's variations, in a clause; None: there is none yet."""
+        """A clause on how the generator varied its parents in the run's trial of it; None: there was no trial yet."""
         path = self.folder / DEGREE
         return printable(str(read_json_file(path).get("told", ""))) if path.is_file() else None
 
