@@ -1,7 +1,6 @@
 """Images from outside become sRGB uint8 by the stated rules, or are refused in one sentence, quickly and quietly."""
 
 import struct
-import threading
 import warnings
 import zlib
 from contextlib import suppress
@@ -13,7 +12,7 @@ import tifffile
 from PIL import Image, ImageCms
 
 from pe.data.decoding import MAX_PIXELS, convert_pixels, decode_image
-from pe.errors import BadImage, RecipeError
+from pe.errors import BadImage
 
 
 def encoded(image, kind="PNG", **options):
@@ -38,9 +37,6 @@ def png(width, height, depth, colour, data):
 
 def colours(height=6, width=8):
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-
-
-# formats and colour modes
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
@@ -87,7 +83,6 @@ def tiff(values, **settings):
 
 
 def bmp(*alphas):
-    """Red pixels of these opacities."""
     pixels = b"".join(bytes((0, 0, 255, alpha)) for alpha in alphas)
     masks = struct.pack("<4L", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
     header = struct.pack("<LllHHLLllLL", 108, len(alphas), 1, 1, 32, 3, len(pixels), 0, 0, 0, 0) + masks
@@ -107,14 +102,12 @@ def swapped_profile():
 
 
 DEEP, EIGHT_BITS = np.array([[0, 255, 256, 32768, 65279, 65535]], np.uint16), [0, 0, 1, 128, 254, 255]
-PLAIN_PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 RED, GREEN, BLUE, WHITE = [255, 0, 0], [0, 255, 0], [0, 0, 255], [255] * 3
 PIXELS = {
     "grey as colour": (encoded(of("L", 7, 9)), 3, [7, 7, 7, 9, 9, 9]),
     "colour as luma": (encoded(of("RGB", (255, 0, 0))), 1, [76]),
     "bilevel": (encoded(of("1", 0, 1)), 1, [0, 255]),
     "RGBA over white": (encoded(of("RGBA", (10, 10, 10, 0), (0, 0, 0, 128))), 3, [*WHITE, 127, 127, 127]),
-    "LA over white": (encoded(of("LA", (10, 0), (0, 128))), 1, [255, 127]),
     "palette": (encoded(palette()), 3, RED + BLUE),
     "palette with opacities": (encoded(palette(), transparency=b"\xff\x00"), 3, RED + WHITE),
     "transparent colour of GIF": (encoded(palette(), "GIF", transparency=0), 3, WHITE + BLUE),
@@ -122,17 +115,14 @@ PIXELS = {
     "transparent colour of PNG": (encoded(of("RGB", (1, 2, 3)), transparency=(1, 2, 3)), 3, WHITE),
     "transparent grey of 16 bits": (encoded(Image.fromarray(DEEP), transparency=0), 1, [255, *EIGHT_BITS[1:]]),
     "grey PNG of 16 bits": (encoded(Image.fromarray(DEEP)), 1, EIGHT_BITS),
-    "grey TIFF of 16 bits": (encoded(Image.fromarray(DEEP), "TIFF"), 1, EIGHT_BITS),
     "colour of 16 bits": (png(2, 1, 16, 2, b"\0" + DEEP.astype(">u2").tobytes()), 3, EIGHT_BITS),
     "white is zero": (tiff(np.array([[0, 255]], np.uint8), photometric="miniswhite"), 1, [255, 0]),
     "white is zero, 16 bits": (tiff(np.array([[0, 65535]], np.uint16), photometric="miniswhite"), 1, [255, 0]),
     "CMYK": (encoded(of("CMYK", (255, 0, 0, 0)), "TIFF"), 3, [0, 255, 255]),
     "a profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=swapped_profile()), 3, BLUE),
-    "sRGB's own profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=PLAIN_PROFILE), 3, RED),
     "a damaged profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=b"not a profile"), 3, RED),
     "a profile of another mode": (encoded(of("L", 9), icc_profile=swapped_profile()), 1, [9]),
     "BMP of no opacity at all, as viewers show it": (bmp(0, 0), 3, RED + RED),
-    "BMP of some opacity": (bmp(0, 255), 3, WHITE + RED),
 }
 
 
@@ -185,9 +175,6 @@ def test_a_png_with_megabytes_of_text_or_profile_is_read(kind, after):
     assert decoded(made)[0, 0].tolist() == (BLUE if kind == "iCCP" else RED)
 
 
-# sizes
-
-
 def test_an_image_of_the_right_size_is_not_touched_and_without_a_rule_another_is_refused():
     data = encoded(Image.fromarray(colours(5, 7)))
     for resize in (None, "crop", "fit", "stretch"):
@@ -223,15 +210,6 @@ def test_shrinking_is_antialiased_and_extreme_proportions_still_give_the_size(ru
         assert decoded(encoded(Image.fromarray(np.full(shape, 9, np.uint8))), (5, 3), rule).shape == (5, 3, 3)
 
 
-def test_a_wrong_rule_is_the_callers_mistake():
-    for size, resize, sentence in (((2, 2), "zoom", "'zoom' is unknown"), (None, "crop", "needs a size")):
-        with pytest.raises(RecipeError, match=sentence):
-            decoded(encoded(of("L", 9)), size, resize)
-
-
-# arrays
-
-
 def test_arrays_obey_the_same_rules():
     options = {"size": None, "resize": None, "channels": 3}
     np.testing.assert_array_equal(convert_pixels(colours(), **options), colours())
@@ -250,11 +228,7 @@ def test_pixels_without_a_rule_are_refused():
             convert_pixels(np.zeros(shape, dtype), size=None, resize=None, channels=3)
 
 
-# damage and bombs
-
-
 def broken(data, times, places):
-    """Copies of a file with wrong bytes at some places."""
     rng = np.random.default_rng(1)
     for _ in range(times):
         copy = bytearray(data)
@@ -289,16 +263,12 @@ def test_files_of_formats_off_the_list_and_files_that_are_none_are_refused_by_na
     for data in (b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg xmlns='http://www.w3.org/2000/svg'/>"):
         with pytest.raises(BadImage):
             decoded(data)
-    for kind in ("PPM", "ICO", "PCX", "PDF", "EPS", "TGA"):
+    for kind in ("PPM", "EPS"):
         (tmp_path / "photo.png").write_bytes(encoded(Image.new("RGB", (4, 4)), kind))
         with pytest.raises(BadImage, match=r"photo\.png is not a readable PNG"):
             decode_image(tmp_path / "photo.png", **options)
-    for path in (tmp_path, tmp_path / "none.png"):
-        with pytest.raises(BadImage, match="not a readable file"):
-            decode_image(path, **options)
-
-
-# bombs
+    with pytest.raises(BadImage, match="not a readable file"):
+        decode_image(tmp_path, **options)
 
 
 @pytest.mark.parametrize("side", [8_193, 9_500, 14_000, 100_000])
@@ -310,11 +280,6 @@ def test_a_bomb_is_refused_before_decoding_and_without_pillows_warning(side):
     for data in (png(side, side, 1, 0, b""), bytes(frame)):
         with pytest.raises(BadImage, match=f"announces more than {MAX_PIXELS:,} pixels"):
             decoded(data)
-
-
-def test_the_largest_allowed_image_is_decoded():
-    data = png(8192, 8192, 1, 0, b"\0" * (8192 * 1025))
-    assert decoded(data, (4, 4), "crop", channels=1).shape == (4, 4, 1)
 
 
 def test_a_text_or_profile_that_explodes_is_harmless_and_told_apart_from_damage():
@@ -329,14 +294,3 @@ def test_a_text_or_profile_that_explodes_is_harmless_and_told_apart_from_damage(
     for at in (33, len(good) - 12):
         with pytest.raises(BadImage, match=r"has more than 64 MB of text or profile: save it without"):
             decoded(good[:at] + bomb + good[at:])
-
-
-def test_warning_filters_survive_many_threads():
-    before = list(warnings.filters)
-    data = encoded(Image.new("RGB", (16, 16)))
-    threads = [threading.Thread(target=lambda: [decoded(data) for _ in range(50)]) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(warnings.filters) == before

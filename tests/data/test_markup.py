@@ -14,22 +14,15 @@ HARMONY = "<|channel|>analysis<|message|>We need a review.<|end|><|start|>assist
 KEPT = {
     "DeepSeek-R1": f"<think>\nOkay, a review.\n</think>\n\n{T}",
     "opened in the prompt": f"Okay, a review.\n</think>\n\n{T}",
-    "closed at once": f"</think>\n{T}",
     "two blocks": f"<think>a</think>\n<think>b</think>\n{T}",
-    "in capitals": f"<Think>a review</Think>{T}",
     "Kimi K3": f"<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>{T}"
     "<|close|>response<|sep|><|end_of_msg|>",
     "Hunyuan-A13B": f"<think>\nA review.\n</think>\n<answer>\n{T}\n</answer>",
-    "Hunyuan-A13B without thoughts": f"{T}\n</answer>",
     "Granite 3.2": f"Here is my thought process: a review. Here is my response:\n{T}",
-    "Granite 3.3": f"<think>A review.</think>\n<response>{T}</response><|end_of_text|>",
     "Command A": f"<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>{T}<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
     "Inkling": f"<|message_model|><|content_thinking|>hm<|end_message|><|message_model|><|content_text|>{T}"
     "<|end_message|><|content_model_end_sampling|>",
-    "by a prompt": f"<thinking>A review.</thinking>\n{T}",
-    "by a prompt, opened there": f"A review.\n</reasoning>\n{T}",
     "gpt-oss": f"{HARMONY}{T}<|return|>",
-    "gpt-oss, begun in the prompt": f"a review<|end|><|start|>assistant<|channel|>final<|message|>{T}",
     "gpt-oss without special tokens": f"analysisWe need a review.assistantfinal{T}",
     "ChatML with its head": f"<|im_start|>assistant\n{T}<|im_end|>\n<|endoftext|>",
 }
@@ -37,34 +30,25 @@ KEPT = {
 TEXTS = (
     T,
     "Was <s>10</s> now <s>5</s>",
-    "<s>Sold out</s> and gone.",
     "She wrote <thought>never again</thought> and left.",
     "<answer>yes</answer>",
     "<response id='1'><code>5</code></response>",
-    "The word assistantfinal is odd.",
     "analysis of the season: poor.",
     "a <| b |> c, <|x|> and x |> f",
-    "[think] she paused",
-    "Here is my response: no.",
 )
 
 REFUSED = {
     "thoughts cut off": "<think>Okay, a review. I should",
-    "thoughts without a text": "<think>Okay.</think>\n",
     "thoughts within": f"{T}<think>more</think>{T}",
-    "closed twice": f"a</think>b</think>{T}",
     "a tag spoken of": "The tag `</think>` ends thoughts, and so does </think> here.",
     "another turn": f"{T}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nIs there anything else?",
-    "another turn, Llama 2": f"{T}</s> [INST] More",
     "all struck through, or Llama 2": f"<s>{T}</s>",
     "no final channel": "<|channel|>analysis<|message|>We need a review.<|end|>",
     "a call": f"{HARMONY}{T}<|start|>assistant<|channel|>commentary to=f<|message|>x<|call|>",
-    "no final channel, bare": "analysisWe need a review.",
     "Granite 3.2, cut off": "Here's my thought process: a review",
     "a token that no table has": f"{T}<|made_up_token|>",
     "a tool": '<tool_call>{"name": "f"}</tool_call>',
     "answer twice": f"<think>a</think><answer>{T}</answer> <answer>b</answer>",
-    "nothing but an end": "<|im_end|>",
 }
 
 

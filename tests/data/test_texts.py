@@ -48,15 +48,3 @@ def test_distances_go_from_equal_to_nothing_in_common():
     one = Texts.of(["the cat sat", "the cat sat", "the cat sat", ""])
     found = one.distances(Texts.of(["the cat sat", "the cat sits", "日本語", ""]))
     assert found[0] == found[3] == 0 < found[1] < found[2] == 1
-
-
-def test_examples_differ_and_each_depends_on_its_place_alone():
-    texts = Texts.examples(24, (50,))
-    assert len(set(texts.strings)) > 16
-    assert texts.strings[:7] == Texts.examples(7, (50,)).strings
-
-
-def test_a_card_shows_the_beginning_of_any_script():
-    cards = Texts.of(ODD).pictures()
-    assert {card.size for card in cards} == {(384, 216)}
-    assert [np.asarray(card).min() < 128 for card in cards] == [False] + [True] * (len(ODD) - 1)

@@ -64,7 +64,6 @@ def fingerprint(source):
 
 
 def refused(source, *parts):
-    """What the refusal of a source says: one sentence, with these parts."""
     with pytest.raises(PrivateDataError) as caught:
         source.open().check()
     said = str(caught.value)

@@ -62,11 +62,7 @@ def test_removing_a_record_leaves_all_other_vectors_bit_identical(removed):
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_no_record_gives_no_vector(tmp_path, on_disk):
-    embedding = Flat()
-    answer = embed_private(dataset(slice(0)), embedding, tmp_path if on_disk else None)
-    assert answer.vectors.shape == (0, 6)
-    assert len(answer) == 0
-    assert embedding.shapes == [(4, 2, 3, 1)]
+    assert embed_private(dataset(slice(0)), Flat(), tmp_path if on_disk else None).vectors.shape == (0, 6)
 
 
 def test_a_record_that_was_deleted_after_the_preflight_has_no_vector(tmp_path):
@@ -75,10 +71,8 @@ def test_a_record_that_was_deleted_after_the_preflight_has_no_vector(tmp_path):
     data = ImageFolder(tmp_path / "images", size=8).open()
     data.check()
     (tmp_path / "images/2.png").unlink()
-    vectors = embed_private(data, Flat(), None).vectors
-    assert (
-        np.isnan(vectors).all(axis=1).tolist() == np.isnan(vectors).any(axis=1).tolist() == [i == 2 for i in range(6)]
-    )
+    lacking = np.isnan(embed_private(data, Flat(), None).vectors)
+    assert lacking.all(axis=1).tolist() == lacking.any(axis=1).tolist() == [i == 2 for i in range(6)]
 
 
 def test_a_vector_that_is_not_finite_becomes_nan_as_a_whole():
@@ -95,13 +89,10 @@ def test_a_vector_that_is_not_finite_becomes_nan_as_a_whole():
     ("wrong", "sentence"),
     [
         (Flat(change=lambda *_: np.zeros((3, 6), np.float32)), r"Flat\.embed"),
-        (Flat(change=lambda *_: np.zeros(4, np.float32)), r"Flat\.embed"),
         (Flat(change=lambda *_: np.zeros((4, 6))), r"Flat\.embed"),
-        (Flat(change=lambda *_: None), r"Flat\.embed"),
         (Flat(change=fail), r"Flat\.embed fails even on blank samples .RuntimeError"),
         (Flat(change=lambda vectors, call: vectors[:, : 6 - call // 2]), r"Flat\.embed changed its dimension"),
         (Flat(0), r"Flat\.batch_size"),
-        (Flat(2.0), r"Flat\.batch_size"),
     ],
 )
 def test_an_embedding_that_breaks_the_contract_is_named_and_nothing_is_left(tmp_path, wrong, sentence):
@@ -152,8 +143,6 @@ def test_one_record_more_is_not_one_block_more_unless_far_more_are_there_than_de
     assert {calls_for(records, 1000) for records in (768, 769, 1024, 1025)} == {5}
 
 
-# shards: all records of a unit vote together, whoever chooses the units' names
-
 KEYS = st.integers(0, 2**64 - 1)
 
 
@@ -175,13 +164,6 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units, count, q, key):
         InThisProcess(batch=5).count_votes(private, candidates, labels, 2**16, Voting(q)), whole
     )
     np.testing.assert_array_equal(sum(count_votes(part, candidates, labels, 2**16, Voting(q)) for part in parts), whole)
-
-
-def test_records_that_are_their_own_units_are_read_in_order_and_evenly():
-    private = PrivateEmbeddings(np.eye(10, dtype=np.float32), np.zeros(10, np.int32), np.arange(10), ("a",))
-    parts = list(shards(private, 3, 1))
-    assert np.concatenate([part.units for part in parts]).tolist() == list(range(10))
-    assert [len(part) for part in parts] == [3, 3, 4]
 
 
 @given(KEYS)

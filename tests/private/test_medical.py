@@ -28,14 +28,9 @@ def dicom(path, values=VALUES, photometric="MONOCHROME2", patient="Doe^Jane", sl
     elements = {"SOPClassUID": meta.MediaStorageSOPClassUID, "SOPInstanceUID": "1.2.3", "PatientName": "SECRET NAME"}
     elements |= {"PatientID": patient, "Rows": values.shape[0], "Columns": values.shape[1]}
     elements |= {"SamplesPerPixel": 3 if is_colour else 1, "PlanarConfiguration": 0 if is_colour else None}
-    elements |= {
-        "BitsAllocated": bits,
-        "BitsStored": bits,
-        "HighBit": bits - 1,
-        "PhotometricInterpretation": photometric,
-    }
-    elements |= {"PixelRepresentation": int(values.dtype.kind == "i"), "PixelData": values.tobytes()}
-    elements |= {"RescaleSlope": slope, "RescaleIntercept": intercept}
+    elements |= {"BitsAllocated": bits, "BitsStored": bits, "HighBit": bits - 1}
+    elements |= {"PhotometricInterpretation": photometric, "PixelRepresentation": int(values.dtype.kind == "i")}
+    elements |= {"PixelData": values.tobytes(), "RescaleSlope": slope, "RescaleIntercept": intercept}
     for key, value in (elements | more).items():
         setattr(data, key, value)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,9 +151,7 @@ def test_an_unreadable_header_is_a_bad_image_from_there_on(tmp_path):
         ({"Rows": 40}, "damaged"),
         ({"photometric": "PALETTE COLOR"}, "neither monochrome"),
         ({"PixelData": VALUES.tobytes()[:10]}, "damaged"),
-        ({"Rows": None}, r"1\.dcm is not an image in DICOM: it has no Rows"),
         ({"PhotometricInterpretation": None}, "it has no PhotometricInterpretation"),
-        ({"BitsStored": None}, "it has no BitsStored"),
         ({"PixelData": None}, "it has no PixelData"),
     ],
 )
@@ -178,9 +171,6 @@ def test_truncated_and_foreign_files_are_bad_images(tmp_path, name):
     for data in (whole[:-9], whole[:200], whole[:60], b"", b"hello"):
         write(tmp_path / name, data)
         refused(tmp_path, rf"{name} is ")
-
-
-# TIFF
 
 
 @pytest.mark.parametrize(

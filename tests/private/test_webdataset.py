@@ -38,13 +38,9 @@ ONE = ("1.png", FILES[1])
     [
         ([*sample(0), *sample(1), *sample(0)], r"Sample '\.\./x/0' of .*a\.tar comes twice, apart: put"),
         ([*sample(0), *sample(1)[1:3]], r"x/1' of .* has no image \('label', 'json'\): name the suffix"),
-        ([*sample(0), ("README", b"")], r"'README' of .* has no image"),
-        ([*sample(0), ("../x/0.jpg", b"")], r"x/0' of .* has several images \('png', 'jpg'\): name"),
         ([*sample(0), ("../x/0.png", b"")], r"x/0' of .* has two members 'png'"),
         ([*sample(0), ("1.png", header(tarfile.SYMTYPE))], r"'1\.png' in .* is a link, a device or sparse"),
-        ([*sample(0), ("1.png", header(tarfile.CHRTYPE))], r"'1\.png' in .* is a link, a device or sparse"),
         ([*sample(0), ONE, ("1.json", b'{"who": "a"}')], r"Sample 2 of .*a\.tar has no label"),
-        ([*sample(0), ONE, ("1.label", b"cow")], "has the label 'cow'"),
         ([*sample(0), ONE, ("1.label", b"cat"), ("1.json", b"{")], r"'1' of .* has a \.json that is none"),
         ([*sample(0), ONE, ("1.label", b"c" * 2**21)], r"'1' of .* has a \.label of more than 1,048,576"),
         ([ONE, ("1.label", b"cat")], "'1' of .* has no 'who': known are 'label', 'png'"),
@@ -54,18 +50,10 @@ def test_samples_that_do_not_fit_are_refused(tmp_path, members, part):
     refused(source(tar(tmp_path / "a.tar", members)), part)
 
 
-@pytest.mark.parametrize(
-    ("names", "column"),
-    [
-        (["p.000.png", "p.000.cls", "p.001.png"], None),
-        (["p.000.png", "p.000.cls", "p.001.png"], "000.png"),
-        (["p.1.2.jpg", "p.1.3.jpg", "q.1.2.jpg", "q.1.3.jpg"], "1.2.jpg"),
-        (["p.a.png", "p.b.png"], "a.png"),
-    ],
-)
-def test_samples_that_dots_run_together_are_refused(tmp_path, names, column):
-    path = tar(tmp_path / "a.tar", [(name, FILES[0]) for name in names])
-    refused(WebDataset(path, size=8, image_column=column), "first dot", "rename")
+def test_samples_that_dots_run_together_are_refused(tmp_path):
+    for names, column in (("p.000.png p.000.cls p.001.png", None), ("p.1.2.jpg p.1.3.jpg q.1.2.jpg", "1.2.jpg")):
+        path = tar(tmp_path / "a.tar", [(name, FILES[0]) for name in names.split()])
+        refused(WebDataset(path, size=8, image_column=column), "first dot", "rename")
 
 
 def test_several_views_of_a_sample_are_kept_apart_by_their_suffix(tmp_path):
@@ -78,8 +66,6 @@ def test_several_views_of_a_sample_are_kept_apart_by_their_suffix(tmp_path):
 
 def test_columns_that_are_not_there_and_compressed_files_are_refused(tmp_path):
     path = tar(tmp_path / "a.tar", sample(0))
-    refused(source(path, privacy_unit="subfolder"), "no subfolders")
-    refused(source(path, label_column=None), "label_column is not set, and classes lists 2 classes")
     refused(source(path, label_column="labl"), "has no 'labl': did you mean 'label'")
     with tarfile.open(path, "w:gz"):
         pass

@@ -14,7 +14,6 @@ TEXTS = ["a cat", "a cat, “grey”", "# 7"]
 
 
 def written(folder, prompts):
-    """A recipe whose generator has these prompts, as they stand in YAML."""
     path = folder / "project" / "recipe.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(GOOD).replace("kind: glyphs", f"kind: sdapi\n  prompts: {prompts}"))
@@ -24,7 +23,6 @@ def written(folder, prompts):
 @pytest.mark.parametrize(
     ("name", "content", "prompts", "found"),
     [
-        ("p.txt", LINES, "!include p.txt", TEXTS),
         ("p.txt", LINES, "{a: !include p.txt, b: a dog}", {"a": TEXTS, "b": "a dog"}),
         ("below/p.yaml", "a: one\nb: [two, three]\n", "!include below/p.yaml", {"a": "one", "b": ["two", "three"]}),
         ("p.json", '{"a": "\\ud83d\\udc08", "b": ["two"]}', "!include p.json", {"a": "🐈", "b": ["two"]}),
@@ -59,8 +57,6 @@ FILES = {
     "more.yaml": "{a: !include p.txt}",
     "twice.yaml": "a: one\na: two\n",
     "deep.json": "[" * 100_000,
-    "twice.json": '{"a": 1, "a": 2}',
-    "half.json": '{"a":',
     "latin.txt": "a \xe9",
 }
 
@@ -68,16 +64,12 @@ FILES = {
 @pytest.mark.parametrize(
     ("prompts", "said"),
     [
-        ("!include none.txt", r"none\.txt cannot be read: No such file"),
         ("!include ../p.txt", r"!include \.\./p\.txt: it leads out of .*project: put the file there, or in a folder"),
         ("!include link.txt", r"!include link\.txt: it leads out of"),
         ("!include recipe", r"!include recipe: name a \.txt file, for a list of its lines, or a \.yaml or \.json file"),
-        ("!include [p.txt]", "recipe.yaml is not YAML in line 3, column 12: expected a scalar node"),
         ("!include more.yaml", r"!include p\.txt: a file that is included includes no other: name both in the recipe"),
         ("!include twice.yaml", r"twice\.yaml: a is given twice \(lines 1 and 2\)"),
         ("!include deep.json", r"deep\.json is nested too deep: write it flatter"),
-        ("!include twice.json", r"twice\.json: 'a' is given twice: keep one of them"),
-        ("!include half.json", r"half\.json is not JSON in line 1, column 6: expecting value"),
         ("!include latin.txt", r"latin\.txt is not a list of lines: it is no text in UTF-8"),
     ],
 )

@@ -65,28 +65,18 @@ NOT_ZERO = "initial_variations are made at degree v_1, which is 0: give a first 
     ("changes", "sentence"),
     [
         ({"evolution__iteratons": 3}, "unknown key 'evolution.iteratons'; did you mean 'iterations'?"),
-        ({"private__sise": 3}, "unknown key 'private.sise'; did you mean 'size'?"),
-        ({"evoluton": {}}, "unknown key 'evoluton'; did you mean 'evolution'?"),
         ({"privacy__epsilon": None}, "privacy: give either epsilon or noise_multiplier, and not both"),
         ({"privacy__delta": None}, "'privacy.delta' is missing: δ, well below 1 / number of records (1e-6, say)"),
-        ({"privacy__delta": 1}, "privacy.delta must be less than 1, not 1."),
         ({"privacy__epsilon": float("nan")}, "privacy.epsilon must be a finite number, not nan."),
         ({"privacy__schedule": [1, 2, 3]}, "schedule has 3 entries, and evolution.iterations is 2"),
         ({"evolution__degree": [0.5]}, LENGTH),
         ({"evolution__population": [10, 10]}, "one number, or 3 (S_0 and one per iteration), or set iterations to 1."),
-        ({"evolution__iterations": 0, "evolution__degree": [0.5] * 6}, "one number, or set iterations to 6."),
         ({"evolution__threshold": 1, "evolution__threshold_sigmas": 1}, "give threshold or threshold_sigmas, not both"),
         ({"evolution__population": [10, 10**12, 10]}, "evolution.population.1 must be at most 10,000,000, not 1,000,"),
-        ({"evolution__population": "ten"}, "evolution.population must be a whole number or a list, not 'ten'."),
         ({"evolution__initial_variations": 2, "evolution__degree": [0, 0.5]}, NOT_ZERO),
-        ({"evolution__reuse_lookahead": "maybe"}, "evolution.reuse_lookahead must be true or false, not 'maybe'."),
         ({"evolution__reuse_lookahead": True}, "reuse_lookahead needs lookahead, which is 0 if it is not given: give"),
-        ({"evolution__selection": "best"}, "selection must be 'sample', 'systematic' or 'rank' or a list, not 'best'."),
-        ({"privacy": 3}, "privacy must be a mapping of keys to values, not 3."),
-        ({"private__classes": "a, b"}, "private.classes: give a list of names or whole numbers (it is 'a, b')."),
         ({"name": "my scans"}, "name: use the letters A-Z and a-z, digits, '.', '_' and '-' alone"),
         ({"api__kind": None}, "'api.kind' is missing"),
-        ({"private": None}, "'private' is missing"),
     ],
 )
 def test_a_wrong_recipe_ends_in_one_sentence(changes, sentence):
@@ -99,9 +89,8 @@ def test_a_wrong_recipe_ends_in_one_sentence(changes, sentence):
 
 
 def test_a_kind_that_is_not_installed_is_answered_with_the_nearest_or_the_list():
-    for kind, said in (("floppy", "; known are 'dicom', 'folder'"), ("foldr", r"; did you mean 'folder'\?")):
-        with pytest.raises(PluginError, match=f"Unknown source '{kind}'{said}"):
-            Recipe.parse(with_(private__kind=kind), "recipe.yaml")
+    with pytest.raises(PluginError, match="Unknown source 'floppy'; known are 'dicom', 'folder'"):
+        Recipe.parse(with_(private__kind="floppy"), "recipe.yaml")
     said = r"api 'pdp_diffusion': public\.kind 'foldr' is unknown; did you mean 'folder'\?"
     with pytest.raises(RecipeError, match=said):
         construct("pe.adapters", "pdp_diffusion", {"public": {"kind": "foldr"}})
@@ -112,13 +101,10 @@ def test_a_kind_that_is_not_installed_is_answered_with_the_nearest_or_the_list()
     [
         ("- 1\n", "is not a mapping"),
         ("seed: 1\nname: a: b\n", r"is not YAML in line 2, column 8: mapping values are not allowed here\.$"),
-        ("a: !!python/object:os.system x", r"is not YAML in line 1, column 4: could not determine a constructor"),
         ("a: 2026-13-45", "is not YAML: month must be in 1..12"),
-        ("a: \x01", "is not YAML: unacceptable character"),
         ("a: \xe9", "is not YAML: it is no text in UTF-8"),
         (BOMB, r"its aliases stand for more than 1,000,000 values: write fewer of them"),
         ("a: " + "[" * 2000, "is nested too deep, or within itself: write it flatter"),
-        ("a: &a [*a]", "is nested too deep, or within itself"),
         ("privacy:\n  epsilon: 1\n  epsilon: 10\n", r": privacy\.epsilon is given twice \(lines 2 and 3\)"),
         ("api: {classes: [{a: 1}, {b: 1, b: 2}]}", r": api\.classes\.1\.b is given twice"),
     ],
@@ -165,23 +151,21 @@ def test_a_missing_file_and_a_wrong_change_are_named(file):
 def test_paths_are_taken_from_the_file_s_folder_and_those_of_the_command_line_from_the_current_one(
     tmp_path, monkeypatch
 ):
-    for name in ("project", "elsewhere"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setenv("HOME", "/home/me")
     file, api = tmp_path / "project" / "recipe.yaml", {"kind": "public_images", "path": "../pool"}
     embedding = {"kind": "efficientnet_lite", "weights": "~/lite.pth"}
-    file.write_text(yaml.safe_dump(with_(api=api, embedding=embedding, private__ledger_file="/books/scans.json")))
+    file.write_text(yaml.safe_dump(with_(api=api, embedding=embedding)))
     recipe = Recipe.load(file)
     assert str(recipe.private.path) == f"{tmp_path}/project/scans"
-    assert str(recipe.private.ledger_file) == "/books/scans.json"
     assert recipe.api.settings == {"path": f"{tmp_path}/pool"}
     assert recipe.embedding.settings == {"weights": "/home/me/lite.pth"}
     changed = Recipe.load(file, ("private.path=more", "api.path=/pool"))
     assert str(changed.private.path) == f"{tmp_path}/elsewhere/more"
     assert changed.api.settings == {"path": "/pool"}
-    (tmp_path / "run.yaml").write_text(recipe.dump_shareable())
-    assert str(Recipe.load(tmp_path / "run.yaml").private.path) == "withheld"
+    assert "path: withheld\n" in recipe.dump_shareable()
     with pytest.raises(RecipeError, match="'~nobody-of-this-name/x' begins with the home of no user"):
         Recipe.load(file, ("private.path=~nobody-of-this-name/x",))
 
@@ -195,9 +179,7 @@ INNER = {"kind": "folder"}
         ("privimage", {"public": "pool.npz"}, {"public": "/project/pool.npz"}),
         ("privimage", {"public": INNER | {"path": "pool"}}, {"public": INNER | {"path": "/project/pool"}}),
         ("glyphs", {"fonts": "fonts"}, {"fonts": "/project/fonts"}),
-        ("glyphs", {"fonts": "matplotlib"}, {"fonts": "matplotlib"}),
         ("pixel_diffusion", {"model": "small"}, {"model": "small"}),  # a name, or a path: left alone
-        ("unheard_of", {"path": "x"}, {"path": "x"}),
     ],
 )
 def test_what_is_a_path_follows_from_the_settings_that_a_plug_in_declares(kind, settings, full, tmp_path, monkeypatch):

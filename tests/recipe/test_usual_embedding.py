@@ -18,8 +18,6 @@ def images(size, channels=3):
     ("private", "kind"),
     [
         (images(8), "pixels"),
-        (images(32, 1), "pixels"),
-        (images(9), "efficientnet_lite"),
         (images(33, 1), "efficientnet_lite"),
         (TEXTS, "tfidf"),
     ],
