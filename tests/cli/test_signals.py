@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.typed import begin, pe
 
-LONG = ("--set", "evolution.iterations=25", "--set", "evolution.lookahead=4")
+LONG = ("--set", "evolution.iterations=12", "--set", "evolution.lookahead=4")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
