@@ -1,9 +1,7 @@
 """`pe init` as a user types it: what it asks, what it refuses, and that nothing stems from a record unsaid."""
 
 import json
-import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from tests.private.test_texts import WRITERS
 
 STATED = ("--privacy-unit", "record", "--declared-size", 500)
 RECORDS = (*STATED, "--public", "public")
-SHAPE = ("--size", 8, "--channels", 3)
 REVIEWS = {
     "id": list(range(24)),
     "review": [f"The soup was {('cold', 'hot')[i % 2]} at table {i}." for i in range(24)],
@@ -30,64 +27,37 @@ REVIEWS = {
 }
 
 
-def images(place, form="npz"):
-    """Seven images of two classes by four people."""
-    place.mkdir(exist_ok=True)
-    FORMS[form](place, *FEW)
-
-
-def pool(place, names):
-    """Public images, one for each name."""
-    if place.suffix == ".npz":
-        np.savez(place, images=np.zeros((len(names), 8, 8, 3), np.uint8), labels=np.array(names))
-    for name in names if place.suffix != ".npz" else ():
-        write(place / name / "0.png", FILES[0])
-
-
 def reviews(place):
-    """Reviews in a table, in a .txt file, or in .txt files by label."""
     if place.suffix in WRITERS:
         WRITERS[place.suffix](place, REVIEWS)
-    elif place.suffix == ".txt":
-        place.write_text("\n".join(f"{text} Yes." for text in REVIEWS["review"]))
     else:
         for i, (label, text) in enumerate(zip(REVIEWS["topic"], REVIEWS["review"], strict=True)):
             write(place / label / f"{i}.txt", text.encode())
 
 
 def planned(folder, recipe):
-    """What the plan of a recipe warns of."""
-    found = pe("plan", recipe, "--json", cwd=folder)
-    assert found.returncode == 0, found.stderr
-    answer = json.loads(found.stdout)
-    assert answer["per_iteration"]
-    return answer["warnings"]
+    return json.loads(pe("plan", recipe, "--json", cwd=folder).stdout)["warnings"]
 
 
-@pytest.mark.parametrize(
-    ("form", "where", "public"),
-    [("npz", "data/a.npz", "public.npz"), ("parquet", "data", "public"), ("folder", "data", "public")],
-)
-def test_images_are_seen_and_the_recipe_is_planned_from_another_folder(tmp_path, form, where, public):
-    images(tmp_path / "data", form)
-    pool(tmp_path / public, ["cat", "dog"])
+@pytest.mark.parametrize(("form", "where"), [("npz", "data/a.npz"), ("parquet", "data")])
+def test_images_are_seen_and_the_recipe_is_planned_from_another_folder(tmp_path, form, where):
+    (tmp_path / "data").mkdir()
+    FORMS[form](tmp_path / "data", *FEW)
+    for name in ("cat", "dog"):
+        write(tmp_path / "public" / name / "0.png", FILES[0])
     columns = "yes\nyes\n" if form == "parquet" else ""
-    typed = f"{columns}yes\nwho\n4000\n300\n{public}\n\nyes\nyes\n"  # Enter alone declares nothing
+    typed = f"{columns}yes\nwho\n4000\n300\npublic\n\nyes\nyes\n"  # Enter alone declares nothing
     result = pe("init", where, cwd=tmp_path, typed=typed)
     assert result.returncode == 0, result.stderr
-    for line in (
-        "Classes, with commas; - for none (proposed: cat,dog; yes, or another):",
-        "Height and width in pixels, from looking at 32 images at most (proposed: 8; yes, or another):",
-        f"{public} has images of every class",
-    ):
-        assert line in result.stdout
+    assert "Classes, with commas; - for none (proposed: cat,dog; yes, or another):" in result.stdout
+    assert "public has images of every class" in result.stdout
     assert ("Column of labels; - for none (proposed: label; yes, or another)" in result.stdout) == bool(columns)
     assert "7" not in result.stdout  # never the real number of records
     recipe = Recipe.load(tmp_path / "recipe.yaml")
     private, size = recipe.private, {"size": 8, "channels": 3}
     assert (private.kind, private.class_names, private.privacy_unit) == (form, ("cat", "dog"), "who")
     assert (private.declared_size, private.declared_units, private.shape) == (4000, 300, (8, 8, 3))
-    assert recipe.api.settings == {"path": str(tmp_path / public), "by_label": True} | size
+    assert recipe.api.settings == {"path": str(tmp_path / "public"), "by_label": True} | size
     assert recipe.evolution.settled is False
     text = (tmp_path / "recipe.yaml").read_text()
     assert f"path: {where}\n" in text
@@ -103,13 +73,7 @@ def test_texts_are_seen_and_the_recipe_is_planned(tmp_path, name):
     columns = "yes\nyes\n" if "." in name else ""
     result = pe("init", name, cwd=tmp_path, typed=f"{columns}yes\n\n30\npublic.jsonl\nyes\n")
     assert result.returncode == 0, result.stderr
-    for line in (
-        "(proposed: bad,good; yes, or another):",
-        "Public texts to draw from, a folder of .txt files, a .txt file (a text a line) or a table",
-        "twice the median of 32 texts at most (proposed: 250; yes, or another):",
-        "public.jsonl has texts of every class, so each class draws from its own",
-    ):
-        assert line in result.stdout
+    assert "twice the median of 32 texts at most (proposed: 250; yes, or another):" in result.stdout
     recipe = Recipe.load(tmp_path / "recipe.yaml")
     kind = "text_table" if columns else "text_folder"
     assert (recipe.private.kind, recipe.private.class_names) == (kind, ("bad", "good"))
@@ -118,21 +82,6 @@ def test_texts_are_seen_and_the_recipe_is_planned(tmp_path, name):
     assert (recipe.embedding.kind, recipe.embedding.settings["text_column"]) == ("tfidf", "review")
     assert "image" not in result.stdout + (tmp_path / "recipe.yaml").read_text()
     assert not [line for line in planned(tmp_path, "recipe.yaml") if "would not start" in line]
-
-
-def test_the_recipe_runs_and_withholds_where_the_records_are(tmp_path):
-    reviews(tmp_path / "reviews.jsonl")
-    reviews(tmp_path / "public.txt")
-    flags = ["--privacy-unit", "author", "--declared-units", 6, "--declared-size", 24, "--classes", "bad,good"]
-    flags += ["--text-column", "review", "--label-column", "topic", "--longest", 250, "--public", "public.txt"]
-    assert pe("init", "reviews.jsonl", *flags, cwd=tmp_path).returncode == 0
-    assert Recipe.load(tmp_path / "recipe.yaml").api.settings["by_label"] is False
-    changes = ("--set", "evolution={iterations: 1, population: 8, lookahead: 0}", "--set", "name=n", "--out", "out")
-    run = pe("run", "recipe.yaml", *changes, cwd=tmp_path)
-    assert "8 texts" in run.stdout, run.stderr
-    shown = [path for path in (tmp_path / "out").iterdir() if path.suffix in (".yaml", ".json", ".md")]
-    assert len(shown) == 4
-    assert not [path for path in shown if "reviews.jsonl" in path.read_text()]
 
 
 def test_it_asks_nothing_that_its_flags_answer(scans):
@@ -145,72 +94,28 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
     assert recipe.privacy.delta < 1 / 500
     text = (scans.parent / "r.yaml").read_text()
     assert "by_label" not in text
-    assert {line.index("# ") for line in text.splitlines() if " # " in line.strip()} == {29}
     assert_one_sentence(pe("init", "scans", *flags, cwd=scans.parent), "r.yaml exists already")
-
-
-def test_a_column_that_is_typed_is_looked_at_again(tmp_path):
-    reviews(tmp_path / "a.jsonl")
-    assert pe("init", "a.jsonl", *RECORDS, "--longest", 40, cwd=tmp_path, typed="author\n-\n").returncode == 0
-    private = Recipe.load(tmp_path / "recipe.yaml").private
-    assert (private.text_column, private.label_column, private.class_names) == ("author", None, ())
 
 
 @pytest.mark.parametrize(
     ("where", "flags", "sentence"),
     [
-        ("scans", ["--longest", 100], "--longest is not of images, which scans holds: leave it out"),
         ("a.jsonl", ["--size", 32], "--size is not of texts, which a.jsonl holds: leave it out"),
-        ("empty", RECORDS, "There are no records"),
-        ("scans", ["--classes", "benign,malign", *RECORDS], "has the label 'malignant'.*malign"),
-        ("scans", [*STATED, "--public", "a.pdf"], "public images a.pdf are neither a folder nor an"),
         ("a.jsonl", [*STATED, "--public", "a.pdf"], "a.pdf is no file of public texts"),
         ("a.jsonl", [*STATED, "--public", "a.jsonl"], "The public texts a.jsonl are the private records a.jsonl"),
-        ("scans", ["--out", "none/r.yaml"], "there is no folder none"),
-        ("data", ["--label-column", "digit"], "no column 'digit': it has the columns 'image', 'label', 'who'"),
         ("a.jsonl", ["--api", "openai_images", *STATED], "it makes images, and the private records are texts: name"),
-        ("scans", ["--api", "glyphs"], "--api glyphs: it brings no starting recipe"),
         ("scans", ["--api", "sdapi", "--public", "p"], "--public belongs to a generator that draws from a pool"),
-        ("scans", [], "give --classes, --privacy-unit, --declared-size, --declared-units"),
         ("scans", ["--declared-units", 4, *STATED], "--declared-units belongs to a --privacy-unit other than record"),
     ],
 )
 def test_what_cannot_be_is_refused(scans, where, flags, sentence):
     root = scans.parent
-    (root / "empty").mkdir()
     write(root / "a.pdf")
-    images(root / "data", "parquet")
     reviews(root / "a.jsonl")
-    result = pe("init", where, *([] if "--classes" in flags else ["--classes", ""]), *flags, cwd=root)
+    result = pe("init", where, "--classes", "", *flags, cwd=root)
     assert result.returncode == 2
     assert re.search(rf"^(pe|Error): .*{sentence}.*\n$", result.stderr, re.M), result.stderr
     assert not (root / "recipe.yaml").exists()
-
-
-def test_a_pool_that_lacks_a_class_serves_all_and_data_far_from_the_recipe_are_named_in_full(tmp_path):
-    images(tmp_path / "data")
-    pool(tmp_path / "x" / "pool", ["cat"])
-    (tmp_path / "x" / "pool" / "dog").mkdir()  # without an image
-    deep = tmp_path / "x" / "y" / "z"
-    deep.mkdir(parents=True)
-    flags = ["--classes", "cat,dog", *STATED, *SHAPE, "--public", tmp_path / "x" / "pool"]
-    result = pe("init", tmp_path / "data" / "a.npz", *flags, cwd=deep)
-    assert "pool has no images of dog, so all classes draw from the whole pool" in result.stdout
-    text = (deep / "recipe.yaml").read_text()
-    assert f"path: {tmp_path / 'data' / 'a.npz'}\n" in text.replace('"', "")
-    assert "path: ../../pool\n" in text
-    shutil.move(tmp_path / "x", tmp_path / "moved")  # with its recipe
-    settings = Recipe.load(tmp_path / "moved" / "y" / "z" / "recipe.yaml").api.settings
-    assert (settings["path"], settings["by_label"]) == (f"{tmp_path}/moved/pool", False)
-
-
-def test_a_recipe_over_generators_is_planned_as_it_is_written(tmp_path):
-    images(tmp_path)
-    result = pe("init", "a.npz", "--api", "portfolio", *STATED, "--classes", "cat,dog", *SHAPE, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    generators = Recipe.load(tmp_path / "recipe.yaml").api.settings["of"]
-    assert {one["prompts"] for one in generators} == {"a photo of a {label}"}
-    assert not [line for line in planned(tmp_path, "recipe.yaml") if "portfolio" in line]  # they fit together
 
 
 STARTERS = [kind for kind in plugins("pe.adapters") if isinstance(load("pe.adapters", kind), HasStarter)]
@@ -219,7 +124,6 @@ COMMENTED = re.compile(r"^( *)# (?=[a-z_]+: )", re.M)
 
 @pytest.mark.parametrize("kind", STARTERS)
 def test_each_key_in_a_comment_is_one_once_the_comment_is_taken_off(tmp_path, kind):
-    """As an editor takes it off: without `# `, nothing else."""
     noun = modality(info_of(load("pe.adapters", kind)).modality).noun
     begin = {"images": ImageStart(64, 1), "texts": TextStart(250)}[noun]
     (tmp_path / "public.jsonl").write_text('{"text": "Some words."}\n')
@@ -239,16 +143,12 @@ def test_each_key_in_a_comment_is_one_once_the_comment_is_taken_off(tmp_path, ki
         assert read(text[: found.start()] + found[1] + text[found.end() :]) != before, text[found.start() :]
 
 
-# data sets that differ in one record have one recipe
-
 THREE = [(60, True, "A short text.", "a")] * 3  # an image's side, and if it is grey; a text; a label
 LARGER, COLOUR = (300, True, "A short text.", "a"), (64, False, "A short text.", "a")
 LONGER, CLASS = (60, True, "x" * 900, "a"), (60, True, "A short text.", "rare")
 
 
 def images_in(form):
-    """Images in a folder for each label, or in one of the other forms."""
-
     def write_all(place, records):
         files = [png(np.full((side, side, 3), [9, 9, 9 if grey else 99], np.uint8)) for side, grey, *_ in records]
         labels = [label for *_, label in records]
@@ -260,13 +160,7 @@ def images_in(form):
     return write_all
 
 
-def text_folder(place, records):
-    for i, (_, _, text, label) in enumerate(records):
-        write(place / label / f"{i}.txt", text.encode())
-
-
 def table(place, records):
-    """The column with the most text is another one where the text of one record is long."""
     _, _, texts, labels = zip(*records, strict=True)
     WRITERS[".csv"](place / "a.csv", {"note": ["A note of some words."] * len(texts), "said": texts, "label": labels})
 
@@ -284,13 +178,11 @@ def lines(place, records):
     [
         ("data", images_in("folder"), LARGER, ""),
         ("data", images_in("folder"), COLOUR, "\n" * 20),  # Enter says nothing
-        ("data", images_in("folder"), CLASS, ""),
         ("data", table, LONGER, ""),
         ("data", lines, CLASS, "\n" * 20),
         ("data", images_in("tar"), CLASS, ""),
         ("data", images_in("parquet"), LARGER, ""),
         ("data/a.npz", images_in("npz"), CLASS, ""),
-        ("data", text_folder, LONGER, ""),
     ],
 )
 def test_one_record_more_changes_nothing_that_is_written_without_being_told(tmp_path, name, write_all, more, typed):
@@ -305,13 +197,3 @@ def test_one_record_more_changes_nothing_that_is_written_without_being_told(tmp_
     assert recipes[0] == recipes[1]
     with pytest.raises(Exception, match=r"must be .*, not empty: declare it"):
         Recipe.load(tmp_path / "with" / "recipe.yaml")
-
-
-@pytest.mark.parametrize("name", [b"caf\xe9", b"\xff\xfe"])
-def test_a_class_whose_name_is_not_utf_8_is_refused_in_one_sentence(tmp_path, name):
-    other = tmp_path / "scans" / os.fsdecode(name)
-    images_in("folder")(tmp_path / "scans", [(*THREE[0][:3], other.name)])
-    for where in ("scans", other):
-        refused = pe("init", where, *RECORDS, "--classes", "", "--size", 8, "--channels", 1, cwd=tmp_path)
-        assert_one_sentence(refused, "is not UTF-8, so no recipe can hold it: rename it.")
-        assert not (tmp_path / "recipe.yaml").exists()

@@ -60,17 +60,13 @@ def test_units_and_files_that_are_not_there_are_named(tmp_path):
     path = save(tmp_path / "a.parquet", image=FILES, label=LABELS, who=["a", None] * 3 + ["b"])
     refused(source(path, privacy_unit="who"), "Row 2 of .* no usable who")
     refused(source(path, privacy_unit="whom"), "no column 'whom': did you mean 'who'")
-    refused(source(path, privacy_unit="subfolder"), "no subfolders")
     for number, label in enumerate(["dog", "cow"]):
         save(tmp_path / f"shards/{number}.parquet", image=FILES[:2], label=["cat", label])
     refused(source(tmp_path / "shards"), r"Row 2 of .*1\.parquet has the label 'cow'")
     save(tmp_path / "shards/2.arrow", image=FILES[:2], label=["cat", "cat"])
     refused(source(tmp_path / "shards"), r"tables of several kinds \(\.arrow, \.parquet\): keep one")
-    refused(source(tmp_path / "none"), "does not exist")
     write(tmp_path / "dict/dataset_dict.json", b'{"splits": ["train"]}')
     refused(source(tmp_path / "dict"), "several splits: name the folder of one of them")
-    write(tmp_path / "empty/x.txt")
-    refused(source(tmp_path / "empty"), "no files of these types: .parquet, .arrow")
     refused(source(write(path, b"not parquet")), "cannot be read as Parquet")
 
 

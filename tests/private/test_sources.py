@@ -26,24 +26,19 @@ def test_a_source_survives_the_way_through_a_recipe(source):
     assert hash(read) == hash(source)
 
 
-IMAGES, TEXTS = (ImageFolder, {"size": 8}), (TextTable, {})
-
-
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        *((IMAGES, {"size": size}) for size in (0, 10_000, True, (8, 8, 3))),
-        *((IMAGES, {"classes": names}) for names in ([1, "1"], [True, False], "ab")),
-        *((IMAGES, one) for one in ({"channels": 4}, {"resize": "zoom"}, {"declared_size": 0}, {"privacy_unit": ""})),
-        *((TEXTS, one) for one in ({"longest": 0}, {"longest": 200_000}, {"longest": True}, {"cut": 1}, {"size": 8})),
-        *((TEXTS, {"encoding": name}) for name in ("ebcdic", "zlib", "rot13", "")),
-        *(((Dicom, {"size": 8}), {"window": window}) for window in [(40, 0), (40, -1), (40,), 40]),
+        *((ImageFolder, {"size": size}) for size in (0, 10_000, True, (8, 8, 3))),
+        *((ImageFolder, {"classes": names}) for names in ([1, "1"], [True, False], "ab")),
+        *((ImageFolder, one) for one in ({"channels": 4}, {"resize": "zoom"}, {"privacy_unit": ""})),
+        *((TextTable, {"encoding": name}) for name in ("ebcdic", "zlib", "rot13", "")),
+        *((Dicom, {"window": window}) for window in [(40, 0), (40, -1), (40,), 40]),
     ],
 )
 def test_wrong_settings_are_refused(kind, changes):
-    cls, settings = kind
     with pytest.raises(RecipeError):
-        cls("scans", **settings | changes)
+        kind("scans", **({} if kind is TextTable else {"size": 8}) | changes)
 
 
 def test_what_decodes_for_the_public_clock_reads_as_much_as_any_record():
