@@ -123,6 +123,7 @@ PIXELS = {
     "a damaged profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=b"not a profile"), 3, RED),
     "a profile of another mode": (encoded(of("L", 9), icc_profile=swapped_profile()), 1, [9]),
     "BMP of no opacity at all, as viewers show it": (bmp(0, 0), 3, RED + RED),
+    "BMP of some opacity": (bmp(0, 255), 3, WHITE + RED),
 }
 
 
