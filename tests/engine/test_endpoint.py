@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from pe.cli.plan import doctor
-from tests.endpoints.foreign import ForeignOpenAI, ForeignSD
+from tests.endpoints.foreign import ForeignOpenAI
 from tests.endpoints.guard import Guarded
 from tests.endpoints.serving import serving
 
@@ -20,21 +20,6 @@ def recipe(folder, api, private="{kind: mnist}"):
     sections += ["embedding: {kind: pixels}", "privacy: {epsilon: 1, delta: 1e-5}"]
     (folder / "r.yaml").write_text("\n".join(sections))
     return folder / "r.yaml"
-
-
-def test_the_server_is_recognised_and_what_it_heeds_is_told_or_that_it_is_unknown(monkeypatch):
-    forge, other = ForeignSD("forge"), ForeignOpenAI("ovms")
-    with serving(forge) as url:
-        for address in (url, f"{url}/v1"):
-            result = told("--endpoint", address)
-            assert result.exit_code == 0, result.output
-            assert "Forge, by `kind: sdapi`: degree exact; seed heeded; several parents: each is var" in result.output
-    assert not forge.requests
-    monkeypatch.setitem(other.kind.gets["/v1/models"]["data"][0], "owned_by", "somebody")
-    with serving(other) as url:
-        output = told("--endpoint", url).output
-    assert "serves m" in output
-    assert "not recognised, so served with care: one parent a request" in output
 
 
 def test_a_recipe_s_endpoint_is_looked_at_with_its_own_credentials(tmp_path, monkeypatch):

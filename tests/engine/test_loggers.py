@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 import pe
-from pe.engine.loggers import Bars, logger
-from pe.errors import LimitReached, PluginError, RecipeError
+from pe.engine.loggers import Bars
+from pe.errors import LimitReached
 from pe.report.loggers import logged
 from pe.report.sections import public_plan
 from tests.engine.small import Told, evolve
@@ -92,34 +92,6 @@ def test_a_logger_that_fails_does_not_end_the_run(tmp_path):
     assert len(run.synthetic) == 20
     assert [one for one in logs.warnings if "Logs failed (no route to host)" in one]
     assert logs.closed == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "sentence"),
-    [
-        ("tensorboard", RecipeError, "The logger is 'tensorboard': give NAME=WHERE"),
-        (object(), PluginError, "The logger object has no method 'log': see pe.Logger"),
-        ("tensorbord=logs", PluginError, "Unknown logger 'tensorbord'; .*tensorboard"),
-    ],
-)
-def test_a_logger_is_refused_in_a_sentence(given, error, sentence):
-    with pytest.raises(error, match=sentence):
-        logger(given)
-
-
-@pytest.mark.parametrize(("total", "seconds", "left"), [(1000, 30, "0:16:"), (20, 2, "0:00:1")])
-def test_a_bar_tells_no_time_left_before_half_a_minute_or_a_tenth(total, seconds, left):
-    now, drawn = [0.0], []
-    console = Console(file=io.StringIO(), force_terminal=True, width=160)
-    with Bars(console=console, clock=lambda: now[0]).task("population 0", total) as task:
-        for _ in range(seconds + 2):
-            now[0] += 1
-            start = console.file.tell()
-            task.advance(1)
-            console.file.seek(start)
-            drawn.append(console.file.read())
-    assert all("-:--:--" in line for line in drawn[: seconds - 1])
-    assert all("-:--:--" not in line and left in line for line in drawn[seconds:])
 
 
 @pytest.mark.parametrize("terminal", [True, False])

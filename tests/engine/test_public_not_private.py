@@ -15,9 +15,7 @@ from pe.engine.extend import extend_run
 from pe.engine.probe import probe
 from pe.engine.python import read_arguments
 from pe.engine.report import write_report
-from pe.errors import BadImage, LimitReached, RecipeError, RunError
-from pe.plugins.protocols import ReadsPublicSamples
-from pe.plugins.specs import construct
+from pe.errors import LimitReached, RecipeError, RunError
 from pe.privacy.certificate import verify
 from pe.report.sections import REPORT
 from pe.store.run import purge
@@ -127,16 +125,6 @@ class Witness(Shades):
             self.handed.append(name)
 
 
-def test_a_public_image_that_cannot_be_decoded_refuses_the_start(tmp_path):
-    public = in_folder(tmp_path / "public", pictures(3, seed=9))
-    (public / "x.png").write_bytes(b"no image")
-    api = Witness(public)
-    with pytest.raises(BadImage, match=r"x\.png is not a readable"):
-        evolve(folder(tmp_path), tmp_path / "run", api)
-    assert api.asked == 0
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_generator_is_handed_public_values_alone_and_learns_nothing_of_the_answer(tmp_path):
     public, handed = in_folder(tmp_path / "public", pictures(6, seed=9)), []
     for seed in (0, 9):  # with these records, and with those that are the pool
@@ -214,20 +202,3 @@ def test_published_records_are_declared_and_the_certificate_says_so(tmp_path):
     assert denied == ["Its 'not_covered' is not what its numbers say."]
     write_report(made.folder)
     assert words in (made.folder / REPORT).read_text()
-
-
-def test_a_declaration_that_no_public_image_needs_leaves_no_trace(spots, tmp_path):
-    assert evolve(spots, tmp_path / "run", pool_overlaps="declared").guarantee["pool_overlaps"] is None
-
-
-@pytest.mark.parametrize("kind", ["pdp_diffusion", "dp_ldm", "privimage", "dp_sad", "dp_imgsyn"])
-def test_a_fitted_generator_declares_the_public_images_that_its_fit_reads_and_no_others(kind, tmp_path):
-    public = in_npz(tmp_path / "public.npz", pictures(3))
-    api = construct("pe.adapters", kind, {"public": str(public)})
-    assert isinstance(api, ReadsPublicSamples)
-    assert api.public_paths() == (public,)
-    names, images = zip(*api.public_samples((SIDE, SIDE, 3), None), strict=True)
-    np.testing.assert_array_equal(np.stack(images), pictures(3))
-    assert names[2] == f"image 3 of {public}"
-    made = construct("pe.adapters", kind, {"public": {"kind": "noise", "count": 5}})
-    assert (made.public_paths(), list(made.public_samples((SIDE, SIDE, 3), "crop"))) == ((), [])

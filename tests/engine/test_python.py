@@ -11,9 +11,9 @@ import pytest
 import pe
 from pe.cli.plan import plan as plan_command
 from pe.engine.python import read_arguments
-from pe.errors import LimitReached, PluginError, RecipeError, RunError
+from pe.errors import LimitReached, PluginError, RecipeError
 from tests.cli.typed import pe as command
-from tests.engine.small import SETTINGS, Told, evolve, records_in
+from tests.engine.small import SETTINGS, evolve, records_in
 from tests.generators import Mean, Shades
 
 
@@ -25,9 +25,7 @@ def pool_in(folder):
     ("call", "sentence"),
     [
         (lambda _: pe.evaluate("run", "test.npz", metrics="fidelity"), "metrics is 'fidelity', a text: give a list"),
-        (lambda _: pe.evaluate("run", "test.npz", embeddings="pixels"), "embeddings is 'pixels'"),
         (lambda private: evolve(private, None, loggers="tensorboard=x"), "loggers is 'tensorboard=x'"),
-        (lambda private: pe.probe(private, Shades(), degrees="0.5", **SETTINGS), "degrees is '0.5'"),
         (lambda _: pe.Texts.of("a review"), "Texts.of is 'a review'"),
         (lambda _: pe.PluginInfo(hosts="api.example"), "PluginInfo.hosts is 'api.example'"),
     ],
@@ -35,17 +33,6 @@ def pool_in(folder):
 def test_a_text_where_a_list_is_wanted_is_not_read_letter_by_letter(private, call, sentence):
     with pytest.raises(pe.PEError, match=re.escape(sentence)):
         call(private)
-
-
-def test_a_name_that_is_mistyped_is_refused_where_it_is_typed_with_the_nearest(private):
-    with pytest.raises(PluginError, match=r"Unknown adapter 'glyph'; did you mean 'glyphs'\?"):
-        pe.api("glyph")
-    with pytest.raises(PluginError, match=r"Unknown embedding 'pixel'; did you mean 'pixels'\?"):
-        pe.embedding("pixel")
-    told = Told()
-    with pytest.raises(PluginError, match=r"Unknown embedding 'pixel'; did you mean 'pixels'\?"):
-        evolve(private, None, embedding="pixel", progress=told)
-    assert told.phases == []  # not after the noise was planned
 
 
 def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(private, tmp_path, capsys):
@@ -97,17 +84,6 @@ def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private, t
         pe.evaluate(run, test, metric=("fidelity",))
 
 
-def test_a_run_from_python_tells_on_stderr_what_the_command_tells_and_nothing_if_it_is_not_to(private, tmp_path, capfd):
-    changes = {"api": pool_in(tmp_path), "embedding": None, "iterations": 1}
-    run = evolve(private, tmp_path / "run", progress=None, **changes)
-    told = capfd.readouterr()
-    assert (told.out, "checking private records: done" in told.err) == ("", True)
-    again = command("run", run.confidential / "recipe.yaml", "--out", "again", cwd=tmp_path).stderr
-    assert told.err == again.partition("warning: S_1 has collapsed")[0]  # which the command looks for
-    evolve(private, tmp_path / "silent", **changes)
-    assert capfd.readouterr() == ("", "")
-
-
 class Stopping(Shades):
     """Sends a signal to its own process when it is first asked for variations."""
 
@@ -135,27 +111,3 @@ def test_ctrl_c_stops_a_run_from_python_resumably_and_says_in_its_message_what_g
     assert str(stopped.value).startswith("Stopped as asked, with everything that was answered committed.")
     assert str(stopped.value).endswith(f"; `pe.resume('{tmp_path / 'run'}')` goes on.")
     assert len(pe.resume(tmp_path / "run", api=Stopping(), embedding=Mean(), progress=pe.Progress()).synthetic) == 20
-
-
-def test_sigterm_ends_a_program_with_the_sentence_on_stderr_and_leaves_handlers_of_its_own_alone(
-    private, tmp_path, capfd
-):
-    with pytest.raises(SystemExit) as stopped:
-        evolve(private, tmp_path / "run", Stopping(signal.SIGTERM))
-    assert stopped.value.code == 143
-    assert f"`pe.resume('{tmp_path / 'run'}')` goes on." in capfd.readouterr().err
-    taken = []
-    previous = signal.signal(signal.SIGTERM, lambda number, frame: taken.append(number))
-    try:
-        evolve(private, tmp_path / "other", Stopping(signal.SIGTERM))
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    assert taken == [signal.SIGTERM]
-
-
-def test_a_resumed_run_keeps_its_embedding_where_none_is_named(private, tmp_path):
-    first = evolve(private, tmp_path / "run", embedding=pe.embedding("pixels", blur=0.5))
-    again = evolve(private, tmp_path / "run", embedding=None, resume=True)
-    assert again.synthetic.samples.array.tolist() == first.synthetic.samples.array.tolist()
-    with pytest.raises(RunError, match=r"another recipe: embedding\.blur"):
-        evolve(private, tmp_path / "run", embedding="pixels", resume=True)

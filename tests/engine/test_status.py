@@ -7,23 +7,18 @@ import time
 import pytest
 from click.testing import CliRunner
 
-import pe
 from pe.cli.watch import status
-from pe.data.images import Images
 from pe.engine.execution import Surroundings, resume_run, run_recipe
-from pe.engine.extend import extend_run
 from pe.engine.status import Phase, status_of
-from pe.errors import LimitReached, RunError
+from pe.errors import RunError
 from pe.planning.build import object_kind, price_of
-from pe.planning.layout import lay_out, plan_of
-from pe.plugins.price import Price
+from pe.planning.layout import lay_out
 from pe.plugins.protocols import Answer, Usage
-from pe.privacy.accounting import epsilon
 from pe.recipe.schema import Recipe
 from pe.store.places import WAITING
 from pe.store.run import Run, purge
 from tests.durability import driver
-from tests.engine.small import Told, but, evolve
+from tests.engine.small import Told, but
 from tests.generators import Mean, Shades
 
 GATED = 7  # the variation request that waits: 6 requests of 5 are answered before
@@ -45,19 +40,19 @@ def gated(gate=None):
     return but(api, variation_api=variation_api, describe_wait=lambda: "waits for its gate" if waits() else "")
 
 
-def make_recipe(folder, **limits):
+def make_recipe(folder):
     if not (folder / "private.npz").exists():
         driver.make_private(folder / "private.npz")
     content = driver.recipe(folder / "private.npz").model_dump(mode="json", exclude_none=True)
     content["api"] = {"kind": object_kind(Shades()), "price": {"image": 0.5, "million_tokens": 1000}}
-    return Recipe.parse(content | {"limits": {"max_cost": 1000} | limits}, "the test")
+    return Recipe.parse(content | {"limits": {"max_cost": 1000}}, "the test")
 
 
-def carry_out(folder, gate=None, **limits):
+def carry_out(folder, gate=None):
     surroundings = Surroundings(api=gated(gate), embedding=Mean(), progress=Told())
     if (folder / "run").exists():
         return resume_run(folder / "run", surroundings)
-    return run_recipe(make_recipe(folder, **limits), folder / "run", surroundings)
+    return run_recipe(make_recipe(folder), folder / "run", surroundings)
 
 
 def stand(folder):
@@ -127,28 +122,6 @@ def test_a_running_a_killed_and_a_resumed_run_tell_how_far_they_are(tmp_path):
     assert found.journal.epsilon_charged == found.epsilon_planned
 
 
-def test_asking_all_the_time_does_not_disturb_the_run(tmp_path):
-    plan = lay_out(make_recipe(tmp_path))
-    process, seen = driver.forked(carry_out, tmp_path), []
-    while process.is_alive():
-        if (tmp_path / "run" / "recipe.yaml").exists():
-            seen.append(status_of(Run.open(tmp_path / "run"), plan, Price(), 1e-5))
-    assert process.exitcode == 0
-    found = [(one.journal.totals.usage.images, one.journal.epsilon_charged) for one in seen]
-    assert len(found) > 10
-    assert found == sorted(found)
-    assert stand(tmp_path).state == "finished"
-
-
-def test_what_was_charged_is_told_while_more_is_planned(tmp_path):
-    with pytest.raises(LimitReached):
-        carry_out(tmp_path, max_images=90)
-    found, releases = stand(tmp_path), lay_out(make_recipe(tmp_path)).releases
-    assert (found.state, found.journal.phase) == ("stopped", Phase("lookahead/2", 2, 10, 40))
-    assert found.journal.epsilon_charged == epsilon(releases[:1], 1e-5)
-    assert found.epsilon_planned == epsilon(releases, 1e-5)
-
-
 def test_after_a_purge_one_sentence_says_so_and_an_evaluation_is_not_taken_for_a_stopped_run(finished, tmp_path):
     purge(finished)
     found = stand(tmp_path)
@@ -164,35 +137,7 @@ def test_after_a_purge_one_sentence_says_so_and_an_evaluation_is_not_taken_for_a
     assert not finished.confidential.exists()
 
 
-def test_an_extension_of_a_purged_run_is_told_when_it_was_stopped_and_what_is_counted(finished, tmp_path):
-    planned = stand(tmp_path).epsilon_planned
-    purge(finished)
-    broken = gated()
-    asked = broken.variation_api
-
-    def some(request):
-        enough = len(broken.variation_requests) < 2
-        return asked(request) if enough else Answer(Images(request.samples.pixels[:1]))
-
-    broken.variation_api = some
-    with pytest.raises(Exception, match="asked for 5 samples and returned 1"):
-        extend_run(finished.folder, 20, 0.5, Surroundings(api=broken, embedding=Mean(), progress=Told()))
-    found = stand(tmp_path)
-    assert (found.state, found.journal.phase) == ("stopped", Phase("extension/1", driver.ITERATIONS, 10, 20))
-    assert found.journal.epsilon_charged == pytest.approx(planned, rel=1e-6)
-    extend_run(finished.folder, 20, 0.5, Surroundings(api=gated(), embedding=Mean(), progress=Told()))
-    found = stand(tmp_path)
-    assert (found.state, found.journal.totals.usage.images) == ("finished", 20)
-    assert "its first journal is gone (purged, or not copied), so what follows counts from then on\n" in page(
-        finished.folder
-    )
-
-
-def test_what_is_no_run_or_has_a_damaged_journal_or_certificate_is_one_sentence(finished, tmp_path):
-    recipe, certificate = Recipe.load(finished.folder / "recipe.yaml"), finished.folder / "certificate.json"
-    certificate.write_text(json.dumps(finished.guarantee | {"releases": finished.guarantee["releases"][:-1]}))
-    with pytest.raises(RunError, match=r"certificate\.json is damaged: restore it from a copy"):
-        plan_of(finished, recipe)
+def test_what_is_no_run_or_has_a_damaged_journal_is_one_sentence(finished, tmp_path):
     journal = finished.confidential / "journal.sqlite"
     journal.write_bytes(b"no journal" * 500)
     with pytest.raises(RunError, match=r"The journal .* cannot be read"):
@@ -203,21 +148,3 @@ def test_what_is_no_run_or_has_a_damaged_journal_or_certificate_is_one_sentence(
     shutil.rmtree(finished.folder)
     with pytest.raises(RunError, match="is not a run"):
         stand(tmp_path)
-
-
-def test_while_a_generator_is_fitted_the_status_says_so(private, tmp_path):
-    class Looking(Told):
-        seen = None
-
-        def task(self, description, total):
-            if description == "fitting the generator":
-                run = Run.open(tmp_path / "run")
-                plan = lay_out(Recipe.load(run.confidential / "recipe.yaml"))
-                self.seen = status_of(run, plan, Price(), 1e-5)
-            return super().task(description, total)
-
-    told, api = Looking(), pe.api("dp_merf", steps=2, features=8)
-    evolve(private, tmp_path / "run", api, iterations=0, embedding=None, progress=told)
-    found = told.seen
-    assert (found.state, found.journal.phase) == ("running", Phase("fit", 0))
-    assert found.journal.epsilon_charged == found.epsilon_planned
