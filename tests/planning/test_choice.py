@@ -7,7 +7,6 @@ from math import inf
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.checks import pool_warnings
 from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, Numbers, choose, choose_evolution
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import PluginInfo
@@ -125,11 +124,6 @@ def test_limits_are_kept_with_a_lookahead_and_without(given, more):
     assert found.cost == (0 if given == IMAGES else pytest.approx(found.images.most * 0.02))
 
 
-def test_where_samples_cost_something_there_are_no_more_at_the_end_than_records():
-    found = forecast(recipe_of(5000, 2, **COST | {"limits": {"max_cost": 1000}}), Generator())
-    assert (found.synthetic, found.cost < 1000) == (5000, True)
-
-
 @pytest.mark.parametrize(("distinct", "candidates"), [(40, 40), (700, 700), (None, 1000), (50_000, 2000)])
 def test_no_more_candidates_than_a_pool_has_different_ones(distinct, candidates):
     numbers = given(100_000, sigma=1.35, kind=replace(BLIND, distinct=distinct))
@@ -162,44 +156,3 @@ def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_to
     found = forecast(recipe, Generator())
     assert forecast(by_hand, Generator()).warnings == found.warnings
     assert not any("too large" in warning for warning in found.warnings)
-
-
-@pytest.mark.parametrize(
-    ("size", "limit", "explicit", "sparing"),
-    [
-        (4000, 1500, {}, True),
-        (4000, 1600, {}, False),  # enough for two votes
-        (300, 1500, {}, False),  # too few records for two votes, whatever the limit
-        (4000, 1500, {"degree": 0.3}, False),
-        (4000, 1500, {"iterations": 2}, False),
-    ],
-)
-def test_where_a_limit_is_too_small_for_several_votes_one_vote_takes_what_it_chooses(size, limit, explicit, sparing):
-    recipe = recipe_of(size, limits={"max_images": limit}, evolution=explicit)
-    choice = choose_evolution(recipe, Generator())
-    evolution, reason = choice.recipe.evolution, choice.reasons[0]
-    assert reason.startswith("One vote over 1,420 images is expected to be best") == sparing
-    assert (evolution.degree == [0.0]) == sparing
-    if sparing:
-        assert (evolution.iterations, evolution.population) == (1, [1420, 1420])
-        assert (evolution.threshold_sigmas, evolution.selection) == (1.0, "systematic")
-        assert "because the limits allow too few for two votes, of which each needs 50 candidates of a label" in reason
-        assert forecast(recipe, Generator()).images.most == 1420
-
-
-def test_a_run_over_a_pool_says_that_its_images_are_public_ones_and_how_many_copies_there_are():
-    pool = Generator(degrees=(0.0,), by_label=False, distinct=50)
-    (told,) = (each for each in choose_evolution(recipe_of(1000), pool).reasons if "copies" in each)
-    assert "so the 2,500 images at the end are copies of the candidates: 5 of each if all were chosen" in told
-    assert not [each for each in choose_evolution(recipe_of(1000), Generator()).reasons if "copies" in each]
-    (told,) = pool_warnings(recipe_of(), pool)
-    assert "The images are public ones, unchanged" in told
-    assert pool_warnings(recipe_of(), Generator()) == []
-
-
-@pytest.mark.parametrize("explicit", [{"iterations": 0}, {"keep": [], "lookahead": []}])
-@pytest.mark.parametrize("api", [{"kind": "glyphs"}, {"kind": "dp_gaussian", "public": {"kind": "noise"}}])
-def test_without_iterations_only_the_number_of_samples_is_chosen(explicit, api):
-    choice = choose_evolution(recipe_of(1000, evolution=explicit, api=api))
-    assert choice.chosen == {"evolution.population": [2500]}
-    assert choice.recipe.evolution.iterations == 0

@@ -109,8 +109,3 @@ def test_an_embedding_on_another_machine_is_not_tried_by_a_plan():
     wanted, elsewhere = recipe(), but(Mean(), info=PluginInfo(hosts=("vectors.example",)), embed=None)
     assert held_back(wanted, lay_out(wanted), REMOTE, elsewhere).seconds == {}
     assert held_back(wanted, lay_out(wanted), REMOTE, Mean()).seconds
-
-
-@pytest.mark.parametrize(("seconds", "wanted"), [(0.2, 0.2), (0.21, 0.5), (51, 100), (0.05, 0.05), (7, 10)])
-def test_deadlines_are_round(seconds, wanted):
-    assert round_up(seconds) == pytest.approx(wanted)

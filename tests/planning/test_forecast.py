@@ -2,27 +2,23 @@
 
 import re
 from itertools import product
-from math import ceil
 
 import numpy as np
 import pytest
 
 from pe.data.samples import Conditions
 from pe.engine.execution import Surroundings, run_recipe
-from pe.errors import PluginError, RecipeError
-from pe.histogram import histogram_release
+from pe.errors import RecipeError
 from pe.planning.build import object_kind, set_up_generator
-from pe.planning.calls import Span, variation_calls
+from pe.planning.calls import Span
 from pe.planning.checks import check_price, obstacles
 from pe.planning.choice import MOST_NOISE, Signal
 from pe.planning.forecast import forecast
 from pe.planning.layout import lay_out
 from pe.plugins.protocols import Answer, PluginInfo
 from pe.privacy.accounting import epsilon
-from pe.privacy.release import Relation
 from pe.progress import Progress
-from pe.recipe.schema import ApiSpec, Recipe
-from pe.steps import Step
+from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal
 from tests.durability.driver import make_private
 from tests.engine.small import but
@@ -139,49 +135,6 @@ def test_calls_and_images_are_those_of_the_run_or_lie_between_the_bounds(tmp_pat
     assert found.variation.least == found.variation.most or not exact or images.least < images.most
     assert any("The run makes" in warning for warning in found.warnings) == (found.calls.least < found.calls.most)
     assert found.disk == {70: 16 * (2 * 40 + 18)}.get(images.most, found.disk)
-
-
-def test_the_bounds_of_calls_by_parent_are_reached():
-    release = histogram_release(1, 1.0, Relation.ADD_REMOVE)
-    for items, parents, chunk, reuse in product((0, 1, 5, 7), range(1, 4), range(1, 4), range(3)):
-        shared = [
-            sum(ceil(max(count - reuse, 0) / chunk) for count in counts)
-            for counts in product(range(items + 1), repeat=parents)
-            if sum(counts) == items
-        ]
-        step = Step(1, (items,), 0.5, reuse, 0.0, release, reuse=reuse)
-        span = variation_calls((parents,), step, Shades(max_chunk=chunk, shares="parent"))
-        ahead = parents * ceil(reuse / chunk)
-        assert (span.least - ahead, span.most - ahead) == (min(shared), max(shared)), (items, parents, chunk, reuse)
-
-
-def test_the_plan_tells_what_a_degree_means_in_each_iteration_and_refuses_it_by_the_steps_of_its_own():
-    def describe(degree, iteration=1):
-        steps = (10, 10, 40)[iteration - 1]
-        if degree and degree * steps < 1:
-            raise RecipeError(f"Degree {degree:g} leaves none of {steps} steps.")
-        return f"{degree * steps:g} of {steps} steps"
-
-    def told(*degrees):
-        recipe = parsed(evolution__iterations=3, evolution__degree=list(degrees), **NOISE)
-        return forecast(recipe, but(Shades(), describe_degree=describe))
-
-    lines = [line.strip() for line in str(told(0.5, 0.4, 0.5)).splitlines()]
-    assert "at 0.5 in iteration 3: 20 of 40 steps" in lines
-    assert "at 0.4: 4 of 10 steps" in lines
-    assert not any("would not start" in warning for warning in told(0.1, 0.1, 0.05).warnings)
-    assert told(0.1, 0.05, 0.05).warnings[0] == "A run would not start: degree 0.05 leaves none of 10 steps."
-
-
-def test_a_generator_that_cannot_be_set_up_here_leaves_the_calls_unknown_and_a_mistake_is_an_error():
-    api, why = set_up_generator(ApiSpec(kind="public_images", path="nowhere"))
-    assert api is None
-    assert re.search("The number of calls is unknown, because the generator cannot be set up here: .*nowhere", why)
-    assert set_up_generator(ApiSpec(kind="object:mine.Own"))[1].endswith("mine.Own is an object of your own.")
-    with pytest.raises(PluginError, match="Unknown adapter 'none'"):
-        set_up_generator(ApiSpec(kind="none"))
-    with pytest.raises(RecipeError, match="siz"):
-        set_up_generator(ApiSpec(kind="glyphs", siz=3))
 
 
 # Costs.
@@ -322,17 +275,3 @@ HIGH = NOISE | {"privacy__noise_multiplier": 1, "evolution__threshold": 40, "pri
 def test_what_few_records_votes_and_numbers_mean_is_warned_of(changes, sentences):
     warnings = planned(**changes).warnings
     assert [told[: len(said)] for told, said in zip(warnings, sentences, strict=True)] == sentences
-
-
-def test_the_plan_of_a_fitted_generator_tells_its_releases_and_what_is_left_unused():
-    fitted = {"api__kind": "dp_merf", "private__declared_size": 1000, "evolution__iterations": 0}
-    found = planned(**fitted)
-    assert [release.name for release in found.fit] == ["fit/mean_features"]
-    assert found.fit_epsilon == found.epsilon == pytest.approx(1, rel=1e-3)
-    assert found.warnings == ()
-    half = planned(**fitted, api__fit={"budget_share": 0.5})
-    assert half.epsilon == pytest.approx(0.5, rel=1e-3)
-    assert half.warnings[0].startswith("Nothing uses 0.5 of privacy.epsilon, because api.fit.budget_share is 0.5")
-    evolved = planned(**fitted | {"evolution__iterations": 2}, api__fit={"budget_share": 0.5})
-    assert (evolved.fit_epsilon, evolved.epsilon) == (pytest.approx(0.5, rel=1e-3), pytest.approx(1, rel=1e-3))
-    assert not any("Nothing uses" in warning for warning in evolved.warnings)
