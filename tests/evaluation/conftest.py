@@ -44,11 +44,11 @@ def evolve(folder, **changes):
     return pe.evolve(private, Shades(), **settings)
 
 
-def evaluate(run, test, stop=None, progress=None, **changes):
+def evaluate(run, test, **changes):
     """Measure fidelity without the controls that ask a generator, but for the changes."""
     given = {"seeds": 1, "metrics": ("fidelity",), "classifiers": ("logistic_regression",), "api": Shades()}
     given |= {"embedding": Near(), "random_selection": False, "one_vote": False} | changes
-    return evaluate_run(run, Request(str(test), **given), progress or Progress(), stop or Event())
+    return evaluate_run(run, Request(str(test), **given), Progress(), Event())
 
 
 def shareable(folder):

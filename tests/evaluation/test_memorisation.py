@@ -19,7 +19,6 @@ from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.memorisation import LEAST, MOST, PAIRS, _alike, loss_attack, membership, memorisation
-from pe.evaluation.methods import ImageMethods
 from pe.fit.trainer import FITTED
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
@@ -91,17 +90,6 @@ def test_the_interval_holds_the_true_area_as_often_as_it_says(shift):
     assert 0.93 < held <= 0.98
 
 
-def test_a_perfect_separation_and_a_single_record_have_an_interval_all_the_same():
-    near, far = np.zeros(20), np.ones(20)
-    one, other = membership(near, far), membership(far, near)
-    assert one.auc == one.high == 1
-    assert other.auc == other.low == 0
-    assert one.high - one.low > 0.05 < other.high - other.low
-    found = measured(noise(2, 2), noise(1, 0), noise(2, 1))
-    assert len(found.pairs) == 1
-    assert 0 <= found.membership.low <= found.membership.high <= 1
-
-
 def compressed(image):
     buffer = io.BytesIO()
     Image.fromarray(image[..., 0]).save(buffer, "JPEG", quality=75)
@@ -156,16 +144,6 @@ def test_the_owner_alone_is_told_on_the_console_in_the_metrics_and_in_the_report
     assert told in internal_report(run)
     files = [path for path in run.folder.rglob("*") if path.is_file() and "confidential" not in path.parts]
     assert not any(b"pixel by pixel" in path.read_bytes() for path in files)
-
-
-def test_pairs_are_drawn_side_by_side():
-    images = Images(noise(9, 0).repeat(3, axis=3))
-    suffix, picture = ImageMethods().pairs(images, images, np.linspace(0, 1, 9))
-    assert suffix == "png"
-    with Image.open(io.BytesIO(picture)) as image:
-        assert image.format == "PNG"
-        assert image.size[0] > 4 * 2 * 96
-        assert image.size[1] > 3 * 96
 
 
 SIDE, CLASSES, COUNT = 4, ["no", "yes"], 60

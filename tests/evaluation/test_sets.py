@@ -13,12 +13,11 @@ from PIL import Image
 import pe
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.methods import ImageMethods, shrink
+from pe.evaluation.methods import ImageMethods
 from pe.evaluation.sets import Notes, RealSet, leave_out, read_real
 from pe.private.npz import ImageNpz
 from pe.progress import Progress
 from tests.evaluation.conftest import Near, evaluate
-from tests.generators import Shades, images_of
 
 source_at = ImageMethods().source_at
 CLASSES = ("a", "b")
@@ -66,11 +65,6 @@ def test_every_kind_of_source_gives_the_same_images_in_the_size_of_the_run(tmp_p
     assert len(read_real(source_at(str(place), SOURCE, labelled=False), "reference set", CLASSES).content) == 6
 
 
-def test_the_mnist_test_digits_are_known_by_name():
-    assert len(read("mnist", pe.MnistSample()).content) == 1000
-    assert not read("mnist", ImageNpz(Path("withheld"), size=28, channels=1)).content.labels.any()
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -85,14 +79,6 @@ def test_what_does_not_fit_is_said_in_a_sentence(tmp_path, changes, sentence):
         read(tmp_path / "t.npz")
     assert str(error.value).startswith(f"The test set {tmp_path / 't.npz'} ")
     assert "private" not in str(error.value).lower()
-
-
-def test_a_set_s_digest_is_of_its_images_in_any_order(tmp_path):
-    order = np.arange(6)[::-1]
-    for name, rows in (("t", slice(None)), ("turned", order), ("less", slice(1, None))):
-        np.savez(tmp_path / f"{name}.npz", images=PIXELS[rows], labels=NAMES[rows])
-    one, same, other = (read(tmp_path / f"{name}.npz").sha256 for name in ("t", "turned", "less"))
-    assert one == same != other
 
 
 def test_what_is_known_is_left_out_of_a_test_set_and_counted():
@@ -148,31 +134,3 @@ def test_images_leave_for_another_host_only_as_the_user_wants_and_is_told(run, t
     said = r"hand your test images to 127\.0\.0\.1:9: name an embedding that you want by --embedding"
     with pytest.raises(RecipeError, match=said):
         evaluate(pe.Run.open(received), test, embedding=None)
-
-
-def test_one_class_leaves_utility_out_and_without_votes_there_are_no_controls(tmp_path):
-    np.savez(tmp_path / "one.npz", images=images_of(np.arange(0, 250, 5)).pixels)
-    source, settings = pe.ImageNpz(tmp_path / "one.npz", size=4, channels=1), {"epsilon": 1.0, "delta": 1e-3}
-    run = pe.evolve(source, Shades(), embedding=Near(), out=tmp_path / "run", population=40, iterations=0, **settings)
-    values = evaluate(run, tmp_path / "one.npz", metrics=None, random_selection=None, one_vote=None)
-    assert values["fidelity"]["Near"]["controls"].keys() == {"real"}
-    assert "utility" not in values
-    with pytest.raises(RecipeError, match="utility needs two classes or more"):
-        evaluate(run, tmp_path / "one.npz", metrics=("utility",))
-
-
-def test_a_reference_set_takes_the_tests_place_in_fidelity_only(run, test, tmp_path):
-    np.savez(tmp_path / "public.npz", images=images_of(np.full(30, 250)).pixels)
-    values = evaluate(run, test, reference=str(tmp_path / "public.npz"))
-    assert (values["reference"]["images"], values["test"]["images"]) == (30, 40)
-    assert values["fidelity"]["Near"]["frechet"] > evaluate(run, test)["fidelity"]["Near"]["frechet"]
-
-
-def test_classifiers_see_images_of_the_tests_shape_shrunk_only_where_they_are_larger():
-    assert [shrink(shape) for shape in ((28, 28, 1), (100, 40, 3))] == [(28, 28, 1), (32, 13, 3)]
-    labels, notes = np.zeros(2, np.int32), []
-    ours, test = (Labelled(pe.Images(np.zeros((2, *shape), np.uint8)), labels) for shape in ((4, 4, 1), (40, 40, 3)))
-    views = ImageMethods().views(["mlp", "resnet9"], {"synthetic": ours}, test, notes.append)
-    shapes = {name: (sets["synthetic"].images.shape, seen.images.shape) for name, (sets, seen) in views.items()}
-    assert shapes == {"mlp": ((32, 32, 3),) * 2, "resnet9": ((40, 40, 3),) * 2}
-    assert "For classifiers, images of 'synthetic' are brought from 4×4×1 to the test set's 40×40×3." in notes

@@ -9,11 +9,9 @@ import pe
 from embeddings.tfidf import TfIdf
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import fit_tfidf_regression, words
+from pe.evaluation.classifiers import words
 from pe.evaluation.evaluate import pairs_file
-from pe.evaluation.labelled import Labelled
 from pe.evaluation.methods import TextMethods, are_among, runs
-from pe.evaluation.sets import Request
 from pe.private.tables import TextTable
 from tests.evaluation.conftest import evaluate
 
@@ -21,7 +19,6 @@ TOPICS = {
     "sea": ["ship", "harbour", "wave", "sail", "anchor", "tide"],
     "sky": ["cloud", "wing", "storm", "flight", "wind", "star"],
 }
-EVERY = sorted({*TOPICS["sea"], *TOPICS["sky"]})
 TEXTS = TextMethods()
 
 
@@ -98,35 +95,3 @@ def test_a_script_without_spaces_has_a_word_for_each_letter():
     assert (len(one), len(two), len(short)) == (2, 2, 0)
     assert one[1] == two[1]
     assert one[0] != two[0]
-
-
-def test_what_the_words_of_a_set_are_is_measured_against_the_reference():
-    sets = TEXTS.contents({"synthetic": Texts.of(["a b", "a", ""])}, Texts.of(["a c c c"]))["texts"]["sets"]
-    found = sets["synthetic"]
-    assert (found["vocabulary"], found["covered"], found["words"][3], found["bytes"][-1]) == (2, 0.25, 1, 3)
-    assert 0 < found["divergence"] < 1
-
-
-def test_the_classifier_bears_texts_without_any_word():
-    mute = Labelled(Texts.of(["!", "", "?"]), np.array([0, 1, 0], np.int32))
-    assert fit_tfidf_regression(mute, mute, 3, 0)(mute).argmax(axis=1).tolist() == [0, 0, 0]
-
-
-def test_a_test_set_is_read_as_the_run_reads_its_records(tmp_path):
-    private = TextTable(tmp_path / "p.csv", classes=["sea", "sky"], label_column="topic", longest=50, declared_size=9)
-    place = str(table(tmp_path / "t.csv", written(1, 4)))
-    (tmp_path / "texts").mkdir()
-    same = TEXTS.source_at(place, private)
-    assert isinstance(same, TextTable)
-    assert (same.label_column, same.longest, same.declared_size) == ("topic", 50, None)
-    assert TEXTS.source_at(place, private, labelled=False).label_column is None
-    assert TEXTS.source_at(str(tmp_path / "texts"), private).kind == "text_folder"
-    with pytest.raises(RecipeError, match=r"does not exist: name a folder of \.txt files"):
-        TEXTS.source_at(str(tmp_path / "no"), private)
-
-
-def test_canaries_come_from_a_file_with_one_in_each_line(tmp_path):
-    (tmp_path / "none.txt").write_text("\n \n")
-    for name, sentence in (("none.txt", "holds no canary"), ("missing.txt", "cannot be read as UTF-8")):
-        with pytest.raises(RecipeError, match=sentence):
-            _ = Request("t", canaries=tmp_path / name).planted

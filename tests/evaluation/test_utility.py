@@ -1,7 +1,6 @@
 """Classifiers train on one set and are judged on another, which chooses nothing."""
 
 import warnings
-from time import sleep
 
 import numpy as np
 import pytest
@@ -11,11 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
-from pe.errors import RecipeError
-from pe.evaluation.classifiers import MEMORY, Classifier, at_once, side_by_side
+from pe.evaluation.classifiers import Classifier, at_once
 from pe.evaluation.labelled import Labelled, NetworkSettings, hold_out, label_samples
-from pe.evaluation.training import resnet9
-from pe.evaluation.utility import Trial, Utility, accuracy, choose_classifiers, utility
+from pe.evaluation.utility import Trial, Utility, choose_classifiers, utility
 from pe.progress import Progress
 
 NAMES = ("logistic_regression", "mlp", "resnet9")
@@ -63,16 +60,6 @@ def test_trainings_side_by_side_give_what_they_give_one_after_the_other():
     assert one == other
 
 
-def test_as_many_trainings_go_on_at_once_as_memory_holds_and_a_stop_drops_the_others():
-    with threadpool_limits(4, "blas"):
-        assert [at_once(9, features) for features in (0, MEMORY // 32, MEMORY // 16, MEMORY)] == [4, 4, 2, 1]
-        assert at_once(3, 1) == 3
-    begun = []
-    with side_by_side(lambda job: begun.append(job) or sleep(0.001), range(200), 2) as results:
-        next(results)
-    assert len(begun) < 200
-
-
 def test_the_test_set_chooses_nothing():
     """With test labels turned round, everything that was chosen and all that the classifiers say stays."""
     training, test = {"synthetic": stripes(60, 0)}, stripes(30, 1)
@@ -94,15 +81,6 @@ def test_the_test_set_chooses_nothing():
     }
 
 
-def test_several_seeds_have_a_mean_and_a_spread_and_a_class_without_test_images_has_no_accuracy():
-    right, confusion = np.array([[True, True, True, False], [True] * 4]), np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]])
-    values = Utility(9, right, np.ones(2), np.ones(2), confusion).to_dict("abc")
-    assert values["accuracy"] == {"mean": 0.875, "std": pytest.approx(0.25 / np.sqrt(2)), "values": [0.75, 1.0]}
-    assert values["per_class"] == {"a": 0.75, "b": 1.0, "c": None}
-    alone = Utility(9, right[:1], np.ones(1), np.ones(1), confusion).to_dict("abc")
-    assert alone["accuracy"] == {"mean": 0.75, "std": None, "values": [0.75]}
-
-
 @pytest.mark.parametrize("name", ["mlp", "resnet9"])
 def test_a_training_is_repeatable_and_leaves_torchs_own_randomness_alone(name):
     rest, held = hold_out(stripes(60, 0), 0.1, 0)
@@ -115,24 +93,6 @@ def test_a_training_is_repeatable_and_leaves_torchs_own_randomness_alone(name):
     assert not np.array_equal(named(name, 1).fit(rest, held, 3, 8)(rest), first)
 
 
-def test_resnet9_has_its_published_size():
-    assert sum(weights.numel() for weights in resnet9(3, 10).parameters()) == pytest.approx(6.57e6, rel=0.01)
-
-
-def test_a_linear_probe_learns_from_vectors_alone_whatever_their_scale_and_what_hardly_varies_in_training():
-    rng, said = np.random.default_rng(0), []
-    labels = np.arange(300, dtype=np.int32) % 3
-    vectors = rng.normal(size=(300, 20)).astype(np.float32)
-    vectors[np.arange(300), labels] += 4
-    vectors[:200, 10:] *= 1e-6  # the border of synthetic images, say; not of real ones
-    for scale in (1.0, 1e-4):
-        whole = Labelled(Images(np.zeros((300, 2, 2, 1), np.uint8)), labels, vectors=scale * vectors)
-        predict = named("linear_probe").fit(whole.take(slice(0, 200)), whole.take(slice(0, 200)), 3, 0)
-        said.append(predict(whole.take(slice(200, 300))).argmax(axis=1))
-        assert np.mean(said[-1] == labels[200:]) > 0.9
-    np.testing.assert_array_equal(*said)
-
-
 def test_a_part_is_held_out_of_every_class():
     whole = stripes(100, 0)
     rest, held = hold_out(whole, 0.1, 3)
@@ -141,19 +101,6 @@ def test_a_part_is_held_out_of_every_class():
     assert sorted(images) == sorted(image.tobytes() for image in whole.images.pixels)
     single = hold_out(stripes(4, 0), 0.1, 3)  # classes of two, one and one
     assert [np.bincount(part.labels, minlength=3).tolist() for part in single] == [[1, 1, 1], [1, 0, 0]]
-
-
-def test_what_cannot_be_trained_is_one_sentence():
-    unknown = "^Unknown classifier '{}': (did you mean '|known are 'linear_probe', )"
-    for name in ("resnet18", "transformer:folder"):
-        with pytest.raises(RecipeError, match=unknown.format(name)):
-            named(name)
-    rest, held = hold_out(stripes(30, 0), 0.1, 0)
-    for device in ("toaster", "cuda:99"):
-        with pytest.raises(RecipeError, match=f"The device '{device}' cannot be used"):
-            Classifier("resnet9", NetworkSettings(1, device=device)).fit(rest, held, 3, 0)
-    with pytest.raises(RecipeError, match="fewer than two labels"):
-        accuracy("logistic_regression", rest.images, np.zeros(len(rest)), held.images, held.labels, seed=0)
 
 
 def test_what_a_generator_says_of_its_samples_takes_the_place_of_the_label_asked_for():

@@ -1,19 +1,11 @@
 """The verdict says that the votes helped only if the test images show it, and else what to change."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from pe.data.images import Images
-from pe.data.population import NO_PARENT, Population
-from pe.data.samples import Conditions
 from pe.evaluation import verdict as verdicts
 from pe.evaluation.utility import Utility
 from pe.evaluation.verdict import HELPED, HURT, NOT_SHOWN, compare, verdict
-from pe.planning.layout import lay_out
-from pe.recipe.schema import Recipe
-from tests.generators import Shades
 
 CLASSES = 4
 LABELS = np.arange(400, dtype=np.int32) % CLASSES
@@ -80,17 +72,6 @@ def test_the_linear_probe_judges_and_without_it_the_classifier_that_held_out_par
         assert (found.classifier, found.outcome) == (judge, outcome)
 
 
-def test_a_headline_of_success_names_the_classes_that_collapsed():
-    helped, hurt = judged(synthetic=0.9, unevolved=0.2), judged(synthetic=0.2, unevolved=0.9)
-    for lost, headline in (
-        (0, ":"),
-        (1, " over all classes, but 1 class collapsed:"),
-        (5, " over all classes, but 5 "),
-    ):
-        assert replace(helped, collapsed=lost).sentence.startswith(f"The votes helped{headline}")
-        assert replace(hurt, collapsed=lost).sentence == hurt.sentence
-
-
 def recalls(*shares):
     """Right on the first `shares[c]` of the hundred test images of class c."""
     place = np.arange(len(LABELS)) // CLASSES
@@ -130,50 +111,3 @@ def test_the_interval_holds_the_true_difference_as_often_as_it_says(images, seed
         found = compare(rng.random((seeds, images)) < hard + 0.1 + luck, rng.random((seeds, images)) < hard)
         held += found.low <= 0.1 <= found.high
     assert 0.93 < held / repetitions < 0.995
-
-
-def test_equal_predictions_on_few_images_are_no_proof_of_equality():
-    found = compare(np.ones((1, 10), bool), np.ones((1, 10), bool))
-    assert found.difference == 0
-    assert found.low < -0.1
-    assert found.high > 0.1
-
-
-def advice(test_images=5000, finest=0.4, **changes):
-    content = {
-        "private": {"kind": "npz", "path": "p.npz", "size": 8, "classes": ["a", "b"], "declared_size": 100_000},
-        "api": {"kind": "public_images", "path": "pool"},
-        "embedding": {"kind": "inception"},
-        "privacy": {"epsilon": 4.0, "delta": 1e-6},
-        "evolution": {"iterations": 2, "population": 40, "degree": [0.5, 0.4], "lookahead": 0},
-    }
-    for place, value in changes.items():
-        section, key = place.split("__")
-        content[section] = {k: v for k, v in (content[section] | {key: value}).items() if v is not None}
-    recipe = Recipe.parse(content, "recipe")
-    blank, labels = Images(np.zeros((40, 8, 8, 3), np.uint8)), np.arange(40, dtype=np.int32) % 2
-    populations = [Population(blank, labels, Conditions(), np.full(40, NO_PARENT))] * 3
-    api = Shades()
-    api.info = replace(api.info, degrees=(finest,))
-    return verdicts.remedies(recipe, lay_out(recipe), populations, api, test_images)
-
-
-def test_remedies_come_from_public_numbers_the_most_probable_first():
-    (nothing,) = advice()
-    assert nothing.startswith("No public number explains it")
-    (noise,) = advice(private__declared_size=20)
-    assert noise.startswith("The population is too large for the private set")
-    (colour,) = advice(embedding__kind="pixels")
-    assert "The votes compared pixels" in colour
-    assert advice(embedding__kind="pixels", private__channels=1) == [nothing]
-    for degree, finest in ((0.0, 0.0), (0.3, 0.0), (0.0, 0.4)):
-        assert advice(evolution__degree=degree, finest=finest) == [nothing]
-    (wide,) = advice(evolution__degree=0.9)
-    assert "their degree is 0.9, and this generator's own finest is 0.4" in wide
-    (unknown,) = advice(private__declared_size=None)
-    assert "state private.declared_size" in unknown
-    (few,) = advice(200)
-    assert "The test set has 200 images" in few
-    everything = advice(200, private__declared_size=20, embedding__kind="pixels", evolution__degree=0.9)
-    assert everything == [advice(private__declared_size=20, evolution__degree=0.9)[0], colour, wide]
-    assert len(everything) == verdicts.MOST
