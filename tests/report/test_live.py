@@ -15,8 +15,6 @@ from http.client import HTTPConnection
 import numpy as np
 import pytest
 from PIL import Image
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 import pe
 from pe.data.images import Images
@@ -29,7 +27,7 @@ from pe.store.places import RECIPE
 from pe.store.run import Run
 from tests.durability import driver
 from tests.generators import Mean, Shades
-from tests.report.conftest import check_readable, make_run, show
+from tests.report.conftest import make_run
 
 SECRET, MAGENTA = "Doe^Jane", (255, 0, 255)
 PLACES = ["", "events", "stop", RECIPE, f"confidential/{RECIPE}", "../confidential/log.txt", "../private.npz", "a.png"]
@@ -64,28 +62,6 @@ def wait_for(true):
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-@pytest.mark.slow
-def test_an_open_page_follows_a_run_that_goes_on(browser, tmp_path):
-    def see(selector, attribute, words):
-        def seen(browser):
-            return words in browser.find_element(By.CSS_SELECTOR, selector).get_attribute(attribute)
-
-        WebDriverWait(browser, 60, poll_frequency=0.05, ignored_exceptions=(Exception,)).until(seen)
-
-    with pytest.raises(LimitReached):
-        make_run(tmp_path, max_images=250)
-    with served(tmp_path / "run") as server:
-        show(browser, server.address)
-        see("#standing", "data-state", "stopped")
-        see(".generation:not([hidden])", "data-name", "arriving, ")
-        check_readable(browser)
-        pe.resume(tmp_path / "run", api=Shades(), embedding=Mean(), changes={"limits.max_images": 1000})
-        see("#standing", "data-state", "finished")
-        see("#link", "textContent", "The run is finished.")
-        see(".generation:not([hidden])", "data-name", "S3, after 3 rounds of votes")
-        assert not browser.find_element(By.ID, "stop").is_displayed()
 
 
 def test_the_process_that_writes_the_run_is_asked_to_stop_once(run):

@@ -1,26 +1,20 @@
 """Pictures of a run, how different its samples are, and which of several generators made those that were preferred."""
 
 import io
-import math
-import re
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-import pe
 from pe.data.fonts import font_for
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Conditions
-from pe.engine.execution import summary
-from pe.engine.report import write_report
 from pe.privacy.release import Release
 from pe.report import pictures
 from pe.report.pictures import Variety, contact_sheet, varieties, whole
 from pe.report.sections import Generation, generator_shares
 from pe.steps import Step
-from tests.report.conftest import make_run
 from tests.rows import defined
 
 SIGMA = 3.0
@@ -64,21 +58,6 @@ def test_a_label_whose_letters_no_font_has_is_numbered_and_the_sheet_says_so(mon
     height, width = plain.shape[:2]
     np.testing.assert_array_equal(told[:height, :width], plain)
     assert (told[height:] < 128).any()
-
-
-def test_a_column_is_as_wide_as_its_label_up_to_a_limit():
-    name = "squamous cell carcinoma"
-    wide = math.ceil(font_for(name, 15).getlength(name))
-    assert sheet_of(name, "b").shape[1] == 56 + wide + 16 + 96 + 16 > 280
-    header = sheet_of("W" * 40, "b")[:30]
-    assert (header[:, 56:344] < 128).any()
-    assert (header[:, 344:352] > 200).all()
-
-
-def test_no_image_has_both_most_and_fewest_votes():
-    strips = pictures.extremes(population(grey((14, 4, 4, 1))), np.arange(14.0))
-    found = [(name, Image.open(io.BytesIO(strip)).size) for name, strip in strips]
-    assert found == [(name, (7 * 48 + 6 * 2, 48)) for name in ("most", "fewest")]
 
 
 def shades(*values):
@@ -138,46 +117,10 @@ def test_alone_or_among_equal_first_samples_only_equal_ones_are_nearly_equal():
     assert varieties([], ["a"], 0) == []
 
 
-@pytest.mark.parametrize(("side", "members", "labels"), [(1, 1100, 1), (64, 300, 2)])
-def test_the_work_is_bounded(side, members, labels):
-    pixels = np.zeros((members, side, side, 3), np.uint8)
-    pixels[:, 0, 0, 0] = np.arange(members) % 251
-    (found,) = varieties([population(Images(pixels), np.arange(members) % labels)], ["a", "b"], 0)
-    for one in found.values():
-        assert 2 <= one.compared <= min(pictures.MOST, one.samples)
-        assert labels * one.compared**2 / 2 * pixels[0].nbytes <= pictures.WORK
-        assert (one.samples, one.different) == (members // labels, min(251, members // labels))
-    assert whole(found).compared < members
-
-
 def test_other_modalities_are_compared_by_their_own_distance():
     rows = defined("Rows")
     spread, same = (population(rows(np.array(each, float)[:, None])) for each in ([0, 9, 30, 70], [0, 0, 70, 70]))
     assert [whole(each) for each in varieties([spread, same], ["a"], 0)] == [Variety(4, 4, 4, 4), Variety(4, 2, 4, 2)]
-
-
-def test_page_and_console_tell_of_a_run_whose_data_are_copies_of_a_few(tmp_path):
-    images = np.repeat(np.arange(6, dtype=np.uint8) * 40, 16).reshape(6, 4, 4, 1)
-    np.savez(tmp_path / "pool.npz", images=images)
-    np.savez(tmp_path / "private.npz", images=images + 1, labels=["cat"] * 3 + ["dog"] * 3)
-    run = pe.evolve(
-        pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["cat", "dog"]),
-        pe.api("public_images", path=str(tmp_path / "pool.npz"), channels=1),
-        out=tmp_path / "run",
-        pool_overlaps="declared",
-        degree=0,
-        lookahead=0,
-        **{"noise_multiplier": 1.0, "delta": 1e-5, "population": [12, 80], "iterations": 1},
-    )
-    assert summary(run)["warnings"][0].startswith("S_1 has collapsed: of 80 samples that were compared, only ")
-    page = write_report(run.folder).read_text()
-    assert "S_1 has collapsed: of 80 samples" in page.split("<h2>Warnings</h2>")[1].split("</section>")[0]
-    table = page.split("<h2>Different samples</h2>")[1].split("</section>")[0]
-    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.S)]
-    (last,) = (row for row in rows if row[:1] == ["S1"])
-    assert (last[1], last[3]) == ("80", "80")
-    assert int(last[4]) <= int(last[2]) <= 12
-    assert f"{last[2]} are left if equal ones of a label are counted once" in page
 
 
 def shares_of(makers, votes):
@@ -203,14 +146,3 @@ def test_without_votes_above_zero_and_without_makers_nothing_is_claimed():
     assert [(one.t, one.name, one.made, one.votes) for one in told[:2]] == [(1, "a", 0.5, None), (1, "b", 0.5, None)]
     assert [one.votes for one in told[2:]] == [None, None]
     assert generator_shares([population(grey((2, 1, 1, 1)))], []) == []
-
-
-def test_the_page_shows_each_generators_share(tmp_path):
-    small = {"kind": "glyphs", "size": 8}
-    api = pe.api("portfolio", of=[small | {"name": "thin"}, small | {"name": "fat"}])
-    page = write_report(make_run(tmp_path, api, iterations=2, degree=0.5, lookahead=0).folder).read_text()
-    section = page.partition("Which generator the records preferred")[2].partition("</section>")[0]
-    rows = re.findall(r"<tr><td>(S\d)</td><td>(\w+)</td><td>([\d.]+%)</td><td>([^<]+)</td><td>([^<]+)</td>", section)
-    assert [row[:2] for row in rows] == [(f"S{t}", name) for t in range(3) for name in ("fat", "thin")]
-    assert rows[0][2] == rows[1][2] == "50.0%"
-    assert [row[3:] for row in rows[4:]] == [("–", "–"), ("–", "–")]

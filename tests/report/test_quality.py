@@ -62,30 +62,6 @@ def test_distances_are_called_fid_and_kid_under_standard_inception_alone(standar
     assert headline_numbers(metrics) == [("FID, inception" if standard else "Fréchet, inception", "3")]
 
 
-def test_many_classes_have_a_list_of_confusions_in_place_of_a_matrix():
-    labels, confusion = [f"class {i}" for i in range(100)], 30 * np.eye(100, dtype=int)
-    confusion[7, 9] = 10
-    one = {"accuracy": {"mean": 0.99, "std": None}, "per_class": dict.fromkeys(labels, 0.9)}
-    utility = {"mlp": {"synthetic": one | {"confusion": confusion.tolist()}}}
-    page = page_of(utility=utility, chosen_classifier={"synthetic": "mlp"})
-    assert "<td>class 7</td><td>class 9</td><td>25.0%</td>" in page
-    assert len(page) < 20_000
-
-
-def test_the_classifier_of_the_verdict_has_the_tile_the_classes_and_the_confusion():
-    def one(accuracy):
-        per_class = {"cat": accuracy, "dog": accuracy}
-        return {"accuracy": {"mean": accuracy, "std": None}, "per_class": per_class, "confusion": [[7, 3], [3, 7]]}
-
-    utility = {"mlp": {"synthetic": one(0.875)}, "probe": {"synthetic": one(0.75)}}
-    verdict = {"sentence": "The votes helped.", "classifier": "probe", "outcome": "helped", "remedies": []}
-    page = words(page_of(verdict=verdict | {"collapsed": ["Dogs <collapsed>."]}, utility=utility))
-    told = ("75.0% accuracy of probe, trained on synthetic", "Class by class: probe", "Confusion of probe")
-    for words_told in (*told, "Dogs &lt;collapsed&gt;."):
-        assert words_told in page
-    assert page.count("87.5%") == 1  # in the table of all classifiers
-
-
 @pytest.mark.parametrize(
     ("low", "high", "meaning"),
     [(0.48, 0.53, "finds nothing"), (0.6, 0.7, "No certificate bounds"), (0.3, 0.4, "one source")],
