@@ -31,7 +31,7 @@ from pe.privacy.ledger import Budget, MemoryStore
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Poisson, Release
 from tests.adapters.trained.public import NoNoise, only
-from tests.contracts.fitted import fitting, make, terms
+from tests.contracts.fitted import COUNT, fitting, make, terms
 
 SHAPE = (8, 8, 1)
 RELEASE = Release("fit/sums", "discrete_gaussian", 1.0, 2.0, grid=grid_for(2.0, 1.0, fractional=True))
@@ -142,13 +142,28 @@ def test_broken_versions_of_these_vectors_are_caught(monkeypatch: pytest.MonkeyP
     image = records(6, 1).samples[1]
     heavy = dataclasses.replace(perceptual(), weights=tuple(2 * weight for weight in perceptual().weights))
     assert np.linalg.norm(heavy.of_record(image)) > 1
-    assert np.linalg.norm(np.clip(np.ones(8), -1, 1)) > 1  # each element by itself, as published for DP-ImgSyn
     with monkeypatch.context() as broken:
         broken.setattr(noisy_mean, "_unit", lambda block: block)
         assert np.linalg.norm(perceptual().of_record(image)) > 1
     monkeypatch.setattr(central.np.linalg, "norm", lambda *_: 0.0)
     vector = Reading(2, 0.3, 0.4)(np.full(SHAPE, 255, np.uint8))
     assert float(np.sqrt(vector @ vector)) > 1
+
+
+def test_dp_imgsyn_cuts_a_record_s_moments_as_a_whole_and_not_each_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scale_of, norms = Scale.of, []
+
+    def summing(private: PrivateRecords, classes: int, vector: Vector, *rest: Any) -> np.ndarray:
+        norms.extend(np.linalg.norm(vector(image)) for image in private.samples)
+        return noisy_sums(private, classes, vector, *rest)
+
+    monkeypatch.setattr(Scale, "of", lambda *public: Scale(1000 * scale_of(*public).factors))
+    monkeypatch.setattr(fit, "noisy_sums", summing)
+    api = make("dp_imgsyn")
+    api.fit(fitting(api, tmp_path))
+    assert norms == pytest.approx(np.ones(COUNT))  # so far out is every record
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
@@ -220,16 +235,6 @@ def test_the_features_of_made_images_are_those_of_records_but_for_a_factor(featu
     made = features.of_batch(torch.from_numpy(images / np.float32(255))).numpy()
     np.testing.assert_allclose(made / factor, [features.of_record(image) for image in images], atol=1e-4)
     assert made.shape[1] == features.size
-
-
-def test_a_gradient_reaches_every_pixel_through_the_network_with_or_without_squares_of_colours_too() -> None:
-    some = torch.from_numpy(records(4, 0).samples[3:] / np.float32(255)).requires_grad_()
-    perceptual().of_batch(some)[:, ::7].sum().backward()
-    assert some.grad is not None
-    assert (some.grad != 0).all()
-    plain = Perceptual.of(16, [1, 2], 0, (8, 8, 3), seed=3, images=4)
-    assert 2 * plain.size == perceptual().size
-    assert np.linalg.norm(plain.of_record(np.full((8, 8, 3), 9, np.uint8))) == pytest.approx(1)
 
 
 def test_a_central_image_is_bent_by_the_degree(tmp_path: Path) -> None:
