@@ -9,7 +9,7 @@ SIDE = 32
 """Pixels, of the images that the text-to-image models draw."""
 
 
-def unet(classes=None, channels=1, size=8, seed=0):
+def unet(classes=None, channels=1, size=8, seed=0, **more):
     torch.manual_seed(seed)
     return diffusers.UNet2DModel(
         sample_size=size,
@@ -22,6 +22,7 @@ def unet(classes=None, channels=1, size=8, seed=0):
         norm_num_groups=4,
         attention_head_dim=8,
         num_class_embeds=classes,
+        **more,
     )
 
 

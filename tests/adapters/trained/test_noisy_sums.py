@@ -21,11 +21,8 @@ from adapters.trained.central import Reading
 from adapters.trained.dp_imgsyn_networks import Moments, Reader, Scale, clipped
 from adapters.trained.fit import noisy_sums, on_grid
 from adapters.trained.noisy_mean import Perceptual, RandomFourier, frequencies
-from pe.data.images import Images
-from pe.data.samples import Conditions
-from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
-from pe.plugins.protocols import RandomRequest, VariationRequest
+from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget, MemoryStore
 from pe.privacy.noise import grid_for
@@ -227,28 +224,6 @@ def test_the_random_features_are_those_of_the_gaussian_kernel_or_the_mean_of_sev
         phi = RandomFourier(frequencies(20_000, 16, bandwidths, seed=0))
         wanted = np.mean([np.exp(-squared / (2 * bandwidth**2)) for bandwidth in bandwidths])
         assert phi.of_record(x) @ phi.of_record(y) == pytest.approx(wanted, abs=0.02)
-
-
-@pytest.mark.parametrize(("features", "factor"), [(lambda: FOURIER, math.sqrt(10)), (perceptual, 1)])
-def test_the_features_of_made_images_are_those_of_records_but_for_a_factor(features: Any, factor: float) -> None:
-    features, images = features(), records(6, 0).samples
-    made = features.of_batch(torch.from_numpy(images / np.float32(255))).numpy()
-    np.testing.assert_allclose(made / factor, [features.of_record(image) for image in images], atol=1e-4)
-    assert made.shape[1] == features.size
-
-
-def test_a_central_image_is_bent_by_the_degree(tmp_path: Path) -> None:
-    api, parents = make("central_images"), records(3, 4).samples
-    api.fit(fitting(api, tmp_path))
-    api.load(tmp_path)
-    moved = []
-    for degree in (0.0, 0.2, 1.0):
-        asked = VariationRequest(Images(parents), ("0",) * 3, Conditions(), np.arange(3, dtype=np.uint64), degree)
-        moved.append(float(np.abs(api.variation_api(asked).samples.array.astype(int) - parents).mean()))
-    assert 0 == moved[0] < moved[1] < moved[2]
-    (tmp_path / "central.npy").write_bytes(b"cut off")
-    with pytest.raises(RecipeError, match="holds no central images"):
-        api.load(tmp_path)
 
 
 def test_dp_imgsyn_s_moments_are_those_of_the_channels_and_without_noise_of_the_private_set() -> None:

@@ -12,7 +12,7 @@ from adapters.trained.diffusion import DPDM
 from adapters.trained.dp_sgd.training import Training
 from pe.errors import RecipeError
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
-from tests.adapters.trained.dp_sgd.models import SHAPE, Showing, Weights, images_of, labels_of, plain
+from tests.adapters.trained.dp_sgd.models import Showing, Weights, images_of, labels_of, plain
 from tests.adapters.trained.dp_sgd.test_gradients import student
 from tests.fake_cards import fake_cards
 
@@ -52,9 +52,3 @@ def test_every_gpu_that_is_named_has_a_share() -> None:
         assert places("auto") == ["cuda:0", "cuda:1", "cuda:2"]
         assert places(["cuda:2", "cuda:1"]) == ["cuda:2", "cuda:1"]
     assert places("cpu") == ["cpu"]
-
-
-def test_an_open_micro_batch_leaves_work_for_every_device() -> None:
-    settings = plain(expected_batch=16, declared_size=100, micro_batch=None)
-    for others, most in (((), 32), ((CPU,), 16), ((CPU, CPU, CPU), 8)):
-        assert Training(Weights(), Showing(), settings, CPU, *others).micro_batch(SHAPE, SystemNoise()) == most

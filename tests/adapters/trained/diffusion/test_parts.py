@@ -13,14 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion import PrivImage, labels_of
+from adapters.trained.diffusion import PrivImage
 from adapters.trained.diffusion_networks import (
     Velocity,
     scheduler,
     unet,
-    with_new_classes,
-    write_model,
 )
 from adapters.trained.public import Folder, PublicSet, train
 from adapters.trained.semantics import QueryTraining, Tops, chosen_semantics, noisy_semantics, train_query
@@ -59,25 +56,6 @@ def test_the_loss_is_that_of_the_schedule_which_samples() -> None:
     losses = loss(Oracle(), x, torch.zeros(5, dtype=torch.int64), drawn)
     torch.testing.assert_close(losses, torch.full((5,), 0.25))
     torch.testing.assert_close(seen[0][0], schedule.add_noise(x, noise, steps))
-
-
-def test_a_record_s_timesteps_are_spread_over_the_schedule() -> None:
-    steps, level, noise = Velocity().draw(300, 4, (1, 8, 8), torch.Generator().manual_seed(0))
-    assert noise.shape == (300, 4, 1, 8, 8)
-    assert ((steps // 250) == torch.arange(4)).all()
-    assert 0 <= steps.min() < 10
-    assert 990 < steps.max() <= 999
-    assert level.min() == 0
-
-
-def test_new_classes_and_what_is_trained_survive_the_way_through_the_disk(tmp_path: Path) -> None:
-    model = with_new_classes(unet(TINY, SHAPE, 4, 0, "test"), 2, 0)
-    write_model(model, ("a", "b"), tmp_path)
-    assert PixelFiles.find(str(tmp_path), None, True).unet["num_class_embeds"] == 2
-    read_back = PixelFiles.find(str(tmp_path), None, True).network()
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, read_back.state_dict()[name]), name
-    assert labels_of(tmp_path) == ["a", "b"]
 
 
 def test_plain_training_learns_and_repeats_itself_to_the_last_bit() -> None:
@@ -129,46 +107,11 @@ def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> N
     assert (glyphs.images != drawn.read(SHAPE, 1).images).any()
 
 
-def test_selected_images_carry_the_private_labels() -> None:
-    shades = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones(SHAPE, dtype=np.uint8)
-    public = PublicSet(shades, np.array([0, 1, 2, 0, 1, 3]), tuple("abcd"))
-    chosen = public.selected(np.array([[3, 1], [0, 2]]))
-    np.testing.assert_array_equal(chosen.images[:, 0, 0, 0], [0, 1, 2, 3, 4, 5])
-    np.testing.assert_array_equal(chosen.labels, [1, 0, 1, 1, 0, 0])
-    np.testing.assert_array_equal(public.selected(np.array([[2], [1]])).images[:, 0, 0, 0], [1, 2, 4])
-
-
-def test_a_network_of_no_stated_size_fits_the_images() -> None:
-    assert Network().levels(8, 8) == (16,)
-    assert Network().levels(14, 14) == (16, 32)
-    assert Network().levels(28, 28) == (16, 32, 32)
-    count = sum(p.numel() for p in unet(Network(), (14, 14, 1), 10, 0, "test").parameters())
-    assert 0.15e6 < count < 0.2e6
-
-
-@pytest.mark.parametrize(
-    ("size", "sentence"),
-    [
-        ((6, 6), "6×6 pixels are too small for that: take fewer levels, or images of at least 8 pixels"),
-        ((10, 12), "10×12 cannot be halved so often: take fewer levels, or sides that 4 divides"),
-    ],
-)
-def test_images_that_a_network_cannot_halve_are_refused(size: tuple[int, int], sentence: str) -> None:
-    with pytest.raises(RecipeError, match=sentence):
-        Network(channels=(8, 8, 8)).levels(*size)
-
-
-def test_a_public_set_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "text.npz").write_text("no archive")
-    np.savez(tmp_path / "others.npz", pictures=np.zeros((2, 8, 8), dtype=np.uint8))
-    for name, sentence in (
-        ("text.npz", "no .npz file that can be read"),
-        ("others.npz", "no array 'images', only pic"),
+def test_images_that_a_network_cannot_halve_are_refused() -> None:
+    with pytest.raises(
+        RecipeError, match="10×12 cannot be halved so often: take fewer levels, or sides that 4 divides"
     ):
-        with pytest.raises(RecipeError, match=sentence):
-            source(tmp_path / name).check(SHAPE)
-    with pytest.raises(RecipeError, match="no folder with images"):
-        source(tmp_path).check(SHAPE)
+        Network(channels=(8, 8, 8)).levels(10, 12)
 
 
 BUDGET = Budget(1.0, 1e-5)

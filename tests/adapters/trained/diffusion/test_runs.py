@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 
@@ -21,8 +19,6 @@ from pe.errors import Interrupted, RecipeError
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import MemoryStore
 from pe.progress import Progress
-from pe.store.journal import Journal
-from pe.store.writer import read_journal
 from tests.adapters.trained.diffusion.small import (
     BLOCKS,
     Broken,
@@ -104,31 +100,6 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
     path.unlink()
     run = resume_run(tmp_path / "run", Surroundings())
     assert releases(run) == [("fit/mean_features", 1)]
-    recipients = json.loads((run.confidential / "audit-record.json").read_text())["recipients"]
-    assert recipients[0]["data"].startswith("the private records themselves, while it is fitted")
-
-
-def test_a_model_that_the_journal_does_not_know_of_is_written_again_from_its_releases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, add_files = private_file(tmp_path), Journal.add_files
-
-    def dies(journal: Journal, digests: Mapping[str, str]) -> None:
-        if any(name.startswith("model/") for name in digests):
-            raise Broken  # between the folder's appearance and its entry
-        add_files(journal, digests)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Journal, "add_files", dies)
-        with pytest.raises(Broken):
-            run_recipe(recipe(path), tmp_path / "run", Surroundings())
-    assert (tmp_path / "run" / "model").is_dir()
-    with counted(Training, "block") as blocks:
-        run = resume_run(tmp_path / "run", Surroundings())
-    assert not blocks
-    with read_journal(run) as journal:
-        assert "model/fitted.json" in journal.files("model/")
-    assert releases(run) == [(name, 1) for name in BLOCKS]
 
 
 @pytest.mark.parametrize(

@@ -12,29 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.trained import dp_gaussian as sums
-from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Gaussians, Layout, Shares, edge, gaussians_of
+from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Gaussians, Layout, Shares, gaussians_of
 from adapters.trained.public import Noise
 from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
-from pe.plugins.protocols import RandomRequest, VariationRequest
-from pe.privacy.ledger import Budget
 from pe.privacy.noise import UnsafeSeededNoise
-from pe.privacy.release import Relation, Release
-from pe.recipe.schema import Recipe
-from tests.adapters.trained.diffusion import small
+from pe.privacy.release import Release
 from tests.adapters.trained.diffusion.small import private_file as private_file
 from tests.adapters.trained.public import NoNoise, only
-from tests.contracts.fitted import terms
 
 RELEASE = Release("fit/sums", "discrete_gaussian", 1.0, 2.0, grid=GRID)
 CUTTING = Ball(np.full(12, 0.4), 1.1)
 SHARES = Shares()
-
-
-def recipe(path: Path, iterations: int = 0, **changes: Any) -> Recipe:
-    api = {"kind": "dp_gaussian", "public": {"kind": "noise", "count": 50}}
-    fit = {"fit": {"budget_share": 0.5}} if iterations else {}
-    return small.recipe(path, "dpdm", iterations, **{"api": api | fit, **changes})
 
 
 def records(count: int, seed: int, per_unit: int = 1) -> PrivateRecords:
@@ -104,26 +93,6 @@ def test_the_ball_is_that_of_the_public_images() -> None:
     assert Ball.of_public(np.full((5, 6, 6, 1), 7, np.uint8), 0.25).radius == pytest.approx(1 / 255)  # all the same
 
 
-DIGITS = {"classes": tuple("0123456789"), "shape": (14, 14, 1), "declared_size": 4000, "budget": Budget(1.0, 1e-5)}
-
-
-@pytest.mark.parametrize(
-    ("changes", "per_label"),
-    [
-        ({}, False),
-        ({"budget": Budget(5.0, 1e-5)}, True),
-        ({"budget": Budget(5.0, 1e-5), "relation": Relation.REPLACE_ONE}, False),
-        ({"budget": Budget(5.0, 1e-5), "shape": (64, 64, 1), "declared_size": 10**9}, False),  # too many numbers
-    ],
-)
-def test_each_label_has_its_own_covariance_where_records_and_budget_suffice(
-    changes: dict[str, Any], per_label: bool
-) -> None:
-    api, own = DPGaussian(public=Noise()), terms(**DIGITS | changes)
-    (release,) = api.planned(own)
-    assert api._layout(own, release).per_label == per_label
-
-
 # The Gaussians.
 
 SHAPE, PIXELS = (5, 5, 1), 25
@@ -171,33 +140,6 @@ def test_of_noise_alone_no_direction_is_kept_and_of_a_strong_one_that_one(per_la
         assert found.code_length <= 2
         strongest = found.factors[-1, :, 0]
         assert abs(strongest @ DIRECTION) > 0.9 * np.linalg.norm(strongest)
-
-
-def test_the_edge_is_that_of_the_noise() -> None:
-    layout, deviation = Layout(1, 120, False), 3.0
-    noise = UnsafeSeededNoise(0).discrete_gaussian(layout.numbers, deviation * GRID)
-    _, _, (diagonal,), (above,) = layout.split(noise)
-    matrix = np.zeros((120, 120))
-    matrix[np.triu_indices(120, 1)] = above / np.sqrt(2)
-    matrix = (matrix + matrix.T + np.diag(diagonal)) / (GRID * np.sqrt(layout.shares.product) * 500)
-    assert np.linalg.eigvalsh(matrix)[-1] == pytest.approx(edge(layout, deviation, 500), rel=0.1)
-
-
-def test_a_variation_moves_the_code_and_keeps_the_label(tmp_path: Path) -> None:
-    fitted(True, 1e-6, private(), NoNoise()).write(tmp_path / "gaussians.npz")
-    api = DPGaussian(public=Noise())
-    api.load(tmp_path)
-    labels, seeds = ("light",) * 300, np.arange(300, dtype=np.uint64)
-    parents = api.random_api(RandomRequest(labels, seeds))
-    moved, new = (
-        api.variation_api(VariationRequest(parents.samples, labels, parents.conditions, seeds + 1000, degree))
-        for degree in (0.5, 1.0)
-    )
-    code, other = parents.conditions["code"][:, 0], moved.conditions["code"][:, 0]
-    assert np.corrcoef(code, other)[0, 1] == pytest.approx(np.sqrt(0.75), abs=0.06)
-    assert other.std() == pytest.approx(1, abs=0.15)
-    assert abs(np.corrcoef(code, new.conditions["code"][:, 0])[0, 1]) < 0.15
-    assert abs(moved.samples.array.mean() / 255 - 0.65) < 0.03
 
 
 def test_a_damaged_model_is_refused(tmp_path: Path) -> None:

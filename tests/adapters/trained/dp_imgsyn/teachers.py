@@ -10,20 +10,8 @@ def ending(front: nn.Module, classes: int) -> nn.Module:
     return nn.Sequential(front, nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))
 
 
-def with_batch_norm(channels: int, classes: int) -> nn.Module:
-    return ending(nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4)), classes)
-
-
 def with_spectral_norm(channels: int, classes: int) -> nn.Module:
     return ending(nn.utils.parametrizations.spectral_norm(nn.Conv2d(channels, 4, 3)), classes)
-
-
-def of_six(channels: int, classes: int) -> nn.Module:
-    return ending(nn.Conv2d(channels, 4, 3), 6)
-
-
-def without_norm(channels: int, classes: int) -> nn.Module:
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
 
 
 class Changed(nn.Module):
@@ -49,11 +37,6 @@ class Counting(Changed):
     def before(self, images: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return images * self.calls
-
-
-class Branch(Changed):
-    def before(self, images: torch.Tensor) -> torch.Tensor:
-        return images if images.mean() > 0 else -images
 
 
 class Tied(Changed):

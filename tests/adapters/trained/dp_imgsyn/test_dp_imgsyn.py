@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,31 @@ import torch
 
 from adapters.trained.dp_imgsyn import DPImgSyn
 from adapters.trained.dp_imgsyn_networks import (
-    Aim,
     CrossEntropy,
     Model,
     Reader,
-    Way,
-    align,
-    total_variation,
 )
 from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
 from adapters.trained.public import tensors
-from adapters.trained.settings import Alignment
 from pe.data.samples import SOFT_LABEL
 from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PEError, RecipeError, RunError
 from pe.plugins.protocols import RandomRequest
 from pe.recipe.schema import Recipe
+from tests.adapters.trained.diffusion import small
 from tests.adapters.trained.diffusion.small import SHAPE, SIDE, Broken, breaks, private_file
-from tests.adapters.trained.dp_imgsyn.small import recipe
 from tests.adapters.trained.dp_imgsyn.teachers import RunningMean, with_spectral_norm
 from tests.contracts.fitted import FITS, make, model_of
 
 CPU = torch.device("cpu")
 OWN = {"teacher": "tests.adapters.trained.dp_imgsyn.teachers:Tied"}
+
+
+def recipe(path: Path, **changes: Any) -> Recipe:
+    public = {"kind": "glyphs", "characters": "XMT", "count": 40}
+    fit = {"kind": "dp_imgsyn", "public": public, "training": small.TRAINING}
+    return small.recipe(path, api=FITS["dp_imgsyn"] | fit | changes)
 
 
 def images_of(seed: int) -> np.ndarray:
@@ -106,20 +106,6 @@ def test_soft_labels_go_with_the_samples_into_every_export(tmp_path: Path) -> No
     np.testing.assert_allclose(column, soft, rtol=1e-6)
 
 
-def test_a_shifted_copy_is_the_image_moved() -> None:
-    image = torch.arange(9.0).view(1, 3, 3)
-    seen: list[torch.Tensor] = []
-
-    def model(copies: torch.Tensor) -> torch.Tensor:
-        seen.append(copies)
-        return torch.zeros(len(copies), 2)
-
-    CrossEntropy(1)(model, image, torch.tensor(0), (torch.tensor([[0, 0], [1, 0], [0, -1]]),))
-    torch.testing.assert_close(seen[0][0], image)
-    torch.testing.assert_close(seen[0][1, 0, 1:], image[0, :-1])
-    torch.testing.assert_close(seen[0][2, 0, :, :-1], image[0, :, 1:])
-
-
 def test_what_a_layer_writes_when_it_is_called_reaches_no_other_image() -> None:
     """Beside the refusal: buffers are copied for every call, in training and in reading."""
     torch.manual_seed(0)
@@ -156,21 +142,6 @@ def asked(count: int = 6) -> RandomRequest:
     return RandomRequest(tuple("01"[i % 2] for i in range(count)), np.arange(count, dtype=np.uint64))
 
 
-def test_an_answer_does_not_depend_on_what_else_was_asked() -> None:
-    fitted = model()
-    # in float64: Adam makes much of a gradient's rounding, which differs between processors and batches
-    reader = Reader(deepcopy(fitted.aim.reader.teacher).double(), CPU)
-    aim = Aim(reader, fitted.aim.means.double(), fitted.aim.deviations.double())
-    way = Way(fitted.way.means.double(), fitted.way.squares.double())
-    images = torch.from_numpy(np.stack([fitted.anew(seed)[0] for seed in range(6)])).permute(0, 3, 1, 2).double()
-    labels, begin = torch.arange(6) % 2, torch.arange(6) % 3
-    whole = align(images, labels, aim, way, begin, fitted.alignment)
-    assert (whole != images).any()
-    for i in range(6):
-        alone = align(images[i : i + 1], labels[i : i + 1], aim, way, begin[i : i + 1], fitted.alignment)
-        torch.testing.assert_close(alone, whole[i : i + 1], rtol=0, atol=1e-6)
-
-
 def test_requests_at_the_same_time_get_the_answers_that_each_gets_alone() -> None:
     api = loaded()
     alone = api.random_api(asked(40))
@@ -186,27 +157,3 @@ def test_a_fitted_model_can_be_sampled_with_fewer_steps_of_alignment_and_not_wit
     assert 0 < moved[0] < moved[1]
     with pytest.raises(PEError, match=r"alignment\.steps is 5, and the model was fitted for 4: take at most those"):
         loaded(steps=5)
-
-
-def test_alignment_by_the_label_alone_makes_the_teacher_surer_of_it_and_keeps_images_smooth() -> None:
-    fitted, labels = model(feature=0.0), np.arange(24) % 2
-    images = np.stack([fitted.anew(seed)[0] for seed in range(24)])
-    still, soft_before = fitted.aligned(images, labels, np.full(24, len(fitted.way.means)))
-    moved, soft_after = fitted.aligned(images, labels, np.zeros(24, dtype=np.int64))
-    np.testing.assert_array_equal(still, ((images + 1) * 127.5).round().astype(np.uint8))
-    sure = [soft[np.arange(24), labels].mean() for soft in (soft_before, soft_after)]
-    assert sure[1] > sure[0]
-    rough = [total_variation(torch.from_numpy(each / 127.5 - 1).permute(0, 3, 1, 2).float()) for each in (still, moved)]
-    assert (rough[1] <= 2.05 * rough[0]).all()
-
-
-@pytest.mark.parametrize("weight", ["feature", "classification", "total_variation", "norm"])
-def test_each_weight_moves_images_by_itself_and_without_any_they_stay(weight: str) -> None:
-    fitted = model()
-    images = tensors(fitted.public.images[:12], CPU)
-    labels, begin = torch.arange(12) % 2, torch.zeros(12, dtype=torch.int64)
-    none = dict.fromkeys(("feature", "classification", "total_variation", "norm"), 0.0)
-    for weights, moves in ((none, False), (none | {weight: 1.0}, True)):
-        settings = Alignment.model_validate(ALIGNMENT | weights)
-        moved = align(images, labels, fitted.aim, fitted.way, begin, settings)
-        assert (moved != images).any() == moves

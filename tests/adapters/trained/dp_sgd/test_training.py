@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from adapters.trained.diffusion_networks import Velocity
-from adapters.trained.dp_sgd.training import Training, dry_run, peak_memory
+from adapters.trained.dp_sgd.training import Training
 from adapters.trained.fit import block_releases, calibrated
 from adapters.trained.settings import GRID, FineTuning
-from pe.errors import PEError, PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
-from pe.plugins.devices import keep_memory
+from pe.errors import PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
@@ -40,12 +36,6 @@ def test_more_records_in_a_step_than_there_are_are_refused():
         FineTuning(expected_batch=9).dp_sgd(8)
 
 
-def test_no_noise_means_no_release():
-    for unprotected in (plain(), plain(noise_multiplier=None)):
-        with pytest.raises(PEError):
-            block_releases(unprotected, "fit", Relation.ADD_REMOVE)
-
-
 def test_rate_decay_and_sampling_are_a_public_schedule():
     settings = plain(steps=100, learning_rate=2.0, warm_up=3, ema=0.9, declared_size=32)
     assert [settings.rate_at(step) for step in (0, 1, 2, 3, 99)] == [0.5, 1.0, 1.5, 2.0, 2.0]
@@ -67,22 +57,7 @@ def test_all_blocks_together_cost_what_all_steps_cost(relation):
     assert epsilon(parts, 1e-5) == epsilon([whole], 1e-5)
 
 
-def test_every_record_in_every_step_is_a_release_without_sampling():
-    (release,) = block_releases(plain(noise_multiplier=1.0), "fit", Relation.ADD_REMOVE)
-    assert release.sampling is None
-
-
-BUDGET = Budget(2.0, 1e-5)
 OTHER = Release("query", "discrete_gaussian", 1.0, 20.0, grid=2**20)
-
-
-@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
-def test_the_noise_is_the_least_for_which_all_of_it_fits(relation):
-    open_noise = plain(steps=20, block=5, expected_batch=64, declared_size=64, noise_multiplier=None)
-    other = replace(OTHER, relation=relation)
-    settings = calibrated(open_noise, BUDGET, relation, (other,))
-    parts = block_releases(settings, "fit", relation)
-    assert 0.999 * BUDGET.epsilon < epsilon([other, *parts], BUDGET.delta) <= BUDGET.epsilon
 
 
 def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number():
@@ -96,14 +71,6 @@ def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number(
     assert enough.noise_multiplier > 64
     with pytest.raises(PrivacyError, match="takes all of it"):
         calibrated(open_noise, Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
-
-
-@pytest.mark.parametrize("devices", [1, 4])
-def test_the_rounds_of_a_step_are_those_of_batches_that_coins_fill(devices):
-    settings = plain(expected_batch=200, declared_size=1000)
-    batches = np.random.default_rng(0).binomial(1000, settings.rate, size=20_000)
-    rounds = np.ceil(np.ceil(batches / 8) / devices).mean()
-    assert settings.rounds(8, devices) == pytest.approx(rounds, rel=0.01)
 
 
 class Remembering:
@@ -221,24 +188,7 @@ def test_several_draws_are_averaged_before_the_clip():
     assert np.allclose(moved[: 2 * SIDE * SIDE] * 8, -0.005, atol=1e-6)
 
 
-def test_frozen_parameters_stay_and_the_others_move_by_noise_of_their_own():
-    model, noise = unet(), Recording(1)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_("attentions" in name or name.startswith("class_embedding"))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    training = Training(model, Velocity(), whole(steps=5))
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    start = training.start()
-    kept = start.copy()
-    state = training.block(start, images_of(9), labels_of(9), noise)
-    assert noise.gaussians == [(sum(before[name].numel() for name in trained), GRID)] * 5
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # not before `load`
-    assert np.array_equal(start, kept)
-    after = training.load(state).state_dict()
-    assert {name for name, value in after.items() if not torch.equal(value, before[name])} == trained
-
-
-def test_the_average_follows_its_formula_and_is_what_is_loaded():
+def test_the_average_follows_its_formula():
     settings = plain(steps=12, ema=0.5, noise_multiplier=1.0)
     training = Training(Weights(), Showing(), settings)
     p, state = training.count, training.start()
@@ -248,8 +198,6 @@ def test_the_average_follows_its_formula_and_is_what_is_loaded():
         decay = min(0.5, (step + 1) / (step + 10))
         average = decay * average + (1 - decay) * state[1 : p + 1]
         assert np.allclose(state[p + 1 : 2 * p + 1], average, atol=1e-5)
-    loaded = {name: value.detach().clone() for name, value in training.load(state).named_parameters()}
-    assert np.array_equal(torch.cat(list(loaded.values())).numpy(), state[p + 1 : 2 * p + 1])
     last = training.load(state, average=False)
     assert np.array_equal(torch.cat([value.detach() for value in last.parameters()]).numpy(), state[1 : p + 1])
 
@@ -261,8 +209,6 @@ def test_a_state_of_another_training_or_of_a_finished_one_is_refused():
             training.block(other, *one)
     with pytest.raises(RecipeError, match="All 1 steps are done"):
         training.block(training.block(training.start(), *one), *one)
-    with pytest.raises(RecipeError, match="noise_multiplier is not settled"):
-        Training(Weights(), Showing(), plain(noise_multiplier=None)).block(training.start(), *one)
     ahead = training.start()
     ahead[0] = 7
     with pytest.raises(RecipeError, match="no block begins after 7 steps"):
@@ -273,10 +219,7 @@ def test_a_state_of_another_training_or_of_a_finished_one_is_refused():
     ("images", "labels"),
     [
         (images_of(2).astype(np.float32), labels_of(2)),
-        (images_of(2)[..., 0], labels_of(2)),
         (images_of(2), labels_of(3)),
-        (images_of(2), labels_of(2).astype(np.float64)),
-        (images_of(2), labels_of(2)[:, None]),
     ],
 )
 def test_records_of_another_form_are_refused_and_not_counted(images, labels):
@@ -288,8 +231,6 @@ def test_records_of_another_form_are_refused_and_not_counted(images, labels):
 
 UNSUITABLE = [
     (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "Layer '1' is a BatchNorm2d.*GroupNorm"),
-    (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.SyncBatchNorm(4)).eval(), "SyncBatchNorm"),
-    (lambda: nn.Sequential(nn.InstanceNorm2d(4, affine=True, track_running_stats=True)), "InstanceNorm2d"),
     (lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)), "Layer '1' is a Dropout"),
     (lambda: Weights().requires_grad_(False), "Weights has no parameter to train"),
     (lambda: Weights().half(), "Parameter 'first' is torch.float16"),
@@ -302,18 +243,15 @@ def test_a_model_that_dp_sgd_cannot_train_is_refused_in_one_sentence(make, words
         Training(make(), Showing(), plain())
 
 
-@pytest.mark.parametrize(
-    ("size", "advice"), [(64, "micro_batch is 64.*take 32"), (1, "fewer draws or a smaller model")]
-)
-def test_too_little_memory_names_the_micro_batch_to_take(size, advice):
+def test_too_little_memory_names_the_micro_batch_to_take():
     class Huge(Showing):
         """Needs memory that no machine has."""
 
         def draw(self, records, draws, shape, generator):
             return (torch.empty((records, 2**50)),)
 
-    training = Training(Weights(), Huge(), plain(micro_batch=size))
-    with pytest.raises(RecipeError, match=advice):
+    training = Training(Weights(), Huge(), plain(micro_batch=64))
+    with pytest.raises(RecipeError, match=r"micro_batch is 64.*take 32"):
         training.block(training.start(), images_of(1), labels_of(1), SystemNoise())
 
 
@@ -332,35 +270,3 @@ def test_an_open_micro_batch_is_halved_until_memory_takes_it_with_blank_records(
     kinds = (Training, Cramped)
     found = [kind(Weights(), Showing(), settings).micro_batch(SHAPE, SystemNoise()) for kind in kinds]
     assert found == [32, 8]
-
-
-@pytest.mark.parametrize("noise", [2.0, None])
-def test_it_says_steps_noise_and_time_and_leaves_the_model_as_it_was(noise):
-    model = unet()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    settings = plain(steps=25, block=10, expected_batch=100, declared_size=1000, noise_multiplier=noise, draws=2)
-    forecast = dry_run(model, Velocity(), SHAPE, settings)
-    training = Training(model, Velocity(), settings)
-    assert (forecast.steps, forecast.blocks, forecast.noise_multiplier) == (25, 3, noise)
-    assert forecast.parameters == training.count
-    assert forecast.state_bytes == training.start().nbytes
-    assert forecast.seconds_per_step > 0
-    assert forecast.seconds == 25 * forecast.seconds_per_step
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_a_model_that_cannot_be_trained_is_found_before_the_training():
-    with pytest.raises(PluginError):
-        dry_run(Weights().requires_grad_(False), Classifying(), SHAPE, plain())
-
-
-def test_memory_is_what_the_work_held_at_its_height_that_which_was_freed_and_kept_included():
-    keep_memory()
-    blocks = [np.ones(2**20, np.uint8) for _ in range(300)]
-    del blocks
-    size = 200 * 2**20
-    found = peak_memory(torch.device("cpu"), lambda: np.ones(size, np.uint8).sum())
-    if not os.access("/proc/self/clear_refs", os.W_OK):  # where the kernel lets nobody reset it
-        assert found is None
-    else:
-        assert size * 0.9 < found < size * 1.5

@@ -9,31 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from diffusers import DDPMScheduler, UNet2DModel
-from torch import nn
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion_networks import Velocity
-from adapters.trained.dp_sgd.gradients import check_gradients, trained_parameters
 from adapters.trained.finetune import FineTune, LoRA, prepare
 from adapters.trained.finetune_models import (
-    LowRank,
     PixelCheckpoint,
     latent_checkpoint,
     merge_matrices,
 )
-from adapters.trained.public import torch_seed
 from pe.engine.execution import Surroundings, resume_run, run_recipe
-from pe.errors import PluginError, RecipeError
+from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest
 from pe.recipe.schema import Recipe
 from tests.adapters.diffusion.tiny import SIDE, stable_diffusion
 from tests.adapters.trained.diffusion import small
-from tests.adapters.trained.diffusion.small import BLOCKS, CLASSES, SHAPE, Broken, breaking, recipe, releases
-from tests.adapters.trained.dp_sgd.models import Classifying, resnet
+from tests.adapters.trained.diffusion.small import BLOCKS, CLASSES, Broken, breaking, recipe, releases
 from tests.adapters.trained.dp_sgd.test_gradients import moved
 from tests.adapters.trained.finetune.brought import LORA, checkpoint, write_checkpoint
-from tests.contracts.fitted import make, terms
 
 LABELS, CPU = ("L", "oh"), torch.device("cpu")
 CHOSEN = LoRA.model_validate(LORA), ("class_embedding",)
@@ -46,16 +38,6 @@ def brought(labels: tuple[str, ...] = LABELS, place: str | None = None, **classe
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.rand((3, 1, 8, 8), generator=torch.Generator().manual_seed(2)) * 2 - 1, torch.tensor([0, 1, 1])
-
-
-def test_lora_trains_its_matrices_and_the_label_embedding_alone() -> None:
-    model = prepare(brought().network(), *CHOSEN, 0)
-    trained = trained_parameters(model)
-    assert {name.rpartition(".")[2] for name in trained} == {"A", "B", "weight"}
-    assert [name for name in trained if name.endswith("weight")] == ["class_embedding.weight"]
-    matrices = [module.base.weight for module in model.modules() if isinstance(module, LowRank)]
-    counted = sum(value.numel() for value in trained.values())
-    assert counted == sum(2 * (value[0].numel() + len(value)) for value in matrices) + 2 * 32  # a row of 32 per label
 
 
 def test_the_model_begins_as_it_was_and_the_merged_one_is_the_fitted_one() -> None:
@@ -104,53 +86,6 @@ def test_the_loss_is_of_what_the_checkpoint_predicts_on_its_own_schedule(predict
     torch.testing.assert_close(loss(oracle, x[0], torch.tensor(0), drawn), torch.full((4,), 0.25))
 
 
-class Wrong(torch.autograd.Function):
-    """The identity, whose rule for vmap halves all records but the first."""
-
-    @staticmethod
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: torch.Tensor) -> tuple[torch.Tensor, int]:
-        return torch.cat([x[:1], x[1:] / 2]), 0
-
-
-class Deciding(nn.Module):
-    """Looks at a value, which differs from record to record."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x if x.sum().item() > 0 else -x
-
-
-class Halving(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return Wrong.apply(x)
-
-
-@pytest.mark.parametrize(
-    ("layer", "sentence"),
-    [(Deciding(), "it cannot be trained"), (Halving(), "another gradient for a record")],
-)
-def test_a_layer_that_vmap_does_not_cover_or_gets_wrong_is_refused_before_a_record_is_seen(
-    layer: nn.Module, sentence: str
-) -> None:
-    model = resnet()
-    check_gradients(model, Classifying(), (8, 8, 1), "it")
-    model.block.append(layer)
-    with pytest.raises(PluginError, match=sentence) as raised:
-        check_gradients(model, Classifying(), (8, 8, 1), "it")
-    assert "\n" not in str(raised.value)
-
-
 TRAINING = small.TRAINING | {"steps": 2, "block": 1, "draws": 1}
 
 
@@ -189,25 +124,6 @@ def test_what_was_not_chosen_is_the_checkpoint_s_to_the_bit_and_the_model_needs_
     assert len(found.random_api(RandomRequest(CLASSES, np.array([1, 2], dtype=np.uint64))).samples) == 2
     digest = json.loads((run.folder / "model" / "checkpoint.json").read_text())
     assert len(digest["weights"]) == 64
-
-
-def test_a_record_s_loss_is_of_the_noise_on_the_checkpoint_s_schedule(run: Any) -> None:
-    folder, draws = run.folder / "model", 16
-    images = np.random.default_rng(0).integers(0, 256, (1, *SHAPE)).astype(np.uint8)
-    (found,) = FineTune(model="./nowhere", device="cpu").record_losses(folder, images, [CLASSES[0]])
-    generator = torch.Generator().manual_seed(torch_seed(0, "record-losses"))
-    steps, _, noise = (part[0] for part in Velocity().draw(1, draws, (1, 8, 8), generator))
-    image = torch.from_numpy(images[0]).permute(2, 0, 1) / 127.5 - 1
-    noisy = DDPMScheduler().add_noise(image.expand(draws, -1, -1, -1), noise, steps)
-    network = UNet2DModel.from_pretrained(folder / "unet").eval()
-    with torch.inference_mode():
-        predicted = network(noisy, steps, class_labels=torch.zeros(draws, dtype=torch.int64)).sample
-    assert found == pytest.approx(float((predicted - noise).square().mean()), rel=1e-5)
-
-
-def test_the_dry_run_counts_what_is_trained() -> None:
-    (found,) = make("finetune", {"lora": None, "layers": ["class_embedding"]}).dry_run(terms())
-    assert found.parameters == 5 * 32
 
 
 # Through the latents of Stable Diffusion.
