@@ -15,18 +15,18 @@ CLASSES = ("a", "b", "c")
 rows = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12)
 
 
-def records(pairs: list[tuple[int, int]]) -> PrivateDataset:
+def records(pairs: list[tuple[int, int]]):
     images = Images(np.zeros((len(pairs), 2, 2, 1), np.uint8))
     units, labels = ([pair[i] for pair in pairs] for i in (0, 1))
     return PrivateDataset.of(images, labels, classes=CLASSES, units=units, unit_name="patient")
 
 
-def test_counts_of_records_are_whole() -> None:
+def test_counts_of_records_are_whole():
     assert count_labels(records([(0, 0), (1, 0), (2, 2)]), 1).tolist() == [2, 0, 1]
 
 
 @given(rows)
-def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs: list[tuple[int, int]]) -> None:
+def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs: list[tuple[int, int]]):
     whole = count_labels(records(pairs), GRID)
     for unit in {unit for unit, _ in pairs}:
         rest = count_labels(records([pair for pair in pairs if pair[0] != unit]), GRID)
@@ -34,13 +34,13 @@ def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs: list[tuple[int, in
 
 
 @given(rows, st.lists(st.integers(0, 2), max_size=5))
-def test_records_of_unknown_units_are_counted_nowhere(pairs: list[tuple[int, int]], labels: list[int]) -> None:
+def test_records_of_unknown_units_are_counted_nowhere(pairs: list[tuple[int, int]], labels: list[int]):
     """A unit may have several of them: counted each by itself, they would move the counts by more than one."""
     unknown = [(NOBODY, label) for label in labels]
     assert count_labels(records([*pairs, *unknown]), GRID).tolist() == count_labels(records(pairs), GRID).tolist()
 
 
-def test_the_noise_is_laplace_of_the_share() -> None:
+def test_the_noise_is_laplace_of_the_share():
     release = class_counts_release(0.5, 2.0, Relation.ADD_REMOVE, "record")
     private = records([(i, 0) for i in range(7)])
     draws = []
@@ -52,7 +52,7 @@ def test_the_noise_is_laplace_of_the_share() -> None:
     assert np.abs(errors).mean() == pytest.approx(0.851, abs=0.22)
 
 
-def test_replacing_a_record_may_move_two_counts() -> None:
+def test_replacing_a_record_may_move_two_counts():
     assert class_counts_release(0.1, 1, Relation.REPLACE_ONE, "record").sensitivity == 2
     with pytest.raises(PrivacyError, match="between 0 and 1"):
         class_counts_release(1.0, 1, Relation.ADD_REMOVE, "record")

@@ -18,7 +18,7 @@ VOTES = np.array([5.0, -2, 1, 0.5, 0.1, 2, 4])
 """Records vote for the first of equal candidates of their label: what the others have is noise."""
 
 
-def parents(selection: Selection, lookahead: int) -> list[int]:
+def parents(selection: Selection, lookahead: int):
     release = histogram_release(1, 1.0, Relation.ADD_REMOVE)
     step = Step(1, (3, 1), 0.5, lookahead, 0.0, release, Descent(selection))
     population = Population(images_of(SHADES), LABELS, Conditions(), np.full(7, NO_PARENT))
@@ -26,19 +26,19 @@ def parents(selection: Selection, lookahead: int) -> list[int]:
     return choose(VOTES, population, np.zeros(7, bool), step, plan, print).parents.tolist()
 
 
-def test_equal_candidates_of_a_label_have_one_rank() -> None:
+def test_equal_candidates_of_a_label_have_one_rank():
     assert parents("rank", 0) == [0, 1, 3, 5]
 
 
-def test_with_lookahead_a_candidate_is_ranked_by_votes_of_its_own() -> None:
+def test_with_lookahead_a_candidate_is_ranked_by_votes_of_its_own():
     assert parents("rank", 2) == [0, 2, 3, 6]
 
 
-def test_drawn_parents_are_drawn_by_their_own_votes() -> None:
+def test_drawn_parents_are_drawn_by_their_own_votes():
     assert 1 not in parents("sample", 0)
 
 
 @pytest.mark.parametrize("size", [0, 3])
-def test_votes_of_different_candidates_stay_as_they_are(size: int) -> None:
+def test_votes_of_different_candidates_stay_as_they_are(size: int):
     votes = VOTES[:size]
     assert votes_of_equals(votes, images_of(np.arange(size, dtype=np.uint8))).tolist() == votes.tolist()

@@ -1,7 +1,5 @@
 """Algorithm 2: what one privacy unit can do to the votes, and what leaves the function."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,10 +8,8 @@ from hypothesis import strategies as st
 from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.errors import PrivacyError
-from pe.histogram import InThisProcess, Voting, count_votes, dp_nn_histogram, histogram_releases
+from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
-from pe.nearest import decide
-from pe.nearest.decide import Frame
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation
@@ -21,10 +17,9 @@ from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
 
 GRID = 2**16
-Metric = str
 
 
-def records(vectors: list[list[float]], labels: list[int], units: list[int] | None = None) -> PrivateEmbeddings:
+def records(vectors, labels, units=None):
     numbers = np.arange(len(labels)) if units is None else np.array(units, dtype=np.int64)
     shape = (len(labels), 2)
     return PrivateEmbeddings(
@@ -32,7 +27,7 @@ def records(vectors: list[list[float]], labels: list[int], units: list[int] | No
     )
 
 
-def without(private: PrivateEmbeddings, gone: np.ndarray) -> PrivateEmbeddings:
+def without(private, gone):
     keep = ~gone
     return PrivateEmbeddings(private.vectors[keep], private.labels[keep], private.units[keep], private.classes)
 
@@ -41,23 +36,17 @@ CANDIDATES = np.array([[0, 0], [1, 0], [0, 0], [5, 5], [1, 0]], np.float32)
 LABELS = np.array([0, 0, 0, 1, 1], np.int32)
 
 
-def test_each_record_votes_for_the_nearest_candidate_of_its_own_label() -> None:
+def test_each_record_votes_for_the_nearest_candidate_of_its_own_label():
     private = records([[0.9, 0], [0.1, 0], [0.9, 0], [4, 4]], [0, 0, 1, 1])
     assert (count_votes(private, CANDIDATES, LABELS, 1)).tolist() == [1, 1, 0, 1, 1]
 
 
-def test_duplicate_candidates_share_no_vote_the_first_takes_it() -> None:
-    assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 8).tolist() == [
-        24,
-        0,
-        0,
-        0,
-        0,
-    ]
+def test_duplicate_candidates_share_no_vote_the_first_takes_it():
+    assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 8).tolist() == [24, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("grid", [GRID, FINEST])
-def test_the_votes_of_q_neighbours_have_norm_one(grid: int) -> None:
+def test_the_votes_of_q_neighbours_have_norm_one(grid):
     candidates = np.array([[0, 0], [1, 0], [2, 0], [9, 9]], np.float32)
     votes = count_votes(records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), grid, Voting(3, "l2"))
     assert votes[3] == 0
@@ -66,24 +55,21 @@ def test_the_votes_of_q_neighbours_have_norm_one(grid: int) -> None:
 
 
 @pytest.mark.parametrize("neighbors", [1, 3])
-def test_noise_so_small_that_squared_votes_leave_64_bits_is_refused(neighbors: int) -> None:
+def test_noise_so_small_that_squared_votes_leave_64_bits_is_refused(neighbors):
     least = 2.0**-15 * 0.9
     with pytest.raises(PrivacyError, match="protects nothing: raise the noise multiplier"):
         histogram_releases(least, 1, neighbors=neighbors)
     assert histogram_releases(2.0**-15, 1, neighbors=neighbors)[0].grid == FINEST
 
 
-def test_a_record_that_is_not_finite_casts_no_vote() -> None:
+def test_a_record_that_is_not_finite_and_no_record_cast_no_vote():
     private = records([[np.nan, 0], [np.inf, 1], [0, -np.inf]], [0, 0, 1])
-    assert not count_votes(private, CANDIDATES, LABELS, GRID).any()
-
-
-def test_without_private_records_there_are_no_votes() -> None:
-    assert count_votes(records([], []), CANDIDATES, LABELS, GRID, Voting(2, "l2")).tolist() == [0] * 5
+    for none in (private, records([], [])):
+        assert not count_votes(none, CANDIDATES, LABELS, GRID).any()
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[PrivateEmbeddings, np.ndarray, np.ndarray, int, str]:
+def worlds(draw):
     """A small private set with ties, duplicates, odd numbers and users over classes, and candidates for it."""
     coordinate = st.sampled_from([0.0, 1.0, 2.0, 1e-5, -1.0, np.nan, np.inf, 1e30])
     n, m = draw(st.integers(1, 8)), draw(st.integers(3, 9))
@@ -98,13 +84,13 @@ def worlds(draw: st.DrawFn) -> tuple[PrivateEmbeddings, np.ndarray, np.ndarray, 
     return records(vectors, labels, units), np.array(candidates, np.float32), by_label, q, metric
 
 
-def norm(votes: np.ndarray) -> float:
+def norm(votes):
     return float(np.sqrt((votes.astype(object) ** 2).sum()))
 
 
 @given(worlds())
 @settings(max_examples=60)
-def test_removing_a_unit_moves_the_votes_by_at_most_one(world: tuple) -> None:
+def test_removing_a_unit_moves_the_votes_by_at_most_one(world):
     private, candidates, labels, q, metric = world
     votes = count_votes(private, candidates, labels, GRID, Voting(q, metric))
     for unit in np.unique(private.units):
@@ -114,7 +100,7 @@ def test_removing_a_unit_moves_the_votes_by_at_most_one(world: tuple) -> None:
 
 @given(worlds(), worlds())
 @settings(max_examples=60)
-def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world: tuple, other: tuple) -> None:
+def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world, other):
     private, candidates, labels, q, metric = world
     rest = without(private, private.units == private.units[0])
     new = other[0].units == other[0].units[0]
@@ -131,7 +117,7 @@ def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world: tuple, othe
 
 @given(worlds())
 @settings(max_examples=40)
-def test_removing_a_record_leaves_all_other_records_votes_as_they_are(world: tuple) -> None:
+def test_removing_a_record_leaves_all_other_records_votes_as_they_are(world):
     private, candidates, labels, q, metric = world
     alone = PrivateEmbeddings(private.vectors, private.labels, np.arange(len(private)), private.classes)
     single = [
@@ -142,7 +128,7 @@ def test_removing_a_record_leaves_all_other_records_votes_as_they_are(world: tup
     assert together.tolist() == sum(single).tolist()
 
 
-def test_votes_normalised_per_label_would_break_the_declared_sensitivity() -> None:
+def test_votes_normalised_per_label_would_break_the_declared_sensitivity():
     """The fault of the authors' library: a user with records under L labels had sensitivity √L."""
     private = records([[0, 0], [5, 5], [3, 3]], [0, 1, 2], [7, 7, 7])
     candidates, labels = np.zeros((3, 2), np.float32), np.arange(3, dtype=np.int32)
@@ -155,19 +141,19 @@ def test_votes_normalised_per_label_would_break_the_declared_sensitivity() -> No
 
 
 @pytest.mark.parametrize(("relation", "sensitivity"), [("add_remove", 1.0), ("zero_out", 1.0), ("replace_one", 2**0.5)])
-def test_the_release_declares_the_sensitivity_of_its_relation(relation: str, sensitivity: float) -> None:
+def test_the_release_declares_the_sensitivity_of_its_relation(relation, sensitivity):
     release = histogram_releases(2.0, 1, relation=Relation(relation))[0]
     assert release.sensitivity == sensitivity
     assert release.mechanism == "discrete_gaussian"
 
 
-def histogram(private: PrivateEmbeddings, sigma: float, ledger: Ledger | None = None) -> np.ndarray:
+def histogram(private, sigma):
     release = histogram_releases(sigma, 1)[0]
-    ledger = ledger or Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
+    ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
     return dp_nn_histogram(lambda: private, lambda: CANDIDATES, LABELS, release, ledger)
 
 
-def test_the_noise_is_as_large_as_declared() -> None:
+def test_the_noise_is_as_large_as_declared():
     private = records([[0, 0]] * 40, [0] * 40)
     draws = np.array([histogram(private, 3.0) for _ in range(400)])
     assert draws.mean(axis=0) == pytest.approx([40, 0, 0, 0, 0], abs=5.5 * 3 / 20)
@@ -175,36 +161,7 @@ def test_the_noise_is_as_large_as_declared() -> None:
     assert (draws - [40, 0, 0, 0, 0]).std() == pytest.approx(3.0, rel=0.1)
 
 
-def test_a_label_without_private_records_gets_noise_alone() -> None:
-    noisy = histogram(records([[0, 0]], [0]), 3.0)
-    assert np.isfinite(noisy).all()
-    assert len(set(noisy.tolist())) == 5
-
-
-def test_what_goes_wrong_while_votes_are_counted_names_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object, **__: object) -> None:
-        raise RuntimeError("row 17 is odd")
-
-    monkeypatch.setattr("pe.histogram.nearest", failing)
-    [release] = histogram_releases(1.0, 1)
-    ledger = Ledger(Budget(50.0, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
-    with pytest.raises(PrivacyError, match=r"'histogram/1' was not drawn \(RuntimeError\): the log says why\.$"):
-        dp_nn_histogram(lambda: records([[0, 0]], [0]), lambda: CANDIDATES, LABELS, release, ledger)
-
-
-def test_a_stored_histogram_is_returned_again_without_looking_at_the_records() -> None:
-    release = histogram_releases(3.0, 1)[0]
-    ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())
-    first = histogram(records([[0, 0]], [0]), 3.0, ledger)
-
-    def forbidden() -> PrivateEmbeddings:
-        raise AssertionError("the private records were touched")
-
-    again = dp_nn_histogram(forbidden, lambda: CANDIDATES, LABELS, release, ledger)
-    np.testing.assert_array_equal(first, again)
-
-
-def test_only_the_noisy_votes_reach_the_store() -> None:
+def test_only_the_noisy_votes_reach_the_store():
     release = histogram_releases(3.0, 1)[0]
     store = MemoryStore()
     ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], store, UnsafeSeededNoise(0))
@@ -217,7 +174,7 @@ def test_only_the_noisy_votes_reach_the_store() -> None:
 
 
 @pytest.mark.parametrize("gone", [[0], [15], [16], [31, 32], [39], [3, 15, 16, 30]])
-def test_votes_of_the_others_are_bit_identical_when_records_leave(gone: list[int]) -> None:
+def test_votes_of_the_others_are_bit_identical_when_records_leave(gone):
     """From pixels to votes: padded blocks, neighbour search and all, at the edges of blocks too."""
     rng = np.random.default_rng(4)
     pixels = rng.integers(0, 256, (40, 12, 12, 3)).astype(np.uint8)
@@ -228,11 +185,11 @@ def test_votes_of_the_others_are_bit_identical_when_records_leave(gone: list[int
     by_label = np.repeat(np.arange(2, dtype=np.int32), 15)
     stay = np.setdiff1d(np.arange(40), gone)
 
-    def embedded(records: np.ndarray) -> PrivateEmbeddings:
+    def embedded(records):
         images = Images(pixels[records])
         return embed_private(PrivateDataset.of(images, labels[records], classes=("a", "b")), embedding, None)
 
-    def vote(private: PrivateEmbeddings, record: int) -> np.ndarray:
+    def vote(private, record):
         alone = PrivateEmbeddings(
             private.vectors[[record]], private.labels[[record]], private.units[[record]], private.classes
         )
@@ -243,29 +200,3 @@ def test_votes_of_the_others_are_bit_identical_when_records_leave(gone: list[int
     left = sum(vote(everyone, record) for record in gone)
     together = count_votes(everyone, candidates, by_label, GRID, Voting(2, "l2"))
     np.testing.assert_array_equal(together - left, count_votes(others, candidates, by_label, GRID, Voting(2, "l2")))
-
-
-def test_vectors_are_read_in_blocks_and_candidates_fitted_once_however_many_records_vote(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """So memory does not grow with the vectors, and what depends on candidates alone is not computed again."""
-    read, fitted = [], []
-
-    class Watched(np.ndarray):
-        def __getitem__(self, rows):
-            found = super().__getitem__(rows)
-            if isinstance(found, Watched) and found.ndim == 2:
-                read.append(len(found))
-            return found.view(np.ndarray) if isinstance(found, np.ndarray) else found
-
-    around = Frame.around
-    monkeypatch.setattr(Frame, "around", lambda *given: fitted.append(given) or around(*given))
-    monkeypatch.setattr(decide, "_ROWS", 64)
-    rng = np.random.default_rng(5)
-    candidates, by_label = rng.standard_normal((30, 5)).astype(np.float32), np.repeat(np.arange(2, dtype=np.int32), 15)
-    vectors, labels = rng.standard_normal((1000, 5)).astype(np.float32), rng.integers(0, 2, 1000).astype(np.int32)
-    private = PrivateEmbeddings(vectors.view(Watched), labels, np.arange(1000), ("a", "b"))
-    InThisProcess().count_votes(private, candidates, by_label, GRID, Voting())
-    assert max(read) <= 64
-    assert sum(read) == 1000
-    assert len(fitted) == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,7 @@ from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.data.population import Members, Population
 from pe.data.samples import Conditions
-from pe.lookahead import Items, KeptVectors, embed, lookahead_embeddings
-from pe.plugins.protocols import Vectors
+from pe.lookahead import KeptVectors, embed, lookahead_embeddings
 from pe.progress import Progress
 
 
@@ -21,12 +18,12 @@ class Counting(Pixels):
 
     seen = 0
 
-    def embed(self, samples: Images) -> Vectors:
+    def embed(self, samples: Images):
         self.seen += len(samples)
         return super().embed(samples)
 
 
-def test_equal_samples_are_embedded_once_and_each_has_its_vector() -> None:
+def test_equal_samples_are_embedded_once_and_each_has_its_vector():
     different = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
     drawn = np.random.default_rng(1).integers(0, 40, 300)
     embedding = Counting(size=8)
@@ -35,7 +32,7 @@ def test_equal_samples_are_embedded_once_and_each_has_its_vector() -> None:
     assert embedding.seen == len(np.unique(drawn)) < 300
 
 
-def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that_remembers_nothing() -> None:
+def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that_remembers_nothing():
     rng = np.random.default_rng(0)
     first = Images(rng.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8))
     known = KeptVectors(embedding := Counting(size=8), Progress())
@@ -59,7 +56,7 @@ def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that
 class Blind(Pixels):
     """Pixels that give an image no finite vector whose first value is 0."""
 
-    def embed(self, samples: Images) -> Vectors:
+    def embed(self, samples: Images):
         vectors = super().embed(samples)
         vectors[samples.pixels[:, 0, 0, 0] == 0, 3] = np.nan
         return vectors
@@ -68,16 +65,16 @@ class Blind(Pixels):
 class Parts:
     """Answers a lookahead with the given parts."""
 
-    def __init__(self, *parts: tuple[list[int], Images]) -> None:
+    def __init__(self, *parts: tuple[list[int], Images]):
         self._parts = parts
 
-    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Iterator[tuple[Items, Images]]:
+    def lookahead(self, t: int, population: Population, k: int, degree: float):
         for members, samples in self._parts:
             yield np.array(members, np.int64), samples
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 256])
-def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(batch_size: int) -> None:
+def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(batch_size: int):
     rng = np.random.default_rng(0)
     known = KeptVectors(Blind(size=8, batch_size=batch_size), Progress())
     for count in (6, 9, 5):  # the second needs more memory than the first, the third less

@@ -9,26 +9,26 @@ from pe.selection import Descent, descend, parent_weights, select_parents
 histograms = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
 
 
-def test_votes_over_the_threshold_are_the_weights() -> None:
+def test_votes_over_the_threshold_are_the_weights():
     weights, stand_in = parent_weights(np.array([5.0, 1.0, -3.0, 2.5]), threshold=2)
     assert weights.tolist() == [3, 0, 0, 0.5]
     assert not stand_in
 
 
-def test_with_every_bin_under_the_threshold_the_noisy_votes_stand_in() -> None:
+def test_with_every_bin_under_the_threshold_the_noisy_votes_stand_in():
     weights, stand_in = parent_weights(np.array([5.0, 1.0, -3.0]), threshold=9)
     assert weights.tolist() == [5, 1, 0]
     assert stand_in
 
 
-def test_with_no_positive_vote_all_candidates_weigh_the_same() -> None:
+def test_with_no_positive_vote_all_candidates_weigh_the_same():
     weights, stand_in = parent_weights(np.array([-5.0, 0.0, -3.0]), threshold=9)
     assert weights.tolist() == [1, 1, 1]
     assert stand_in
 
 
 @given(histograms, st.floats(-1e6, 1e6))
-def test_weights_are_always_a_distribution_to_be(histogram: np.ndarray, threshold: float) -> None:
+def test_weights_are_always_a_distribution_to_be(histogram, threshold):
     weights, _ = parent_weights(histogram, threshold)
     assert np.isfinite(weights).all()
     assert (weights >= 0).all()
@@ -36,7 +36,7 @@ def test_weights_are_always_a_distribution_to_be(histogram: np.ndarray, threshol
 
 
 @given(histograms, st.integers(0, 100), st.sampled_from(["sample", "systematic", "rank"]))
-def test_as_many_parents_as_asked_and_none_without_weight(histogram: np.ndarray, count: int, how: str) -> None:
+def test_as_many_parents_as_asked_and_none_without_weight(histogram, count, how):
     weights, _ = parent_weights(histogram, 0)
     parents = select_parents(weights, count, how, np.random.default_rng(0))
     assert len(parents) == count
@@ -44,7 +44,7 @@ def test_as_many_parents_as_asked_and_none_without_weight(histogram: np.ndarray,
     assert (np.diff(parents) >= 0).all()
 
 
-def test_sampling_follows_the_weights() -> None:
+def test_sampling_follows_the_weights():
     parents = select_parents(np.array([1.0, 0.0, 3.0]), 100_000, "sample", np.random.default_rng(0))
     counts = np.bincount(parents, minlength=3)
     assert counts[1] == 0
@@ -52,7 +52,7 @@ def test_sampling_follows_the_weights() -> None:
 
 
 @given(histograms, st.integers(1, 100), st.integers(0, 9))
-def test_systematic_selection_takes_each_as_often_as_its_share(histogram: np.ndarray, count: int, seed: int) -> None:
+def test_systematic_selection_takes_each_as_often_as_its_share(histogram, count, seed):
     weights, _ = parent_weights(histogram, 0)
     parents = select_parents(weights, count, "systematic", np.random.default_rng(seed))
     expected = count * weights / weights.sum()
@@ -60,18 +60,13 @@ def test_systematic_selection_takes_each_as_often_as_its_share(histogram: np.nda
     assert (np.abs(taken - expected) < 1 + 1e-9).all()
 
 
-def test_systematic_selection_follows_the_weights() -> None:
+def test_systematic_selection_follows_the_weights():
     weights, rng = np.array([1.0, 0.5, 3.0, 2.5]), np.random.default_rng(0)
     counts = sum(np.bincount(select_parents(weights, 3, "systematic", rng), minlength=4) for _ in range(4000))
     np.testing.assert_allclose(counts / 4000, 3 * weights / weights.sum(), atol=0.04)
 
 
-def test_rank_takes_the_heaviest_once_each() -> None:
-    parents = select_parents(np.array([1.0, 9.0, 3.0, 9.0]), 3, "rank", np.random.default_rng(0))
-    assert parents.tolist() == [1, 2, 3]
-
-
-def test_rank_deals_the_few_over_again() -> None:
+def test_rank_deals_the_few_over_again():
     parents = select_parents(np.array([1.0, 0.0, 3.0]), 5, "rank", np.random.default_rng(0))
     assert parents.tolist() == [0, 0, 2, 2, 2]
 
@@ -87,7 +82,7 @@ RULES = st.builds(
 @given(histograms, st.data(), RULES, st.floats(-10, 10), st.integers(0, 100))
 def test_every_rule_gives_as_many_members_as_asked_and_varies_none_without_weight(
     histogram: np.ndarray, data: st.DataObject, how: Descent, threshold: float, more: int
-) -> None:
+):
     before = data.draw(arrays(np.bool_, len(histogram)))
     size = more + (len(histogram) if how.keep == "all" else 0)
     members = descend(histogram, before, size, threshold, how, np.random.default_rng(0))
@@ -111,7 +106,7 @@ def test_every_rule_gives_as_many_members_as_asked_and_varies_none_without_weigh
             assert histogram[left_out].max(initial=-np.inf) <= histogram[kept].min()
 
 
-def test_the_default_rule_is_the_paper_s() -> None:
+def test_the_default_rule_is_the_paper_s():
     histogram = np.random.default_rng(0).normal(size=30)
     members = descend(histogram, np.zeros(30, np.bool_), 50, 0.5, Descent(), np.random.default_rng(1))
     weights, _ = parent_weights(histogram, 0.5)
@@ -119,13 +114,13 @@ def test_the_default_rule_is_the_paper_s() -> None:
     assert not members.kept.any()
 
 
-def test_rank_with_offspring_varies_the_heaviest_alone_each_as_often() -> None:
+def test_rank_with_offspring_varies_the_heaviest_alone_each_as_often():
     histogram = np.array([5.0, 9.0, 1.0, 7.0, 3.0])
     members = descend(histogram, np.zeros(5, np.bool_), 8, 0, Descent("rank", offspring=4), np.random.default_rng(0))
     assert members.parents.tolist() == [1] * 4 + [3] * 4
 
 
-def test_selected_parents_stand_beside_their_offspring() -> None:
+def test_selected_parents_stand_beside_their_offspring():
     how = Descent("rank", "selected", offspring=3)
     histogram = np.array([5.0, 9.0, 1.0, 7.0, 3.0])
     members = descend(histogram, np.zeros(5, np.bool_), 8, 0, how, np.random.default_rng(0))
@@ -133,7 +128,7 @@ def test_selected_parents_stand_beside_their_offspring() -> None:
     assert members.kept.tolist() == [True, True] + [False] * 6
 
 
-def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it() -> None:
+def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it():
     before = np.array([True, False, False, False, False])
     histogram = np.array([-5.0, 9.0, 1.0, 7.0, -3.0])
     for size, kept in ((8, [0, 1, 2, 3]), (6, [1, 2, 3]), (4, [1, 3])):

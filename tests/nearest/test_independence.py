@@ -1,7 +1,5 @@
 """A record's vote depends on that record and the candidates alone, whatever blocks and threads; that can fail."""
 
-from pathlib import Path
-
 import faiss
 import numpy as np
 import pytest
@@ -18,13 +16,6 @@ def flipped(search, queries, candidates, removed):
     votes = search(queries, candidates)
     without = [(np.delete(queries, gone, axis=0), np.delete(votes, gone, axis=0)) for gone in removed]
     return sum(int((search(stay, candidates) != theirs).any(axis=1).sum()) for stay, theirs in without)
-
-
-def test_removing_records_leaves_all_other_votes_alone(monkeypatch):
-    monkeypatch.setattr(decide, "_ROWS", 64)
-    monkeypatch.setattr(exact, "_ROWS", 16)
-    queries, candidates = rows("near copies", 0, 100, 300, 784)
-    assert flipped(nearest, queries, candidates, [[i] for i in (0, 15, 16, 63, 64, 99)]) == 0
 
 
 @pytest.mark.parametrize("margin", [1, 0])
@@ -110,20 +101,3 @@ def test_a_thread_takes_many_queries_on_one_core_or_none(queries, most, share, c
     np.testing.assert_array_equal(searched(rows)(rows)[:, 0], np.arange(queries))
     assert sorted(made) == calls
     assert in_use() == outside
-
-
-def in_memory():
-    """Bytes of mapped files that this process holds."""
-    return 1024 * int(Path("/proc/self/status").read_text().split("RssFile:")[1].split()[0])
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel tells it nowhere else")
-def test_queries_in_a_file_are_in_memory_only_while_their_block_is_read(tmp_path):
-    table = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(2000, 4096))
-    table[:] = np.random.default_rng(0).standard_normal(4096, dtype=np.float32)
-    del table
-    queries = np.load(tmp_path / "x.npy", mmap_mode="r")
-    nearest(queries[:1], queries[:1].copy())  # loads the library
-    before = in_memory()
-    nearest(queries, queries[:3].copy(), places=np.arange(0, 2000, 2))
-    assert in_memory() - before < queries.nbytes / 2
