@@ -154,7 +154,10 @@ def test_a_run_in_which_too_much_is_refused_stops_and_can_go_on(tmp_path):
 class Prompted(Moody):
     """Draws its condition before it is asked; one request holds one prompt."""
 
+    drawn = ()
+
     def draw_conditions(self, labels, seeds):
+        self.drawn = (*self.drawn, len(labels))
         names = [f"a {label}, {seed % np.uint64(3)}" for label, seed in zip(labels, seeds, strict=True)]
         return Conditions({"prompt": np.array(names)})
 
@@ -166,21 +169,11 @@ class Prompted(Moody):
 def test_conditions_that_the_generator_draws_part_the_requests_and_stay_with_the_samples(tmp_path):
     api = Prompted(shares="condition")
     population = dispatcher(tmp_path / "run", api).random(LABELS)
+    assert api.drawn == (50,)  # for the population at once
     assert all(len(set(request.conditions["prompt"])) == 1 for request in api.random_requests)
     assert len({request.conditions["prompt"][0] for request in api.random_requests}) == 6
     for label, prompt in zip(population.labels, population.conditions["prompt"], strict=True):
         assert prompt.startswith(f"a {('cat', 'dog')[label]},")
-
-
-def test_conditions_are_drawn_for_a_whole_population_at_once(tmp_path):
-    class Dealing(Prompted):
-        """Deals each sample its own card."""
-
-        def draw_conditions(self, labels, seeds):
-            return Conditions({"card": np.argsort(np.argsort(seeds))})
-
-    cards = dispatcher(tmp_path / "run", Dealing(max_chunk=7)).random(LABELS).conditions["card"]
-    assert sorted(cards) == list(range(len(LABELS)))
 
 
 def test_a_refused_sample_keeps_its_prompt_until_it_is_drawn_anew(tmp_path):

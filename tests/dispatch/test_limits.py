@@ -1,7 +1,5 @@
 """`limits.max_seconds` counts the time in which the generator is asked; what it waits for is told meanwhile."""
 
-import time
-from contextlib import contextmanager
 from threading import Barrier
 from types import SimpleNamespace
 
@@ -9,12 +7,9 @@ import numpy as np
 import pytest
 
 from pe.data.population import Members
-from pe.dispatch import dispatcher as waits
 from pe.dispatch import limits
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import LimitReached
-from pe.progress import Progress, Task
-from pe.store.places import WAITING
 from tests.dispatch.runs import dispatcher
 from tests.generators import Shades
 
@@ -63,38 +58,3 @@ def test_a_generator_that_takes_longer_reaches_it_over_several_phases_and_anothe
 
 def test_requests_that_are_under_way_at_once_count_once(tmp_path, clock):
     assert len(limited(tmp_path, Slow(clock, 0.2, concurrency=4)).random(np.zeros(32, np.int32))) == 32
-
-
-class Told(Progress, Task):
-    """Keeps what is told, and what stands for `pe status` at that time."""
-
-    def __init__(self, place):
-        self._place, self.told = place, []
-
-    @contextmanager
-    def task(self, description, total):
-        yield self
-
-    def wait(self, words):
-        self.told.append((words, self._place.read_text() if self._place.exists() else ""))
-
-
-def test_what_a_generator_waits_for_is_told_until_it_goes_on(tmp_path, monkeypatch):
-    class Throttled(Shades):
-        waits = ""
-
-        def describe_wait(self):
-            return self.waits
-
-        def random_api(self, request):
-            self.waits = "rate limited"
-            time.sleep(0.2)
-            self.waits = ""
-            return super().random_api(request)
-
-    monkeypatch.setattr(waits, "EVERY", 0.02)
-    told = Told(tmp_path / "run" / WAITING)
-    dispatch = dispatcher(tmp_path / "run", Throttled(), progress=told)
-    dispatch.run.set_waiting("left by a run that was killed")
-    dispatch.random(LABELS[:2])
-    assert told.told == [("rate limited", "rate limited"), ("", "")]

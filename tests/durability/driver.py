@@ -83,7 +83,6 @@ class SameNoise:
 
 
 PRIVATE = {"images": "private.npz", "texts": "private.csv"}
-"""The file of private records, by what they are."""
 
 
 def make_private(path):
@@ -118,7 +117,6 @@ RULES: dict[str, dict[str, Any]] = {
         "lookahead": 0,
     },
 }
-"""What a run changes of the small recipe's evolution: how each population follows from the votes."""
 
 
 def recipe(private, rule="plain"):
@@ -159,10 +157,7 @@ def start(folder, kind="images", rule="plain"):
 
 
 def forked(target, *arguments):
-    """A process that carries out `target`; there is one server for all of a session's, with what the first asks of it.
-
-    Whoever starts one, starts it here.
-    """
+    """A process that carries out `target`, forked from the one server of a session."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(WARM))
     process = context.Process(target=target, args=arguments)
@@ -173,9 +168,8 @@ def forked(target, *arguments):
 def swept(target, folder, numbers, at="", modules=()):
     """Carry out `target(folder)`, each time killed before the next of these operations, until it ends: how many kills.
 
-    An operation is a file's renaming, or the opening of a folder, which is synced then: so it is struck before a file
-    is there, and before a journal knows of it. `at`: those alone count whose place has this in its name. `modules` are
-    imported once for all.
+    An operation is a file's renaming, or the opening of a folder, which is synced then. `at`: those alone count whose
+    place has this in its name. `modules` are imported once for all.
     """
     process = forked(_sweep, target, folder, numbers, at, modules)
     process.join(200)

@@ -17,11 +17,11 @@ from pe.engine.execution import resume_run, run_recipe
 from pe.engine.private_side import IDENTITY
 from pe.errors import DamagedFile, LimitReached, PEError, RunError
 from pe.privacy.data_set import DataSetLedger
-from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.durable import RunLock
 from tests.durability import driver
 from tests.durability.test_kill import shareable
+from tests.engine.small import Told
 
 
 def private_of(folder):
@@ -178,17 +178,14 @@ def test_a_damaged_release_or_a_lost_journal_is_named_and_nothing_is_drawn_anew(
     assert (stopped / "asked").read_text() == before
 
 
-def test_other_private_records_are_noticed(tmp_path, kind):
-    private = private_of(stop(tmp_path, kind))
-    if kind == "texts":
-        private.write_text(private.read_text().replace("a shade of 111,", "a shade of 101,"))
-    else:
-        with np.load(private) as archive:
-            images, labels = archive["images"], archive["labels"]
-        images[7, 0, 0, 0] ^= 1
-        np.savez(private, images=images, labels=labels)
+def test_other_private_records_are_noticed(stopped):
+    private = private_of(stopped)
+    with np.load(private) as archive:
+        columns = dict(archive)
+    columns["images"][7, 0, 0, 0] ^= 1
+    np.savez(private, **columns)
     with pytest.raises(RunError, match="The private records differ"):
-        finish(tmp_path)
+        finish(stopped)
 
 
 def test_another_recipe_and_a_second_writer_are_refused_and_named(stopped):
@@ -217,12 +214,6 @@ def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as
 
 
 def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_does_not(stopped):
-    class Told(Progress):
-        warnings = ()
-
-        def warn(self, message):
-            self.warnings = (*self.warnings, message)
-
     recipe, told = driver.recipe(private_of(stopped)), Told()
     shutil.copytree(stopped / "run", stopped / "copy")
     (stopped / "run").rename(stopped / "moved")

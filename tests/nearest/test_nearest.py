@@ -95,20 +95,6 @@ def test_equals_naive_search_on_any_floats(backend, problem):
     check(*problem, backend=backend)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@OF_ALL_KINDS
-def test_the_exact_pass_alone_equals_naive_search(kind, metric, monkeypatch):
-    """All rows, in small blocks of candidates, as if float32 had decided none."""
-
-    def decides_nothing(self, search, queries, placed, radii, rows):
-        return np.zeros((len(rows), self.q), np.int64), np.zeros(len(rows), bool)
-
-    monkeypatch.setattr(exact, "_ROWS", 7)
-    monkeypatch.setattr(exact, "_BLOCK", 16 * 8)
-    monkeypatch.setattr(decide.Decider, "_decide", decides_nothing)
-    check(*rows(kind, 3, 20, 50, 8), 3, metric)
-
-
 def unkindly(kind, metric):
     """Whether a search over the unkind backend equals the naive one."""
     queries, candidates = problem(kind, m=50)
@@ -135,24 +121,6 @@ def test_vectors_of_equal_keys_are_told_apart(monkeypatch):
     keys = search._keys
     monkeypatch.setattr(search, "_keys", lambda candidates: (keys(candidates)[0] % 2, keys(candidates)[1]))
     check(*rows("duplicates", 0, 20, 60, 3), 2)
-
-
-NAN, INF = np.nan, np.inf
-EDGES = {
-    "the only candidate is zero": ([[0, 0], [1, 0], [NAN, 1]], [[0, 0], [0, 0]], [[0], [0], [-1]]),
-    "a query that is not finite": ([[NAN, 0], [0, INF], [1, 1]], [[1, 0], [0, 1]], [[-1, -1], [-1, -1], [0, 1]]),
-    "no finite candidate": ([[1, 1], [1, 1]], [[NAN, 0], [INF, 0]], [[-1], [-1]]),
-    "no query": (np.empty((0, 2)), [[1, 0]], []),
-    "fewer distinct candidates than q": ([[0, 0]], [[0, 1], [-0.0, 1], [0, 1], [5, 5]], [[0, 3, -1]]),
-    "ties go to the lowest index": ([[0, 0]], [[1, 1], [-1, 1], [1, -1], [-1, -1]], [[0, 1, 2, 3]]),
-}
-
-
-@pytest.mark.parametrize("edge", EDGES)
-def test_at_the_edges(edge):
-    queries, candidates, found = EDGES[edge]
-    given = np.array(queries, np.float32), np.array(candidates, np.float32), len(found[0]) if found else 1
-    assert nearest(*given).tolist() == found
 
 
 def test_memory_mapped_and_strided_arrays_are_searched_and_not_changed(tmp_path):
