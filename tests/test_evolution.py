@@ -1,14 +1,13 @@
 """How the next population is chosen from noisy votes, label by label."""
 
 import numpy as np
-import pytest
 
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Conditions
 from pe.evolution import choose
 from pe.histogram import Voting, histogram_release
 from pe.privacy.release import Relation
-from pe.selection import Descent, Selection, votes_of_equals
+from pe.selection import Descent, Selection
 from pe.steps import Plan, Step
 from tests.generators import images_of
 
@@ -26,19 +25,7 @@ def parents(selection: Selection, lookahead: int):
     return choose(VOTES, population, np.zeros(7, bool), step, plan, print).parents.tolist()
 
 
-def test_equal_candidates_of_a_label_have_one_rank():
+def test_equal_candidates_of_a_label_have_one_rank_where_they_are_compared_without_lookahead():
     assert parents("rank", 0) == [0, 1, 3, 5]
-
-
-def test_with_lookahead_a_candidate_is_ranked_by_votes_of_its_own():
     assert parents("rank", 2) == [0, 2, 3, 6]
-
-
-def test_drawn_parents_are_drawn_by_their_own_votes():
     assert 1 not in parents("sample", 0)
-
-
-@pytest.mark.parametrize("size", [0, 3])
-def test_votes_of_different_candidates_stay_as_they_are(size: int):
-    votes = VOTES[:size]
-    assert votes_of_equals(votes, images_of(np.arange(size, dtype=np.uint8))).tolist() == votes.tolist()

@@ -115,19 +115,6 @@ def test_replacing_a_unit_moves_the_votes_by_at_most_root_two(world, other):
     assert norm(votes - moved) <= np.sqrt(2) * GRID
 
 
-@given(worlds())
-@settings(max_examples=20)
-def test_removing_a_record_leaves_all_other_records_votes_as_they_are(world):
-    private, candidates, labels, q, metric = world
-    alone = PrivateEmbeddings(private.vectors, private.labels, np.arange(len(private)), private.classes)
-    single = [
-        count_votes(without(alone, alone.units != unit), candidates, labels, GRID, Voting(q, metric))
-        for unit in alone.units
-    ]
-    together = count_votes(alone, candidates, labels, GRID, Voting(q, metric))
-    assert together.tolist() == sum(single).tolist()
-
-
 def test_votes_normalised_per_label_would_break_the_declared_sensitivity():
     """The fault of the authors' library: a user with records under L labels had sensitivity √L."""
     private = records([[0, 0], [5, 5], [3, 3]], [0, 1, 2], [7, 7, 7])

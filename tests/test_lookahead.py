@@ -1,7 +1,5 @@
 """The embeddings of candidates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ class Counting(Pixels):
 
     seen = 0
 
-    def embed(self, samples: Images):
+    def embed(self, samples):
         self.seen += len(samples)
         return super().embed(samples)
 
@@ -40,9 +38,8 @@ def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that
     for _ in range(2):
         parents, kept = np.array([4, 1, 1, 3]), np.array([True, True, False, False])
         known.follow(Members(parents, kept))
-        pixels = np.where(kept[:, None, None, None], first.array[parents], rng.integers(0, 256, (4, 8, 8, 3))).astype(
-            np.uint8
-        )
+        pixels = rng.integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+        pixels[kept] = first.array[parents[kept]]
         first, before = Images(np.concatenate([pixels, pixels[:2] ^ 1])), embedding.seen
         known.follow(Members(np.array([0, 1, 2, 3, 0, 0]), np.arange(6) < 4))  # as if a resumed run skipped a vote
         vectors = known.embed(first)
@@ -56,7 +53,7 @@ def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that
 class Blind(Pixels):
     """Pixels that give an image no finite vector whose first value is 0."""
 
-    def embed(self, samples: Images):
+    def embed(self, samples):
         vectors = super().embed(samples)
         vectors[samples.pixels[:, 0, 0, 0] == 0, 3] = np.nan
         return vectors
@@ -65,16 +62,16 @@ class Blind(Pixels):
 class Parts:
     """Answers a lookahead with the given parts."""
 
-    def __init__(self, *parts: tuple[list[int], Images]):
+    def __init__(self, *parts):
         self._parts = parts
 
-    def lookahead(self, t: int, population: Population, k: int, degree: float):
+    def lookahead(self, t, population, k, degree):
         for members, samples in self._parts:
             yield np.array(members, np.int64), samples
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 256])
-def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(batch_size: int):
+def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(batch_size):
     rng = np.random.default_rng(0)
     known = KeptVectors(Blind(size=8, batch_size=batch_size), Progress())
     for count in (6, 9, 5):  # the second needs more memory than the first, the third less

@@ -7,14 +7,10 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import policy as policy_module
-from adapters.portfolio import Portfolio
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, Interrupted, LimitReached, Unavailable
 from pe.plugins.protocols import Answer, Failed, Refused
 from tests.dispatch.runs import dispatcher
-from tests.endpoints.chat_server import ChatServer
-from tests.endpoints.faults import Script
-from tests.endpoints.serving import serving
 from tests.generators import Shades, images_of
 
 LABELS = np.zeros(3, np.int32)
@@ -77,22 +73,19 @@ def test_failures_that_are_no_attempts_move_the_seed_and_end_no_run(tmp_path, st
     assert len(set(api.seeds)) == len(api.seeds) > len(LABELS)
 
 
-STOPPED = [(Interrupted, {}, False), (Interrupted, {}, True), (LimitReached, {"max_seconds": 0.2}, True)]
-
-
-@pytest.mark.parametrize(("error", "limits", "several"), [*STOPPED, (Unavailable, {"patience": 0.1}, False)])
-def test_a_run_that_waits_for_its_server_is_stopped_at_once(tmp_path, monkeypatch, error, limits, several):
+@pytest.mark.parametrize(
+    ("error", "seconds", "patience"), [(Interrupted, None, 900), (LimitReached, 0.2, 900), (Unavailable, None, 0.1)]
+)
+def test_a_run_that_waits_for_its_server_is_stopped_at_once(tmp_path, monkeypatch, error, seconds, patience):
     monkeypatch.setattr(policy_module, "FIRST", 0.05)
     known = {"model": "m", "key_env": None, "prompts": "a", "longest": 99, "concurrency": 3, "tries": 2}
-    gone = known | {"base_url": "http://127.0.0.1:9/v1", "patience": limits.get("patience", 900.0)}
-    with serving(ChatServer(Script())) as url:
-        there = known | {"base_url": f"{url}/v1"}
-        api = Portfolio(of=[one | {"kind": "chat"} for one in (there, gone)]) if several else Chat(**gone)
-        meter = Meter(Limits(max_seconds=limits.get("max_seconds")))
-        if error is Interrupted:
-            threading.Timer(0.1, meter.stop.set).start()
-        with pytest.raises(error, match=r"samples of population/0 are there; `pe resume` goes on"):
-            dispatcher(tmp_path / "run", api, meter=meter).random(np.zeros(20, np.int32))
+    api = Chat(**known, base_url="http://127.0.0.1:9/v1", patience=patience)
+    meter = Meter(Limits(max_seconds=seconds))
+    if error is Interrupted:
+        threading.Timer(0.1, meter.stop.set).start()
+    with pytest.raises(error, match=r"samples of population/0 are there; `pe resume` goes on"):
+        dispatcher(tmp_path / "run", api, meter=meter).random(np.zeros(20, np.int32))
+    assert dispatcher(tmp_path / "run", api).run.journal.misses("population/0") == []
 
 
 def test_items_that_fail_in_a_row_stop_a_phase_that_had_begun_well(tmp_path):

@@ -117,16 +117,6 @@ def test_requests_share_what_the_generator_says_they_must(tmp_path):
     assert [len(request) for request in api.variation_requests] == [3, 1, 3, 1, 3, 1]
 
 
-def test_refused_items_are_asked_again_with_another_seed(tmp_path):
-    api = Moody(refuse=3)
-    run = dispatcher(tmp_path / "run", api, retries=5)
-    assert len(run.random(LABELS)) == 50
-    seeds = np.concatenate([request.seeds for request in api.random_requests])
-    assert len(np.unique(seeds)) == len(seeds) > 50
-    assert run.run.journal.totals().refused == len(seeds) - 50
-    assert run.run.journal.totals().usage.images == 50
-
-
 def test_a_variation_that_is_always_refused_keeps_its_parent_and_a_random_sample_ends_the_run(tmp_path):
     first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
     api = Moody(refuse=1)

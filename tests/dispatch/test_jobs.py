@@ -52,23 +52,6 @@ def test_a_noted_job_comes_again_and_is_forgotten_once_its_answer_is_stored(tmp_
     assert all(job == f"job {seed}" for seed, job in again.items())
 
 
-def test_a_request_that_is_made_anew_has_no_job(tmp_path):
-    class Failing(Noting):
-        def random_api(self, request):
-            answer = super().random_api(request)
-            if int(request.seeds[0]) in first:
-                return Answer(answer.samples.take(np.arange(0)), answer.conditions.take([]), {0: Failed("torn")})
-            return answer
-
-    first = set(item_seeds(3, "population/0", np.arange(4), np.zeros(4, np.int64)).tolist())
-    api = Failing(99, max_chunk=1)
-    dispatch = dispatcher(tmp_path / "run", api)
-    dispatch.random(np.zeros(5, np.int32))
-    assert not table(dispatch.run)
-    assert len(api.found) == 9
-    assert set(api.found.values()) == {""}
-
-
 def test_a_noted_request_comes_again_with_its_own_items_whatever_else_has_failed_since(tmp_path):
     class Slow(Noting):
         """Fails at items of the first try that it is told; is away where a job is to be noted for others again."""

@@ -52,12 +52,6 @@ def test_a_phase_smaller_than_that_is_judged_over_its_attempts(tmp_path):
         dispatcher(tmp_path / "run", endpoint(url, concurrency=1)).random(LABELS[:4])
 
 
-def test_what_the_policy_retries_does_not_stop_a_run_at_its_beginning(tmp_path):
-    with serving(OpenAIServer(Script(first=("500",) * 40), side=64)) as url:
-        api = endpoint(url, concurrency=1, tries=2)
-        assert len(dispatcher(tmp_path / "run", api).random(LABELS).samples) == len(LABELS)
-
-
 class Late(Shades):
     """Makes nothing for the first requests, each for the reason that `reasons` gives."""
 

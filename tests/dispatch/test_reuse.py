@@ -60,12 +60,6 @@ def test_the_first_k_offspring_of_a_parent_are_its_lookahead_and_the_rest_are_as
     np.testing.assert_array_equal(child.samples.array, again.samples.array)
 
 
-def test_without_reuse_every_offspring_is_asked_for(tmp_path):
-    api = Shades()
-    offspring(tmp_path / "run", api, reuse=0)
-    assert api.asked == 50 + 50 * K + len(PARENTS)
-
-
 def test_refused_lookahead_is_not_lent(tmp_path):
     first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
     refusing = dispatcher(tmp_path / "run", Moody(refuse=2), retries=0)

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import shutil
-from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -23,39 +22,25 @@ from tests.durability import driver
 from tests.durability.test_kill import shareable
 from tests.engine.small import Told
 
-
-def private_of(folder):
-    """The private records that lie in the folder."""
-    return next(folder / name for name in driver.PRIVATE.values() if (folder / name).exists())
+PRIVATE = driver.PRIVATE["images"]
 
 
 def surroundings(folder, **changes):
-    return dataclasses.replace(driver.surroundings_of(private_of(folder)), **changes)
+    return dataclasses.replace(driver.surroundings_of(folder / PRIVATE), **changes)
 
 
 def changed_recipe(folder, **sections):
     """The small recipe, with other values in these sections."""
-    content = driver.recipe(private_of(folder)).model_dump()
+    content = driver.recipe(folder / PRIVATE).model_dump()
     return Recipe.parse(content | {name: (content[name] or {}) | one for name, one in sections.items()}, "the test")
 
 
-@pytest.fixture(params=driver.PRIVATE)
-def kind(request):
-    """What the run is over."""
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def whole_of(tmp_path_factory):
-    """Of each kind, the shareable files of a run that nothing disturbs."""
-
-    @cache
-    def of(kind):
-        folder = tmp_path_factory.mktemp("whole")
-        driver.carry_out(folder, kind)
-        return shareable(folder / "run")
-
-    return of
+def whole(tmp_path_factory):
+    """The shareable files of a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    driver.carry_out(folder)
+    return shareable(folder / "run")
 
 
 def refusing(function, number):
@@ -70,37 +55,32 @@ def refusing(function, number):
     return called
 
 
-REFUSED = [("fsync", 5), ("fsync", 27), ("fsync", 150), ("replace", 2), ("replace", 14), ("replace", 50)]
-"""Calls that fail, of the last ones some while a run is published."""
+REFUSED = [*(("fsync", number) for number in (5, 27, 150)), *(("replace", number) for number in (2, 14, 50))]
 
 
 @pytest.mark.parametrize(("failing", "number"), [*REFUSED, ("posix_fallocate", 5)])
-def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(tmp_path, whole_of, failing, number):
+def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(tmp_path, whole, failing, number):
     owner = Path if failing == "replace" else os
     with pytest.MonkeyPatch.context() as broken:
         broken.setattr(owner, failing, refusing(getattr(owner, failing), number))
         with pytest.raises(PEError, match="No space left on device"):
             driver.carry_out(tmp_path)
     driver.carry_out(tmp_path)
-    assert shareable(tmp_path / "run") == whole_of("images")
-
-
-def stop(folder, kind="images"):
-    """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks there."""
-    driver.make_private(folder / driver.PRIVATE[kind])
-    limited = changed_recipe(folder, limits={"max_images": 95})
-    with pytest.raises(LimitReached, match=r"`pe resume .*run --set limits\.max_images=…` goes on"):
-        run_recipe(limited, folder / "run", surroundings(folder))
-    return folder
+    assert shareable(tmp_path / "run") == whole
 
 
 @pytest.fixture
 def stopped(tmp_path):
-    return stop(tmp_path)
+    """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks there."""
+    driver.make_private(tmp_path / PRIVATE)
+    limited = changed_recipe(tmp_path, limits={"max_images": 95})
+    with pytest.raises(LimitReached, match=r"`pe resume .*run --set limits\.max_images=…` goes on"):
+        run_recipe(limited, tmp_path / "run", surroundings(tmp_path))
+    return tmp_path
 
 
 def finish(folder, **changes):
-    return resume_run(folder / "run", surroundings(folder, **changes), driver.recipe(private_of(folder)))
+    return resume_run(folder / "run", surroundings(folder, **changes), driver.recipe(folder / PRIVATE))
 
 
 def damage(folder, name):
@@ -110,32 +90,29 @@ def damage(folder, name):
     return (folder / "asked").read_text()
 
 
-def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on_with_nothing_asked_for_twice(tmp_path, whole_of, kind):
-    files, whole = shareable(finish(stop(tmp_path, kind)).folder), whole_of(kind)
+def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on_with_nothing_asked_for_twice(stopped, whole):
+    files = shareable(finish(stopped).folder)
     differ = {name for name in files if files[name] != whole[name]}
     assert differ <= {"recipe.yaml", "certificate.json", "certificate.md"}  # the recipe holds the limit
-    asked = (tmp_path / "asked").read_text().split()
+    asked = (stopped / "asked").read_text().split()
     assert len(asked) == len(set(asked))
 
 
 @pytest.mark.parametrize("damaged", ["chunks/*", "embeddings/private_embeddings.npy"])
-def test_a_damaged_chunk_is_asked_for_again_and_damaged_private_embeddings_are_computed_anew(
-    stopped, whole_of, damaged
-):
+def test_a_damaged_chunk_is_asked_for_again_and_damaged_private_embeddings_are_computed_anew(stopped, whole, damaged):
     path = sorted((stopped / "run" / "confidential").glob(damaged))[-1]
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0")
-    assert shareable(finish(stopped).folder)["synthetic.npz"] == whole_of("images")["synthetic.npz"]
+    assert shareable(finish(stopped).folder)["synthetic.npz"] == whole["synthetic.npz"]
 
 
-@pytest.mark.parametrize("column", ["000/{kind}", "001/labels"])
-def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(tmp_path, whole_of, kind, column):
-    stop(tmp_path, kind)
-    name = f"populations/{column.format(kind=kind)}.npy"
-    before = damage(tmp_path, name)
-    files = shareable(finish(tmp_path).folder)
-    assert files[name] == whole_of(kind)[name]
-    assert files["synthetic.npz"] == whole_of(kind)["synthetic.npz"]
-    asked = (tmp_path / "asked").read_text().removeprefix(before).split()
+@pytest.mark.parametrize("column", ["000/images", "001/labels"])
+def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(stopped, whole, column):
+    name = f"populations/{column}.npy"
+    before = damage(stopped, name)
+    files = shareable(finish(stopped).folder)
+    assert files[name] == whole[name]
+    assert files["synthetic.npz"] == whole["synthetic.npz"]
+    asked = (stopped / "asked").read_text().removeprefix(before).split()
     assert len(set(asked) & set(before.split())) == driver.POPULATION
 
 
@@ -143,7 +120,7 @@ def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(tmp_path,
 def test_a_damaged_population_that_would_cost_or_come_out_otherwise_is_named(stopped, reason):
     name = "populations/000/images.npy"
     before = damage(stopped, name)
-    around, recipe = surroundings(stopped), driver.recipe(private_of(stopped))
+    around, recipe = surroundings(stopped), driver.recipe(stopped / PRIVATE)
     if reason == "paid":
         recipe = changed_recipe(stopped, api={"price": {"image": 0.1}}, limits={"max_cost": 100})
     else:
@@ -179,7 +156,7 @@ def test_a_damaged_release_or_a_lost_journal_is_named_and_nothing_is_drawn_anew(
 
 
 def test_other_private_records_are_noticed(stopped):
-    private = private_of(stopped)
+    private = stopped / PRIVATE
     with np.load(private) as archive:
         columns = dict(archive)
     columns["images"][7, 0, 0, 0] ^= 1
@@ -204,7 +181,7 @@ def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as
     run = stopped / "run"
     shutil.copytree(run, stopped / "backup")
     finish(stopped, noise=None)
-    budget = DataSetLedger.beside(private_of(stopped))
+    budget = DataSetLedger.beside(stopped / PRIVATE)
     assert len(budget.read()["runs"]) == 1
     for path in run.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -214,12 +191,12 @@ def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as
 
 
 def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_does_not(stopped):
-    recipe, told = driver.recipe(private_of(stopped)), Told()
+    recipe, told = driver.recipe(stopped / PRIVATE), Told()
     shutil.copytree(stopped / "run", stopped / "copy")
     (stopped / "run").rename(stopped / "moved")
     for name in ("moved", "copy"):
         resume_run(stopped / name, surroundings(stopped, progress=told, noise=None), recipe)
-    budget = DataSetLedger.beside(private_of(stopped))
+    budget = DataSetLedger.beside(stopped / PRIVATE)
     names = [json.loads((stopped / name / IDENTITY).read_text())["run"] for name in ("moved", "copy")]
     assert set(budget.read()["runs"]) == set(names)
     assert len(set(names)) == 2

@@ -8,11 +8,8 @@ import pytest
 from adapters.http import policy as policy_module
 from embeddings.tfidf import TfIdf
 from pe.engine.execution import Surroundings
-from pe.errors import Unavailable
 from pe.planning.build import object_kind
 from pe.recipe.schema import Recipe
-from pe.store.run import Run
-from pe.store.writer import read_journal
 from tests.durability.driver import PRIVATE, SameNoise, begin_or_go_on, forked, make_private
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
@@ -84,19 +81,3 @@ def test_three_outages_change_no_byte_and_nothing_is_paid_twice(tmp_path, kind, 
     assert away.asked > 3
     assert script.delivered == SAMPLES
     assert result(folder) == result(plain)
-
-
-def test_a_run_that_has_waited_in_vain_keeps_no_failure_and_goes_on(tmp_path):
-    folder, script = tmp_path / "outage", Script()
-    folder.mkdir()
-    make_private(folder / PRIVATE["texts"])
-    away = Away(ChatServer(script), every=4, seconds=3600, times=1)
-    with serving(away) as url:
-        for _ in range(2):
-            with pytest.raises(Unavailable, match=r"HTTP 503: 503 Service unavailable\).*`pe resume .*run` goes on"):
-                carry_out(folder, "texts", address("texts", url), patience=0.1)
-            with read_journal(Run.open(folder / "run")) as journal:
-                assert journal.misses("population/0") == []
-        away.since = 0.0
-        carry_out(folder, "texts", address("texts", url))
-    assert script.delivered == SAMPLES

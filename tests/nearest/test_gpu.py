@@ -99,14 +99,6 @@ def test_temporaries_are_as_small_as_a_gpu_s_free_memory_asks(monkeypatch):
     assert gpu._affordable(100, on_gpu) == 100
     assert gpu._affordable(2**26, torch.zeros(1)) == 2**26
 
-    sizes, product = [], gpu._product
-    monkeypatch.setattr(gpu, "_product", lambda x, c: (sizes.append(len(x) * len(c)), product(x, c))[1])
-    monkeypatch.setattr(gpu, "_affordable", lambda most, beside: 25 * 20)
-    queries, candidates = problem("gaussian")
-    found = decide.Decider(candidates, 2, "l2", searches("tf32", "fp32"))(queries)
-    np.testing.assert_array_equal(found, naive(queries, candidates, 2))
-    assert max(sizes) == 25 * 20
-
 
 def test_auto_takes_what_is_installed_and_torch_where_it_sees_a_gpu_and_says_so(monkeypatch):
     monkeypatch.setattr(search, "has_driver", lambda: False)

@@ -3,7 +3,6 @@
 import faiss
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
 
 from pe.nearest import decide, exact, nearest
 from pe.nearest.cpu import FaissSearch
@@ -63,41 +62,9 @@ def searched(candidates, q=1, metric="l2"):
     return decide.Decider(candidates, q, metric, lambda placed: [FaissSearch(placed)])
 
 
-def in_use():
-    """Threads that faiss and products of NumPy take from here on."""
-    products = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
-    return {faiss.omp_get_max_threads(), *products}
-
-
 @pytest.mark.usefixtures("three_cores")
 @pytest.mark.parametrize("metric", METRICS)
 @OF_ALL_KINDS
 def test_threads_that_share_the_queries_change_no_vote(kind, metric):
     queries, candidates = problem(kind, n=40)
     np.testing.assert_array_equal(searched(candidates, 2, metric)(queries), naive(queries, candidates, 2, metric))
-
-
-@pytest.mark.usefixtures("three_cores")
-@pytest.mark.parametrize(
-    ("queries", "most", "share", "calls"),
-    [
-        (40, 4096, 8, [(13, 1), (13, 1), (14, 1)]),
-        (23, 4096, 8, [(23, 3)]),  # too few to share
-        (46, 30, 512, [(23, 3), (23, 3)]),  # no block is small
-    ],
-)
-def test_a_thread_takes_many_queries_on_one_core_or_none(queries, most, share, calls, monkeypatch):
-    made, knn, outside = [], faiss.knn, in_use()
-
-    def counted(x, c, k):
-        made.append((len(x), faiss.omp_get_max_threads()))
-        assert len(calls) < 3 or in_use() == {1}
-        return knn(x, c, k)
-
-    monkeypatch.setattr(faiss, "knn", counted)
-    monkeypatch.setattr(decide, "_ROWS", most)
-    monkeypatch.setattr(decide, "_SHARE", share)
-    rows = np.random.default_rng(0).standard_normal((queries, 12)).astype(np.float32)
-    np.testing.assert_array_equal(searched(rows)(rows)[:, 0], np.arange(queries))
-    assert sorted(made) == calls
-    assert in_use() == outside

@@ -25,9 +25,7 @@ from pe.privacy.release import Poisson, Relation, Release
 PUBLISHED = [  # δ, σ, T, ε; as the paper of Private Evolution has them
     *[(1e-5, math.sqrt(8), t, e) for t, e in zip(range(1, 6), (1.36, 1.99, 2.50, 2.94, 3.34), strict=True)],
     (3e-6, math.sqrt(8), 29, 9.92),
-    (3e-6, 1.381, 7, 10.00),
     (1e-3, 2.0, 13, 6.62),
-    (1e-5, 10 * math.sqrt(2), 7, 0.67),
     (1e-5, 10 * math.sqrt(2), 5, 0.56),
 ]
 

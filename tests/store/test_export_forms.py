@@ -12,12 +12,10 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-import pe
 import pe.store.formats
 from pe.errors import RecipeError
 from pe.privacy.covered import sha256
 from pe.store.export import examine
-from tests.generators import Mean, Shades
 from tests.store.conftest import make
 
 
@@ -44,22 +42,14 @@ def test_a_hub_s_folder_has_a_card_that_says_what_the_certificate_says(plain, tm
     croissant = json.loads((out / "croissant.json").read_text(encoding="utf-8"))
     (file, _) = croissant["distribution"]
     assert (file["contentUrl"], file["sha256"]) == ("data/train-00000.parquet", sha256(data))
-    (out / "README.md").write_text(card.replace("ε = 5 ", "ε = 1 "), encoding="utf-8")
-    assert examine(out)[1] == ["'README.md' was changed: its SHA-256 is not the certificate's."]
 
 
 HOSTILE = ("[a](https://a.example)", "b`` `<b>`|", "![c](https://c.example/c.png)", "<img src=d>")
 
 
 def test_names_are_text_on_the_card_and_in_the_certificate(tmp_path):
-    images, labels = np.zeros((40, 4, 4, 1), np.uint8), np.array(HOSTILE * 10)
-    np.savez(tmp_path / "private.npz", images=images, labels=labels, **{HOSTILE[0]: np.arange(40)})
     unit = {"privacy_unit": HOSTILE[0], "declared_units": 40}
-    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=HOSTILE, **unit)
-    settings = {"epsilon": 5.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 0}
-    run = pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", progress=pe.Progress(), **settings)
-    out = run.export(tmp_path / "out", "huggingface")
-    assert examine(out)[1] == []
+    out = make(tmp_path, HOSTILE, {HOSTILE[0]: np.arange(40)}, unit).export(tmp_path / "out", "huggingface")
     for name in ("README.md", "certificate.md"):
         parsed = MarkdownIt().parse((out / name).read_text(encoding="utf-8").rpartition("---\n")[2])
         inside = [one for block in parsed for one in (block, *(block.children or ()))]
@@ -100,9 +90,6 @@ def test_shards_hold_every_sample_once_in_order(plain, tmp_path, monkeypatch):
     assert [(row["image"]["bytes"], row["label"]) for row in rows] == list(zip(files, labels, strict=True))
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_images_are_in_no_form_of_texts(plain, tmp_path, form):
-    said = f"format: '{form}' holds texts, not images: choose folder, parquet or webdata"
-    with pytest.raises(RecipeError, match=said):
-        plain.export(tmp_path / "out", form)
-    assert not list(tmp_path.iterdir())
+def test_images_are_in_no_form_of_texts(plain, tmp_path):
+    with pytest.raises(RecipeError, match="format: 'csv' holds texts, not images: choose folder, parquet or webdata"):
+        plain.export(tmp_path / "out", "csv")

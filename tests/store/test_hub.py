@@ -1,14 +1,13 @@
 """`pe push` against a scripted hub: what is certified goes there, whole, and nothing else."""
 
 import base64
-import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from pe.errors import APIError, RecipeError, RunError
 from pe.store.signing import push
@@ -21,39 +20,28 @@ TOKEN = "hf_a_token_of_the_tests"
 
 
 class Hub:
-    """Repositories as the hub's client knows them: created, listed, filled by one commit; large files by LFS.
+    """Repositories as the hub's client knows them: created, listed, filled by one commit, none of it by LFS.
 
-    Attributes:
-        files: of each repository, path → content.
-        visible: of each repository, who may read it.
-        refuses: the path of a request that is answered with 403.
+    `refuses` is the path of a request that is answered with 403.
     """
 
     def __init__(self):
-        self.files, self.visible, self.refuses, self._large = {}, {}, "", {}
+        self.files, self.visible, self.refuses = {}, {}, ""
 
     async def __call__(self, scope, receive, send):
         request, path = Request(scope, receive), scope["path"]
-        allowed = path.startswith("/large/") or request.headers.get("authorization") == f"Bearer {TOKEN}"
-        refusal = JSONResponse({"error": "not yours"}, status_code=403)
-        body = await request.body()
-        await (self.answer(path, body, str(request.base_url)) if allowed and path != self.refuses else refusal)(
-            scope, receive, send
-        )
+        body, answer = await request.body(), JSONResponse({"error": "not yours"}, status_code=403)
+        if request.headers.get("authorization") == f"Bearer {TOKEN}" and path != self.refuses:
+            answer = self.answer(path, body, str(request.base_url))
+        await answer(scope, receive, send)
 
     def answer(self, path, body, base):
         name = "/".join(path.split("/")[3:5])  # /api/datasets/OWNER/NAME…
-        if path.startswith("/large/"):
-            assert hashlib.sha256(body).hexdigest() == path.removeprefix("/large/")
-            self._large[path.removeprefix("/large/")] = body
-            return Response()
         if path.endswith("/commit/main"):
             for entry in map(json.loads, body.splitlines()):
                 value = entry["value"]
                 if entry["key"] == "file":
                     self.files[name][value["path"]] = base64.b64decode(value["content"])
-                elif entry["key"] == "lfsFile":
-                    self.files[name][value["path"]] = self._large[value["oid"]]
             oid = "0" * 40
             return JSONResponse({"commitUrl": f"{base}datasets/{name}/commit/{oid}", "commitOid": oid, "success": True})
         asked = json.loads(body) if body else {}
@@ -66,14 +54,8 @@ class Hub:
         if path.endswith("/validate-yaml"):
             return JSONResponse({"errors": [], "warnings": []})
         if path.endswith("/preupload/main"):
-            modes = [(one["path"], "lfs" if one["path"].endswith(".parquet") else "regular") for one in asked["files"]]
-            files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes]
-            return JSONResponse({"files": files})
-        if path.endswith("/lfs/objects/batch"):
-            objects = [
-                {**one, "actions": {"upload": {"href": f"{base}large/{one['oid']}"}}} for one in asked["objects"]
-            ]
-            return JSONResponse({"objects": objects, "transfer": "basic"})
+            mode = {"uploadMode": "regular", "shouldIgnore": False}
+            return JSONResponse({"files": [{"path": one["path"], **mode} for one in asked["files"]]})
         siblings = [{"rfilename": path} for path in self.files[name]]
         private = self.visible[name] == "private"
         return JSONResponse({"id": name, "sha": "0" * 40, "private": private, "siblings": siblings, "tags": []})
@@ -125,14 +107,10 @@ def test_nothing_else_goes_there(plain, out, hub):
 
 
 def test_what_the_hub_refuses_is_one_sentence(out, hub, monkeypatch):
-    hub.refuses = "/api/repos/create"
-    with pytest.raises(
-        APIError, match=r"answered 403 \(.*not yours.*\): see whether the token may write to owner/scans"
-    ):
-        push(out, "owner/scans")
-    hub.refuses = "/api/datasets/owner/scans/commit/main"
-    with pytest.raises(APIError, match="answered 403"):
-        push(out, "owner/scans")
+    said = r"answered 403 \(.*not yours.*\): see whether the token may write to owner/scans"
+    for hub.refuses in ("/api/repos/create", "/api/datasets/owner/scans/commit/main"):
+        with pytest.raises(APIError, match=said):
+            push(out, "owner/scans")
     hub.refuses = ""
     push(out, "owner/scans")  # nothing of the first attempt is in its way
     with pytest.raises(RecipeError, match="'a/b/c' is no name of a repository: give owner/name"):

@@ -1,8 +1,5 @@
 """No time that the file system keeps of a finished run's shareable side tells how long private work took."""
 
-import errno
-import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -13,12 +10,9 @@ import pytest
 from pe.engine.execution import Surroundings, resume_run
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
-from pe.errors import RunError
 from pe.privacy.noise import SystemNoise
-from pe.store.durable import publish
 from pe.store.run import purge
 from tests.durability.test_damage import pe as command
-from tests.durability.test_kill import shareable
 from tests.generators import Mean, Shades
 from tests.store.conftest import LABELS, make
 
@@ -71,14 +65,6 @@ def test_no_birth_time_of_a_release_tells_how_long_a_histogram_took(tmp_path, mo
     assert levelled(run)
 
 
-def test_releases_are_written_anew_and_nothing_else(run):
-    before, inodes = shareable(run.folder), {path: path.lstat().st_ino for path in entries(run) if path.is_file()}
-    publish(run.folder)
-    assert shareable(run.folder) == before
-    renewed = {path for path, inode in inodes.items() if path.lstat().st_ino != inode}
-    assert renewed == set((run.folder / "releases").iterdir())
-
-
 def test_what_is_done_with_a_finished_run_leaves_its_times_level(run, tmp_path):
     assert levelled(run)
     np.savez(tmp_path / "test.npz", images=np.zeros((8, 4, 4, 1), np.uint8), labels=np.array(LABELS * 2))
@@ -96,15 +82,3 @@ def test_what_is_done_with_a_finished_run_leaves_its_times_level(run, tmp_path):
     for step in steps:
         step()
         assert levelled(run)
-
-
-def test_a_full_disk_is_one_sentence_and_the_run_is_as_it_was(run, monkeypatch):
-    before = shareable(run.folder)
-
-    def full(source, target):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(shutil, "copyfileobj", full)
-    with pytest.raises(RunError, match=r"cannot be written \(No space left on device\).* then `pe resume` goes on"):
-        publish(run.folder)
-    assert shareable(run.folder) == before

@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -187,29 +186,6 @@ def test_other_keys_are_refused(signed):
     inside = shutil.copy(signed.parent / "key", signed / "key")
     with pytest.raises(RecipeError, match="is to be handed over: move the key elsewhere"):
         sign(signed, Path(inside), no_passphrase)
-
-
-def test_who_issues_the_certificate_anew_is_told_that_the_signature_is_gone(signed):
-    result = command("report", "out", cwd=signed.parent)
-    assert result.returncode == 0
-    assert "out is no longer signed, since its certificate was issued anew" in result.stderr
-    assert not (signed / SIGNED).exists()
-    assert "signed" not in command("report", "out", cwd=signed.parent).stderr  # it was not
-
-
-def test_the_commands_of_the_page_sign_with_a_key_of_openssl(plain, tmp_path):
-    shutil.copytree(plain.folder, tmp_path / "runs" / "scans")
-    (section,) = re.findall(r"^## Signed\n(.*?)^\*\*Sign last", PAGE.read_text(encoding="utf-8"), re.S | re.M)
-    lines = [shlex.split(line, comments=True) for line in re.findall(r"^ {4}(\S.*)$", section, re.M)]
-    assert [words[:2] for words in lines[2:]] == [["pe", name] for name in ("export", "sign", "verify")]
-    for words in lines:
-        if words[0] == "pe":
-            result = command(*words[1:], cwd=tmp_path)
-            assert result.returncode == 0, words
-        else:
-            subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
-    assert result.stdout.count("✓") == 2
-    assert "signed by the key" in result.stdout.lower()
 
 
 def test_the_forty_lines_of_the_page_find_what_the_certificate_states(signed):

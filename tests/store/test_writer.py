@@ -83,15 +83,6 @@ def test_a_journal_of_the_version_before_is_read_and_gone_on_with(tmp_path):
         assert journal.totals().usage == Usage(2, 3, 40) + more
 
 
-def test_a_reader_is_told_of_one_moment_while_the_run_goes_on(run):
-    run.journal.add_event("started")
-    with read_journal(run.run) as journal:
-        run.journal.add_event("resumed")
-        assert [event for _, event in journal.events()] == ["started"]
-    with read_journal(run.run) as journal:
-        assert [event for _, event in journal.events()] == ["started", "resumed"]
-
-
 def test_a_network_mount_is_refused_and_a_link_to_it_followed(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "far")
