@@ -15,7 +15,7 @@ CLASSES = ("a", "b", "c")
 rows = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12)
 
 
-def records(pairs: list[tuple[int, int]]):
+def records(pairs):
     images = Images(np.zeros((len(pairs), 2, 2, 1), np.uint8))
     units, labels = ([pair[i] for pair in pairs] for i in (0, 1))
     return PrivateDataset.of(images, labels, classes=CLASSES, units=units, unit_name="patient")
@@ -26,7 +26,7 @@ def test_counts_of_records_are_whole():
 
 
 @given(rows)
-def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs: list[tuple[int, int]]):
+def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs):
     whole = count_labels(records(pairs), GRID)
     for unit in {unit for unit, _ in pairs}:
         rest = count_labels(records([pair for pair in pairs if pair[0] != unit]), GRID)
@@ -34,7 +34,7 @@ def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs: list[tuple[int, in
 
 
 @given(rows, st.lists(st.integers(0, 2), max_size=5))
-def test_records_of_unknown_units_are_counted_nowhere(pairs: list[tuple[int, int]], labels: list[int]):
+def test_records_of_unknown_units_are_counted_nowhere(pairs, labels):
     """A unit may have several of them: counted each by itself, they would move the counts by more than one."""
     unknown = [(NOBODY, label) for label in labels]
     assert count_labels(records([*pairs, *unknown]), GRID).tolist() == count_labels(records(pairs), GRID).tolist()

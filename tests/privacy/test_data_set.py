@@ -1,6 +1,6 @@
 import json
 import math
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -111,14 +111,6 @@ def test_two_sampled_units_are_no_better_off_than_the_total_says():
     assert not all(covers)
 
 
-def together(*acts):
-    threads = [threading.Thread(target=act) for act in acts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -198,6 +190,8 @@ def test_a_run_is_either_struck_out_or_begins_to_draw_never_both(budget):
     for i in range(20):
         budget.enter(f"{i}", RUN, 1e-5)
         outcomes = []
-        together(partial(attempt, budget.strike, f"{i}"), partial(attempt, budget.drew, f"{i}", 0))
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(attempt, budget.strike, f"{i}")
+            pool.submit(attempt, budget.drew, f"{i}", 0)
         assert len(outcomes) == 1
         assert (f"{i}" in budget.read()["runs"]) == (outcomes == ["drew"])
