@@ -40,16 +40,17 @@ def test_records_of_unknown_units_are_counted_nowhere(pairs, labels):
     assert count_labels(records([*pairs, *unknown]), GRID).tolist() == count_labels(records(pairs), GRID).tolist()
 
 
-def test_the_noise_is_laplace_of_the_share():
-    release = class_counts_release(0.5, 2.0, Relation.ADD_REMOVE, "record")
+@pytest.mark.parametrize(("unit", "size"), [("record", 0.851), ("patient", 1)])
+def test_the_noise_is_laplace_of_the_share(unit, size):
+    release = class_counts_release(0.5, 2.0, Relation.ADD_REMOVE, unit)
     private = records([(i, 0) for i in range(7)])
     draws = []
     for _ in range(300):
-        ledger = Ledger(Budget(2.0, 1e-6), Relation.ADD_REMOVE, "record", [release], MemoryStore())
+        ledger = Ledger(Budget(2.0, 1e-6), Relation.ADD_REMOVE, unit, [release], MemoryStore())
         draws.append(dp_class_counts(lambda: private, release, ledger))
     errors = np.array(draws) - [7, 0, 0]
-    # discrete Laplace of scale 1: E|x| = 2e^-1/(1-e^-2) = 0.851, with a standard error of 0.034 over 900 draws
-    assert np.abs(errors).mean() == pytest.approx(0.851, abs=0.22)
+    # Laplace of scale 1: E|x| = 1, or on whole numbers 2e^-1/(1-e^-2) = 0.851, with a standard error of 0.034
+    assert np.abs(errors).mean() == pytest.approx(size, abs=0.22)
 
 
 def test_replacing_a_record_may_move_two_counts():

@@ -134,6 +134,11 @@ def test_the_release_declares_the_sensitivity_of_its_relation(relation, sensitiv
     assert release.mechanism == "discrete_gaussian"
 
 
+def test_shared_votes_are_counted_on_a_fine_grid():
+    for unit, neighbors, grid in (("record", 1, 1), ("patient", 1, GRID), ("record", 2, GRID)):
+        assert histogram_releases(1e6, 1, unit=unit, neighbors=neighbors)[0].grid == grid
+
+
 def histogram(private, sigma):
     release = histogram_releases(sigma, 1)[0]
     ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], MemoryStore())

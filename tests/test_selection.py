@@ -45,8 +45,9 @@ def test_systematic_selection_takes_each_as_often_as_its_share(histogram, count,
 
 def test_systematic_selection_follows_the_weights():
     weights, rng = np.array([1.0, 0.5, 3.0, 2.5]), np.random.default_rng(0)
-    counts = sum(np.bincount(select_parents(weights, 3, "systematic", rng), minlength=4) for _ in range(4000))
-    np.testing.assert_allclose(counts / 4000, 3 * weights / weights.sum(), atol=0.04)
+    for size in (1, 3):
+        counts = sum(np.bincount(select_parents(weights, size, "systematic", rng), minlength=4) for _ in range(4000))
+        np.testing.assert_allclose(counts / 4000, size * weights / weights.sum(), atol=0.04)
 
 
 def test_rank_deals_the_few_over_again():
@@ -95,12 +96,16 @@ def test_the_default_rule_is_the_paper_s():
     assert not members.kept.any()
 
 
-def test_selected_parents_stand_beside_their_offspring():
-    how = Descent("rank", "selected", offspring=3)
+@pytest.mark.parametrize(
+    ("offspring", "size", "parents", "kept"),
+    [(3, 8, [1, 3, 1, 1, 1, 3, 3, 3], 2), (1, 6, [0, 1, 3, 0, 1, 3], 3)],
+)
+def test_selected_parents_stand_beside_their_offspring(offspring, size, parents, kept):
+    how = Descent("rank", "selected", offspring=offspring)
     histogram = np.array([5.0, 9.0, 1.0, 7.0, 3.0])
-    members = descend(histogram, np.zeros(5, np.bool_), 8, 0, how, np.random.default_rng(0))
-    assert members.parents.tolist() == [1, 3, 1, 1, 1, 3, 3, 3]
-    assert members.kept.tolist() == [True, True] + [False] * 6
+    members = descend(histogram, np.zeros(5, np.bool_), size, 0, how, np.random.default_rng(0))
+    assert members.parents.tolist() == parents
+    assert members.kept.tolist() == [i < kept for i in range(size)]
 
 
 def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it():
