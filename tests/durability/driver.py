@@ -25,7 +25,6 @@ WARM = (
     *("adapters.pools", "embeddings.tfidf"),
     *("tests.durability.driver", "tests.endpoints.job_hosts", "tests.endpoints.openai_server"),
 )
-"""What all of them import; else most kills, at instants that are a share of the whole, would strike imports alone."""
 
 CHUNK, WORKERS = 5, 2
 POPULATION, ITERATIONS, LOOKAHEAD = 20, 3, 2
@@ -51,16 +50,12 @@ class Counting:
 
 
 class Counted(Counting, Shades):
-    """Images."""
-
     def __init__(self, log, deterministic=True):
         super().__init__(log, max_chunk=CHUNK, concurrency=WORKERS)
         self.capabilities = replace(self.capabilities, deterministic=deterministic)
 
 
 class CountedTexts(Counting, PublicTexts):
-    """Texts of the pool that `make_private` writes."""
-
     def __init__(self, log, deterministic=True):
         super().__init__(log, path=log.with_name("public.txt"), longest=60)
         self._deterministic = deterministic

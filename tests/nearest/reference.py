@@ -22,7 +22,6 @@ def lifted(vector, metric):
 
 
 def distance(x, c, metric):
-    """Of two lifted vectors."""
     if metric == "cosine" and not (any(x) and any(c)):
         return 2.0
     return folded([(a - b) * (a - b) for a, b in zip(x, c, strict=True)])

@@ -1,5 +1,3 @@
-"""What a run's writer leaves behind, and what it remembers."""
-
 import sqlite3
 from contextlib import closing
 
