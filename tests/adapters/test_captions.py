@@ -1,15 +1,8 @@
 """Captions that are drawn: what each of the two generators is asked, what it costs, and nothing is paid twice."""
 
-from __future__ import annotations
-
 import csv
-import sqlite3
-import time
-from collections.abc import Sequence
-from contextlib import closing
 from html import unescape
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from adapters.caption_then_draw import CaptionThenDraw
-from adapters.glyphs import Glyphs, read_quote
+from adapters.glyphs import Glyphs
 from adapters.http import policy as policy_module
 from pe.data.samples import Conditions, mix
-from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import APIError, RecipeError
@@ -28,9 +21,9 @@ from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import Answer, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
-from pe.store.run import Run, purge
+from pe.store.run import purge
 from pe.store.writer import read_journal
-from tests.durability.driver import SameNoise, forked
+from tests.durability.driver import SameNoise, begin_or_go_on
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.comfy_server import ComfyServer, workflows
 from tests.endpoints.faults import Script
@@ -44,8 +37,6 @@ PEN: dict[str, Any] = {"kind": "glyphs", "size": SIDE}
 SEEDS = np.random.default_rng(0).integers(0, 2**63, 6).astype(np.uint64)
 SAMPLES = 2 * 12
 """S_0 and S_1."""
-WORKERS = 3 + 2
-"""Of two captions and two drawings at a time."""
 CAPTIONS: dict[str, Any] = {
     "price": {"million_tokens": {"text_in": 1000, "text_out": 4000}, "call": 0.5},
     "expected_tokens": {"text_in": 10, "text_out": 30},
@@ -54,24 +45,24 @@ CAPTION, IMAGE = 0.5 + 0.01 + 0.12, 0.25
 """What one costs."""
 
 
-def pool(path: Path, texts: Sequence[str] = "0123456789") -> dict[str, Any]:
+def pool(path, texts="0123456789"):
     """Captions of these texts in a file, each in twelve ways."""
     ways = product(("", "small ", "large "), ("", "thin "), ("", "wide "))
     path.write_text("\n".join(f'a {"".join(way)}"{text}"' for way in ways for text in texts))
     return {"kind": "public_texts", "path": path}
 
 
-def chat(url: str, **settings: object) -> dict[str, object]:
+def chat(url, **settings):
     given = {"kind": "chat", "base_url": f"{url}/v1", "key_env": None, "model": "m", "seed_field": "seed"}
     return given | {"prompts": "describe a {label}", "concurrency": 2} | settings
 
 
-def web(url: str, **settings: object) -> dict[str, object]:
+def web(url, **settings):
     given = {"kind": "openai_images", "base_url": f"{url}/v1", "key_env": None, "model": "m", "server": None}
     return given | {"image_size": SIDE, "concurrency": 2} | settings
 
 
-def recipe(folder: Path, captions: dict[str, Any], draw: dict[str, Any], **changes: Any) -> Recipe:
+def recipe(folder, captions, draw, **changes):
     """Of a run over sixty drawn digits."""
     if not (folder / "private.npz").exists():
         labels, seeds = LABELS * 30, np.arange(60, dtype=np.uint64)
@@ -88,26 +79,23 @@ def recipe(folder: Path, captions: dict[str, Any], draw: dict[str, Any], **chang
     return Recipe.parse(content | changes, "the test")
 
 
-def carry_on(given: Recipe, folder: Path) -> Run:
+def carry_on(given, folder):
     """Begin the run, or go on with it."""
-    surroundings = Surroundings(embedding=Mean(), noise=SameNoise())
-    if (folder / "run").exists():
-        return resume_run(folder / "run", surroundings)
-    return run_recipe(given, folder / "run", surroundings)
+    return begin_or_go_on(given, folder / "run", Surroundings(embedding=Mean(), noise=SameNoise()))
 
 
-def new(api: CaptionThenDraw, *labels: str, job: JobNote | None = None) -> Answer:
+def new(api, *labels, job=None):
     seeds = SEEDS[: len(labels)]
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
 
 
-def varied(api: CaptionThenDraw, parents: Answer, degree: float, *labels: str) -> Answer:
+def varied(api, parents, degree, *labels):
     return api.variation_api(
         VariationRequest(parents.samples, labels, parents.conditions, SEEDS[-len(labels) :], degree)
     )
 
 
-def test_captions_of_a_pool_are_drawn_by_the_simulator(tmp_path: Path) -> None:
+def test_captions_of_a_pool_are_drawn_by_the_simulator(tmp_path):
     api = CaptionThenDraw(captions=pool(tmp_path / "captions.txt"), draw=PEN)
     answer = new(api, *"373")
     lines = (tmp_path / "captions.txt").read_text().splitlines()
@@ -122,7 +110,7 @@ def test_captions_of_a_pool_are_drawn_by_the_simulator(tmp_path: Path) -> None:
     assert (child.usage, varied(api, answer, 0.0, *"373").usage) == (Usage(2, 3), Usage(0))
 
 
-def test_endpoints_are_asked_for_captions_and_then_for_drawings_of_them() -> None:
+def test_endpoints_are_asked_for_captions_and_then_for_drawings_of_them():
     writes, draws = Script(), Script()
     prompts = {"3": "a photo: {caption}", "7": ["a drawing of a {label}: {caption}"]}
     with serving(ChatServer(writes)) as one, serving(OpenAIServer(draws, side=SIDE)) as other:
@@ -144,19 +132,7 @@ def test_endpoints_are_asked_for_captions_and_then_for_drawings_of_them() -> Non
     assert child.usage == Usage(2, 1, megapixels=SIDE * SIDE / 1e6, **tokens)
 
 
-def test_a_request_holds_as_many_items_as_one_drawing_and_captions_come_as_they_can() -> None:
-    writes = Script()
-    with serving(ChatServer(writes)) as url:
-        api = CaptionThenDraw(captions=chat(url, prompts='"{label}" '), draw=PEN)
-        assert api.capabilities.max_chunk == 64
-        answer = new(api, *"3737")
-    assert len(writes.requests) == 4
-    assert (answer.usage.calls, answer.usage.images) == (4 + 1, 0)  # no caption quoted a text
-    why = Refused("draw: the prompt has no text of 1 to 40 characters in quotation marks")
-    assert answer.missing == dict.fromkeys(range(4), why)
-
-
-def test_what_the_generator_of_captions_refuses_is_not_drawn() -> None:
+def test_what_the_generator_of_captions_refuses_is_not_drawn():
     draws = Script()
     with serving(ChatServer(Script(first=("refusal",)))) as one, serving(OpenAIServer(draws, side=SIDE)) as other:
         api = CaptionThenDraw(captions=chat(one), draw=web(other))
@@ -167,19 +143,21 @@ def test_what_the_generator_of_captions_refuses_is_not_drawn() -> None:
     assert (answer.usage.calls, answer.usage.images, answer.usage.text_out) == (1, 0, 30)
 
 
-def test_captions_that_are_noted_are_not_asked_for_again() -> None:
-    writes, draws, kept = Script(), Script(first=("refusal",)), [""]
-    with serving(ChatServer(writes)) as one, serving(OpenAIServer(draws, side=SIDE)) as other:
-        api = CaptionThenDraw(captions=chat(one), draw=web(other))
-        first = new(api, "3", job=JobNote(keep=lambda job: kept.append(job)))
-        again = new(api, "3", job=JobNote(kept[-1]))
-    assert len(writes.requests) == 1
-    assert [each["prompt"] for each in draws.requests] == [str(again.conditions["caption"][0])] * 2
-    assert list(first.missing) == [0]
-    assert again.usage.text_out == 30  # the journal has none of what a killed request cost
+def test_neither_captions_nor_a_drawing_that_are_noted_are_asked_for_again(tmp_path):
+    writes, draws, kept = Script(), ComfyServer(), []
+    with serving(ChatServer(writes)) as one, serving(draws) as other:
+        images = {"kind": "comfyui", "base_url": other, "image_size": SIDE, "poll": 0.002, **workflows(tmp_path)}
+        api = CaptionThenDraw(captions=chat(one), draw=images)
+        first = new(api, "3", job=JobNote(keep=kept.append))
+        for note in kept[::-1]:  # with the job of the drawing; then with the caption alone
+            again = new(api, "3", job=JobNote(note))
+            assert again.conditions["caption"].tolist() == first.conditions["caption"].tolist()
+            assert again.usage.text_out == 30  # the journal has none of what a killed request cost
+    assert (len(kept), len(writes.requests)) == (2, 1)
+    assert draws.submitted.total() == 2  # the first, and one for the caption alone
 
 
-def test_parents_of_another_generator_or_of_a_pool_that_has_changed_are_refused(tmp_path: Path) -> None:
+def test_parents_of_another_generator_or_of_a_pool_that_has_changed_are_refused(tmp_path):
     captions = pool(tmp_path / "captions.txt")
     parents = new(CaptionThenDraw(captions=captions, draw=PEN), *"37")
     pool(tmp_path / "captions.txt", "987654321")
@@ -190,68 +168,31 @@ def test_parents_of_another_generator_or_of_a_pool_that_has_changed_are_refused(
         varied(changed, Answer(parents.samples), 0.5, *"37")
 
 
-def refusal(captions: dict[str, Any], draw: dict[str, Any]) -> str:
+def refusal(captions, draw):
     with pytest.raises(RecipeError) as refused:
         CaptionThenDraw(captions=captions, draw=draw)
     return str(refused.value)
 
 
-def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path):
     texts = pool(tmp_path / "captions.txt")
     assert "captions: glyphs makes images: name one that makes texts" in refusal(PEN, PEN)
     assert "draw: public_images draws from no prompts" in refusal(texts, {"kind": "public_images", "path": "x"})
-    masked = {"kind": "masked_lm", "model": "x", "prompts": "{caption}"}
-    assert "draw: masked_lm makes texts: name one that makes images" in refusal(texts, masked)
     assert "draw.prompts: 'a 7' has no {caption}" in refusal(texts, PEN | {"prompts": {"3": "{caption}", "7": ["a 7"]}})
     assert "captions: dpdm is fitted on the private records" in refusal({"kind": "dpdm"}, PEN)
     assert "captions.batch is given" in refusal(chat("http://a.example", batch=50), PEN)
-    several = {"kind": "portfolio", "of": [PEN, PEN]}
-    assert "captions: portfolio has generators of its own" in refusal(several, PEN)
-    assert "unknown key 'sise'; did you mean 'size'?" in refusal(texts, {"kind": "glyphs", "sise": 8})
     labelled = CaptionThenDraw(captions=texts, draw=PEN | {"prompts": {"3": "{caption}"}})
-    labelled.check_labels(["3"])
     with pytest.raises(RecipeError, match="draw: prompts: there is none for the label '7'"):
         labelled.check_labels(["3", "7"])
-    with pytest.raises(RecipeError, match="captions: prompts: there is none for the label '7'"):
-        CaptionThenDraw(captions=chat("http://a.example", prompts={"3": "x"}), draw=PEN).check_labels(["7"])
 
 
-def test_each_endpoint_is_looked_at() -> None:
-    with serving(ChatServer(Script())) as one, serving(OpenAIServer(Script())) as other:
-        found = list(CaptionThenDraw.look({"captions": chat(one), "draw": web(other)}))
-    told = " ".join(finding.what for finding in found)
-    assert one.removeprefix("http://") in told
-    assert other.removeprefix("http://") in told
-    [none] = CaptionThenDraw.look({"captions": {"kind": "public_texts", "path": "x"}, "draw": PEN})
-    assert "none of its generators has an endpoint" in none.what
-
-
-def right(run: Run) -> list[float]:
-    """The share of samples whose caption quotes their label, population by population."""
-    found = []
-    for population in run.populations():
-        texts = [read_quote(str(caption)) for caption in population.conditions["caption"]]
-        found.append(float(np.mean([text == LABELS[k] for text, k in zip(texts, population.labels, strict=True)])))
-    return found
-
-
-def test_votes_on_drawings_move_captions_to_what_the_records_show(tmp_path: Path) -> None:
-    evolution = {"iterations": 3, "population": 120, "degree": 0.1}
-    texts = pool(tmp_path / "captions.txt", "12345678")
-    given = recipe(tmp_path, texts, PEN, evolution=evolution, privacy="none", embedding={"kind": "pixels"})
-    shares = right(run_recipe(given, tmp_path / "run", Surroundings()))
-    assert shares[0] < 0.2
-    assert shares[-1] > 0.5
-
-
-def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path: Path) -> None:
+def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path):
     given = recipe(tmp_path, pool(tmp_path / "captions.txt"), PEN, evolution={"iterations": 1, "population": 8})
     run = carry_on(given, tmp_path)
     captions = run.populations()[-1].conditions["caption"].tolist()
     extend_run(run.folder, 2, 0.5, Surroundings())
-    for form in ("npz", "folder", "parquet"):
+    for form in ("folder", "parquet"):
         run.export(tmp_path / form, form)
-    assert np.load(tmp_path / "npz" / "synthetic.npz")["captions"].tolist() == captions
     with (tmp_path / "folder" / "synthetic" / "labels.csv").open(encoding="utf-8") as file:
         rows = [row["caption"] for row in csv.DictReader(file)]
     assert rows[:8] == captions
@@ -260,7 +201,7 @@ def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path:
     assert captions[0] in unescape(write_report(run.folder).read_text(encoding="utf-8"))
 
 
-def test_parents_of_captions_are_not_tried_on_drawings_from_scratch(tmp_path: Path) -> None:
+def test_parents_of_captions_are_not_tried_on_drawings_from_scratch(tmp_path):
     evolution = {"iterations": 2, "population": 4, "degree": [0.9, 0.2]}
     with serving(ChatServer(Script())) as one, serving(OpenAIServer(Script(), side=SIDE)) as other:
         captions = chat(one, variation="paraphrase")
@@ -271,7 +212,7 @@ def test_parents_of_captions_are_not_tried_on_drawings_from_scratch(tmp_path: Pa
     assert planned.images.most == 3 * 4 + 16
 
 
-def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path, monkeypatch):
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
     monkeypatch.setattr(policy_module, "MOST", 0.2)
     writes = Script(share=0.2, faults=("500", "dropped", "refusal"))
@@ -284,7 +225,6 @@ def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path: Path, monke
     with read_journal(run) as journal:
         spent = journal.totals()
     assert planned.cost == planned.cost_at_least == pytest.approx(SAMPLES * (CAPTION + IMAGE))
-    assert not any("votes decide who makes" in warning for warning in planned.warnings)
     assert spent.usage.images == draws.delivered
     assert spent.usage.calls == sum(writes.seen.values()) + sum(draws.seen.values())
     assert spent.usage.text_out == 30 * writes.delivered
@@ -294,52 +234,16 @@ def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path: Path, monke
     assert spent.refused > 0
 
 
-def test_prices_of_parts_are_added_up_and_those_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+def test_prices_of_parts_are_added_up(tmp_path):
     limits, texts = {"max_cost": 3}, pool(tmp_path / "captions.txt")
     priced = texts | {"price": {"call": 1, "image": 2}}
     price = price_of(recipe(tmp_path, priced, PEN | {"price": {"call": 4, "megapixel": 8}}, limits=limits))
     assert price.of(Usage(5, 5, cost=0.125)) == 0.125
     assert price.least_of(Usage(1, 10, megapixels=2)) == price.most_of(Usage(1, 10, megapixels=2)) == 10 * 7 + 2 * 8
     assert price.of_next(Usage(4, 2, megapixels=1.0, cost=3.0), calls=1, images=2) == 2 * 7 + 8
-    with pytest.raises(RecipeError, match=r"api\.draw\.price is given, so limits\.max_cost must be too"):
-        recipe(tmp_path, texts, PEN | {"price": {"call": 1}})
-    with pytest.raises(RecipeError, match=r"prices are in EUR and USD"):
-        price_of(recipe(tmp_path, priced, PEN | {"price": {"call": 1, "currency": "EUR"}}, limits=limits))
 
 
-def served(folder: Path, one: str, other: str) -> None:
-    """Begin the run over a chat server and a host of jobs, or go on with it."""
-    images = {"kind": "comfyui", "base_url": other, "image_size": SIDE, "concurrency": 2, "poll": 0.002}
-    carry_on(recipe(folder, chat(one), {**images, **workflows(folder)}), folder)
-
-
-def known(folder: Path) -> tuple[int, int]:
-    """Samples that the run has, and requests of which it knows something before they are answered."""
-    with closing(sqlite3.connect(f"file:{folder}/run/confidential/journal.sqlite?mode=ro", uri=True)) as journal:
-        answered, noted = journal.execute("SELECT (SELECT SUM(answered) FROM chunks), COUNT(*) FROM jobs").fetchone()
-    return answered, noted
-
-
-def test_neither_a_caption_nor_its_drawing_is_paid_for_twice(tmp_path: Path) -> None:
-    writes, draws = Script(), ComfyServer()
-    draws.finished = SAMPLES - 9  # in S_1
-    with serving(ChatServer(writes)) as one, serving(draws) as other:
-        process = forked(served, tmp_path, one, other)
-        while process.is_alive() and (draws.held < 2 or known(tmp_path) != (draws.finished, WORKERS)):
-            time.sleep(0.01)
-        process.kill()
-        process.join(60)
-        assert draws.held == 2  # the others wait for their turn, with their captions
-        assert len(writes.requests) == draws.finished + WORKERS
-        draws.finished = float("inf")
-        served(tmp_path, one, other)
-    with read_journal(Run.open(tmp_path / "run")) as journal:
-        usage = journal.totals().usage
-    assert len(draws.jobs) == len(writes.requests) == SAMPLES
-    assert (usage.calls, usage.images, usage.text_out) == (2 * SAMPLES, SAMPLES, 30 * SAMPLES)
-
-
-def test_an_address_of_a_part_in_a_run_of_somebody_else_is_named_again(tmp_path: Path) -> None:
+def test_an_address_of_a_part_in_a_run_of_somebody_else_is_named_again(tmp_path):
     with serving(ChatServer(Script())) as url:
         texts = chat(url, prompts='"7" {label}')
         given = recipe(tmp_path, texts, PEN | {"prompts": '"7" {caption}'})

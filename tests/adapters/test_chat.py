@@ -1,9 +1,7 @@
 """What the chat adapter asks of a real server on loopback, through the official SDK, and what it makes of answers."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import numpy as np
@@ -16,7 +14,7 @@ from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.plugins.price import PriceSection
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Usage, VariationRequest
+from pe.plugins.protocols import Failed, RandomRequest, Refused, Usage, VariationRequest
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
 from tests.endpoints.serving import serving
@@ -27,18 +25,18 @@ Make = Callable[..., tuple[Chat, Script]]
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch):
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
     monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
+def make():
     """An adapter, and the script of the server that it talks to."""
     with ExitStack() as stack:
 
-        def made(*faults: str, **settings: object) -> tuple[Chat, Script]:
+        def made(*faults, **settings):
             script = Script(first=faults)
             url = stack.enter_context(serving(ChatServer(script)))
             given = {"model": "m", "prompts": "a review of a {label}", "timeout": 2.0, "key_env": "THE_KEY"}
@@ -47,23 +45,23 @@ def make() -> Iterator[Make]:
         yield made
 
 
-def random(api: Chat, count: int = 1, seed: int = 1 << 40) -> Answer:
+def random(api, count=1, seed=1 << 40):
     seeds = np.arange(count, dtype=np.uint64) + np.uint64(seed)
     labels = ("film",) * count
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
 
 
-def varied(api: Chat, degree: float = 0.5, text: str = PARENT, count: int = 1, **columns: str) -> Answer:
+def varied(api, degree=0.5, text=PARENT, count=1, **columns):
     conditions = Conditions({name: np.array([each] * count) for name, each in columns.items()})
     seeds = np.arange(count, dtype=np.uint64)
     return api.variation_api(VariationRequest(Texts.of([text] * count), ("film",) * count, conditions, seeds, degree))
 
 
-def content_of(body: dict) -> str:
+def content_of(body):
     return body["messages"][-1]["content"]
 
 
-def test_a_new_text_is_the_answer_to_its_prompt_without_quotation_marks(make: Make) -> None:
+def test_a_new_text_is_the_answer_to_its_prompt_without_quotation_marks(make):
     api, script = make(system="You write reviews.", temperature=1.2, top_p=0.9, max_tokens=99, extra={"top_k": 5})
     answer = random(api)
     (text,) = answer.samples.strings
@@ -79,12 +77,12 @@ def test_a_new_text_is_the_answer_to_its_prompt_without_quotation_marks(make: Ma
     assert answer.usage == Usage(1, 1, tokens=40, text_in=10, text_out=30)
 
 
-def test_the_price_of_input_and_output_tokens_is_counted(make: Make) -> None:
+def test_the_price_of_input_and_output_tokens_is_counted(make):
     price = PriceSection.model_validate({"million_tokens": {"text_in": 1, "text_out": 10}}).price
     assert price.of(random(make()[0]).usage) == pytest.approx((10 * 1 + 30 * 10) / 1e6)
 
 
-def test_a_variation_fills_the_blanks_of_its_parent(make: Make) -> None:
+def test_a_variation_fills_the_blanks_of_its_parent(make):
     api, script = make(length_sigma=0)
     (text,) = varied(api, 0.5).samples.strings
     instruction, blanks = content_of(script.requests[0]).split("\n\n")
@@ -96,7 +94,7 @@ def test_a_variation_fills_the_blanks_of_its_parent(make: Make) -> None:
     assert api.capabilities.degree == "wording"  # the blanks are exact, and what becomes of the rest is the model's
 
 
-def test_a_paraphrase_puts_the_degree_in_words_and_the_whole_parent_below_them(make: Make) -> None:
+def test_a_paraphrase_puts_the_degree_in_words_and_the_whole_parent_below_them(make):
     wordings = {0.5: "Say it anew, {tone}, as of '{prompt}', in {words} words: {text}", 1: "Another {label} text."}
     given = {"variation": "paraphrase", "attributes": {"tone": ["warm"]}, "wordings": wordings, "length_sigma": 0}
     api, script = make(**given, prompts="a {tone} one")
@@ -109,7 +107,7 @@ def test_a_paraphrase_puts_the_degree_in_words_and_the_whole_parent_below_them(m
     assert "Another" in api.describe_degree(0.9)
 
 
-def test_degree_0_is_the_parent_without_a_call_and_degree_1_a_new_text_of_its_prompt(make: Make) -> None:
+def test_degree_0_is_the_parent_without_a_call_and_degree_1_a_new_text_of_its_prompt(make):
     api, script = make()
     same = varied(api, 0.0)
     assert (same.samples.strings, same.usage) == ([PARENT], Usage(0))
@@ -120,7 +118,7 @@ def test_degree_0_is_the_parent_without_a_call_and_degree_1_a_new_text_of_its_pr
     assert api.describe_degree(0.25).startswith("0.25 of the words")
 
 
-def test_several_texts_of_one_prompt_or_parent_come_in_one_request_where_n_says_so(make: Make) -> None:
+def test_several_texts_of_one_prompt_or_parent_come_in_one_request_where_n_says_so(make):
     api, script = make(n=3, variation="paraphrase")
     assert len(random(api, 3).samples) == len(varied(api, 0.5, count=3).samples) == 3
     assert [body["n"] for body in script.requests] == [3, 3]
@@ -130,7 +128,7 @@ def test_several_texts_of_one_prompt_or_parent_come_in_one_request_where_n_says_
     assert answer.usage.images == 2
 
 
-def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes(make: Make) -> None:
+def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes(make):
     api, script = make(seed_field="random_seed", max_tokens_field="max_completion_tokens")
     random(api, seed=7)
     assert (script.requests[0]["random_seed"], script.requests[0]["max_completion_tokens"]) == (7, 512)
@@ -156,9 +154,7 @@ def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes
         ("no message", Failed("the endpoint sent dict without a message in place of a text")),
     ],
 )
-def test_refusals_are_outcomes_and_answers_without_a_text_are_failures(
-    make: Make, fault: str, outcome: Refused | Failed
-) -> None:
+def test_refusals_are_outcomes_and_answers_without_a_text_are_failures(make, fault, outcome):
     api, script = make(fault)
     answer = random(api)
     assert answer.missing == {0: outcome}
@@ -166,7 +162,7 @@ def test_refusals_are_outcomes_and_answers_without_a_text_are_failures(
     assert (answer.usage.calls, len(script.requests)) == (1, 1)
 
 
-def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(make: Make) -> None:
+def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(make):
     api, _ = make("thoughts", "thoughts", "only thoughts", "finish error")
     assert [len(random(api).samples.strings[0].split()) for _ in range(2)] == [30, 30]
     for reason in ("its thoughts begin with <think> and do not end", "broke off the text"):
@@ -188,17 +184,17 @@ def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(
         *(dict.fromkeys(("SAFETY", "RECITATION", "sensitive", "refusal"), Refused).items()),
     ],
 )
-def test_a_text_is_whole_cut_withheld_or_broken_off_as_its_server_says(make: Make, reason: str, kept: object) -> None:
+def test_a_text_is_whole_cut_withheld_or_broken_off_as_its_server_says(make, reason, kept):
     answer = random(make(f"finish {reason}")[0])
     assert len(answer.samples) if kept is True else isinstance(answer.missing[0], kept)
 
 
 @pytest.mark.parametrize("fault", ["parts", "reasoning parts"])
-def test_a_text_in_parts_is_put_together_without_thoughts(make: Make, fault: str) -> None:
+def test_a_text_in_parts_is_put_together_without_thoughts(make, fault):
     assert len(random(make(fault)[0]).samples.strings[0].split()) == 30
 
 
-def test_a_text_that_was_cut_off_is_kept_unless_the_recipe_says_otherwise(make: Make) -> None:
+def test_a_text_that_was_cut_off_is_kept_unless_the_recipe_says_otherwise(make):
     assert len(random(make("cut")[0]).samples) == 1
     assert len(random(make(longest=20)[0]).samples.strings[0]) == 20
     api, _ = make("cut", cut=False)
@@ -207,7 +203,7 @@ def test_a_text_that_was_cut_off_is_kept_unless_the_recipe_says_otherwise(make: 
     assert random(api).missing[0].reason.startswith("the text has more than 20 bytes")
 
 
-def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words(make: Make) -> None:
+def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words(make):
     api, script = make("429", "500", "503 html", "other json", tries=4)
     assert random(api).usage.calls == 5
     assert script.seen[""] == 1
@@ -230,7 +226,7 @@ def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words
         ({"wordings": {0.5: "a"}}, "the last is 1"),
     ],
 )
-def test_settings_out_of_range_are_one_sentence(settings: dict[str, object], sentence: str) -> None:
+def test_settings_out_of_range_are_one_sentence(settings, sentence):
     with pytest.raises(RecipeError, match=sentence):
         Chat(**{"model": "m", "prompts": "a"} | settings).check_labels(["film"])
 
@@ -244,11 +240,11 @@ def test_settings_out_of_range_are_one_sentence(settings: dict[str, object], sen
         ({"prompt_tokens": -3, "completion_tokens": [4]}, Usage(0)),
     ],
 )
-def test_tokens_are_counted_as_far_as_the_server_tells_them(told: object, counted: Usage) -> None:
+def test_tokens_are_counted_as_far_as_the_server_tells_them(told, counted):
     assert billed(told) == counted
 
 
-def test_pe_doctor_looks_at_the_endpoint_and_speaks_of_no_server_of_images(make: Make) -> None:
+def test_pe_doctor_looks_at_the_endpoint_and_speaks_of_no_server_of_images(make):
     api, script = make()
     said = [finding.what for finding in Chat.look({"base_url": api._config.url, "key_env": None})]
     assert len(said) == 1

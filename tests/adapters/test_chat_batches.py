@@ -1,10 +1,8 @@
 """What the chat adapter makes of OpenAI's Batch API, over a scripted server of its files and batches."""
 
-from __future__ import annotations
-
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -19,7 +17,7 @@ from adapters.http import policy as policy_module
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import RecipeError, Unavailable
-from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
+from pe.plugins.protocols import Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from tests.endpoints.batch_server import BatchServer
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
@@ -32,7 +30,7 @@ Make = Callable[..., tuple[Chat, BatchServer]]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
     monkeypatch.setattr(policy_module, "MOST", 0.2)
@@ -41,33 +39,33 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
+def stack():
     with ExitStack() as opened:
         yield opened
 
 
 @pytest.fixture
-def make(stack: ExitStack) -> Make:
-    def made(*faults: str, outcomes: tuple[str, ...] = (), lines: tuple[str, ...] = (), **settings: object):
+def make(stack):
+    def made(*faults, outcomes=(), lines=(), **settings):
         server = BatchServer(Script(first=faults), outcomes, Script(first=lines))
         return over(stack.enter_context(serving(server)), **settings), server
 
     return made
 
 
-def over(url: str, **settings: object) -> Chat:
+def over(url, **settings):
     given = {"model": "m", "prompts": "a review of a {label}", "key_env": "THE_KEY"}
     given |= {"batch": 100, "poll": 0.002, "timeout": 1.0, "seed_field": "seed"}
     return Chat(**given | {"base_url": f"{url}/v1"} | settings)
 
 
-def random(api: Chat, count: int = 4, job: JobNote | None = None) -> Answer:
+def random(api, count=4, job=None):
     seeds = np.arange(count, dtype=np.uint64) + np.uint64(1 << 40)
     labels = ("film", "food")[:count] * -(-count // 2)
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
 
 
-def test_a_batch_holds_any_prompts_and_each_answer_finds_its_own_whatever_its_place(make: Make) -> None:
+def test_a_batch_holds_any_prompts_and_each_answer_finds_its_own_whatever_its_place(make):
     api, server = make(temperature=1.2, max_tokens=99, system="You write.", extra={"top_k": 5})
     assert (api.capabilities.max_chunk, api.capabilities.shares, api.capabilities.one_by_one) == (100, "nothing", True)
     answer = random(api)
@@ -85,7 +83,7 @@ def test_a_batch_holds_any_prompts_and_each_answer_finds_its_own_whatever_its_pl
     assert server.script.keys == {f"Bearer {CANARY}"}
 
 
-def test_variations_of_different_parents_share_a_batch(make: Make) -> None:
+def test_variations_of_different_parents_share_a_batch(make):
     api, server = make(length_sigma=0)
     parents = ["the film was long and dull", "a warm night with old music and good food"]
     conditions = Conditions({"prompt": np.array(["a", "b"])})
@@ -111,7 +109,7 @@ def test_variations_of_different_parents_share_a_batch(make: Make) -> None:
         ("invalid", Failed("HTTP 400: scripted: invalid", retryable=False)),
     ],
 )
-def test_what_becomes_of_one_request_of_a_batch_is_its_own(make: Make, fault: str, outcome: Refused | Failed) -> None:
+def test_what_becomes_of_one_request_of_a_batch_is_its_own(make, fault, outcome):
     api, server = make(lines=("", fault, ""))
     answer = random(api)
     assert dict(answer.missing) == {1: outcome}
@@ -120,7 +118,7 @@ def test_what_becomes_of_one_request_of_a_batch_is_its_own(make: Make, fault: st
 
 
 @pytest.mark.parametrize("outcome", ["expired", "cancelled"])
-def test_a_batch_that_ends_before_its_time_gives_what_it_has(make: Make, outcome: str) -> None:
+def test_a_batch_that_ends_before_its_time_gives_what_it_has(make, outcome):
     api, _ = make(outcomes=(outcome,))
     answer = random(api)
     assert len(answer.samples) == 2
@@ -128,7 +126,7 @@ def test_a_batch_that_ends_before_its_time_gives_what_it_has(make: Make, outcome
     assert {i: miss.retryable for i, miss in answer.missing.items()} == {2: True, 3: True}
 
 
-def test_a_batch_that_the_endpoint_does_not_take_stops_the_run_and_is_not_waited_for_again(make: Make) -> None:
+def test_a_batch_that_the_endpoint_does_not_take_stops_the_run_and_is_not_waited_for_again(make):
     api, server = make(outcomes=("failed",))
     note = JobNote()
     with pytest.raises(Rejected, match=r"does not take the batch: invalid_model: scripted: failed"):
@@ -138,14 +136,14 @@ def test_a_batch_that_the_endpoint_does_not_take_stops_the_run_and_is_not_waited
     assert server.submitted == 2
 
 
-def test_a_batch_for_which_the_queue_is_full_is_submitted_again_later(make: Make) -> None:
+def test_a_batch_for_which_the_queue_is_full_is_submitted_again_later(make):
     api, server = make(outcomes=("full", "full"))
     assert len(random(api).samples) == 4
     assert server.submitted == 3
 
 
 @pytest.mark.parametrize(("place", "fault"), [*zip(range(6), ["500", "html", "lost"] * 2, strict=True)])
-def test_a_fault_at_any_request_of_a_batch_heals_and_nothing_is_paid_twice(make: Make, place: int, fault: str) -> None:
+def test_a_fault_at_any_request_of_a_batch_heals_and_nothing_is_paid_twice(make, place, fault):
     api, server = make(*[""] * place, fault, lines=("500",))
     assert len(random(api).samples) == 3
     assert server.script.seen[fault] == 1
@@ -153,7 +151,7 @@ def test_a_fault_at_any_request_of_a_batch_heals_and_nothing_is_paid_twice(make:
     assert set(server.worked.values()) == {1}
 
 
-def test_a_batch_whose_number_was_lost_is_found_by_our_name_among_all_that_are_listed(make: Make) -> None:
+def test_a_batch_whose_number_was_lost_is_found_by_our_name_among_all_that_are_listed(make):
     api, server = make()
     for _ in range(3):
         random(api)
@@ -169,7 +167,7 @@ def test_a_batch_whose_number_was_lost_is_found_by_our_name_among_all_that_are_l
     assert (again.job, again.calls, server.submitted) == ("batch_003", 1, 9)
 
 
-def test_a_batch_is_noted_before_it_is_submitted_and_a_noted_one_is_waited_for(make: Make) -> None:
+def test_a_batch_is_noted_before_it_is_submitted_and_a_noted_one_is_waited_for(make):
     api, server = make()
     kept: list[tuple[str, int]] = []
     random(api, job=JobNote(keep=lambda job: kept.append((job[:6], server.submitted))))
@@ -179,16 +177,14 @@ def test_a_batch_is_noted_before_it_is_submitted_and_a_noted_one_is_waited_for(m
     assert server.submitted == 1
 
 
-def test_a_batch_that_the_endpoint_has_forgotten_is_submitted_again_and_counted(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_batch_that_the_endpoint_has_forgotten_is_submitted_again_and_counted(make, caplog):
     api, server = make()
     answer = random(api, job=JobNote("batch_999", calls=1))
     assert (answer.usage.calls, server.submitted) == (2, 1)
     assert "submitted again" in caplog.text
 
 
-def test_answers_that_the_endpoint_has_deleted_are_missing(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_answers_that_the_endpoint_has_deleted_are_missing(make, caplog):
     api, server = make()
     random(api)
     server.files.clear()
@@ -197,7 +193,7 @@ def test_answers_that_the_endpoint_has_deleted_are_missing(make: Make, caplog: p
     assert "the file file-output_file_id-1 of a batch is gone" in caplog.text
 
 
-def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_noted(make: Make) -> None:
+def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_noted(make):
     api, server = make(tries=3, patience=0.5)
     note = JobNote()
     server.script._first = ["", "", "", "", *["500", ""] * 999]  # at each try, after a look
@@ -208,13 +204,13 @@ def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_n
     assert server.submitted == 1
 
 
-def test_a_server_without_batches_is_one_clear_error(stack: ExitStack) -> None:
+def test_a_server_without_batches_is_one_clear_error(stack):
     api = over(stack.enter_context(serving(ChatServer(Script()))))
     with pytest.raises(Rejected, match=r"127\.0\.0\.1:\d+ has no Batch API \(POST /files .*404.*leave out `batch`"):
         random(api)
 
 
-def test_what_is_waited_for_is_told(make: Make) -> None:
+def test_what_is_waited_for_is_told(make):
     api, server = make()
     server.finished = 0
     thread = threading.Thread(target=random, args=(api,))
@@ -236,6 +232,6 @@ def test_what_is_waited_for_is_told(make: Make) -> None:
         ({"batch": 0}, "batch must be at least 1, not 0"),
     ],
 )
-def test_settings_that_no_batch_can_have_are_refused(settings: dict[str, object], sentence: str) -> None:
+def test_settings_that_no_batch_can_have_are_refused(settings, sentence):
     with pytest.raises(RecipeError, match=sentence):
         over("http://127.0.0.1:9", **settings)

@@ -1,21 +1,19 @@
 """Glyphs by prompts: the text that a prompt quotes, drawn as its words tell; so the simulator draws captions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from adapters.glyphs import SHAPE, WORDS, Glyphs, read_quote
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, DrawsConditions, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import DrawsConditions, RandomRequest, Refused, VariationRequest
 
 pytest.importorskip("matplotlib")
 
 SEEDS = np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)
 
 
-def drawn(*prompts: str) -> Answer:
+def drawn(*prompts):
     asked = Conditions({"prompt": np.array(prompts)})
     return Glyphs(prompts='"{label}"').random_api(RandomRequest(("3",) * len(prompts), SEEDS[: len(prompts)], asked))
 
@@ -33,11 +31,11 @@ def drawn(*prompts: str) -> Answer:
         ('an open "', ""),
     ],
 )
-def test_the_first_text_in_quotation_marks_is_drawn(prompt: str, text: str) -> None:
+def test_the_first_text_in_quotation_marks_is_drawn(prompt, text):
     assert read_quote(prompt) == text
 
 
-def test_prompts_are_drawn_whatever_the_label_and_stay_with_the_sample() -> None:
+def test_prompts_are_drawn_whatever_the_label_and_stay_with_the_sample():
     new = drawn('a "7"', 'a "8"')
     assert new.conditions["text"].tolist() == ["7", "8"]
     request = VariationRequest(new.samples, ("3", "3"), new.conditions, SEEDS[2:4], 1.0)
@@ -48,7 +46,7 @@ def test_prompts_are_drawn_whatever_the_label_and_stay_with_the_sample() -> None
 
 
 @pytest.mark.parametrize(("word", "told"), WORDS.items())
-def test_a_word_names_half_of_a_range(word: str, told: tuple[str, int]) -> None:
+def test_a_word_names_half_of_a_range(word, told):
     name, side = told
     scores = drawn(*[f'A {word.upper()} "7"'] * 40).conditions["parameters"]
     free = drawn(*['a "7"'] * 40).conditions["parameters"]
@@ -58,7 +56,7 @@ def test_a_word_names_half_of_a_range(word: str, told: tuple[str, int]) -> None:
     np.testing.assert_array_equal(np.delete(scores, place, 1), np.delete(free, place, 1))
 
 
-def test_a_prompt_that_quotes_nothing_that_can_be_drawn_is_refused() -> None:
+def test_a_prompt_that_quotes_nothing_that_can_be_drawn_is_refused():
     answer = drawn('a "7"', "a seven", '"中文"', '"8"')
     assert answer.conditions["text"].tolist() == ["7", "8"]
     assert answer.missing == {
@@ -67,7 +65,7 @@ def test_a_prompt_that_quotes_nothing_that_can_be_drawn_is_refused() -> None:
     }
 
 
-def test_labels_draw_from_their_prompts() -> None:
+def test_labels_draw_from_their_prompts():
     assert not isinstance(Glyphs(), DrawsConditions)
     api = Glyphs(prompts={"three": ['a thin "3"', 'a bold "3"'], "four": '"4"'})
     assert isinstance(api, DrawsConditions)

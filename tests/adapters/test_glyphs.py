@@ -12,30 +12,30 @@ from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.protocols import RandomRequest, VariationRequest
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
-def glyphs() -> Glyphs:
+def glyphs():
     return Glyphs()
 
 
-def seeds(count: int, start: int = 0) -> np.ndarray:
+def seeds(count, start=0):
     return np.random.default_rng(start).integers(0, 2**64, count, dtype=np.uint64)
 
 
-def random(api: Glyphs, labels: str, *, start: int = 0) -> Answer:
+def random(api, labels, *, start=0):
     return api.random_api(RandomRequest(tuple(labels), seeds(len(labels), start)))
 
 
-def vary(api: Glyphs, labels: str, parents: Answer, degree: float, *, start: int = 1) -> Answer:
+def vary(api, labels, parents, degree, *, start=1):
     drawn_with = seeds(len(labels), start)
     return api.variation_api(VariationRequest(parents.samples, tuple(labels), parents.conditions, drawn_with, degree))
 
 
-def pixels(answer: Answer) -> np.ndarray:
+def pixels(answer):
     assert isinstance(answer.samples, Images)
     return answer.samples.pixels
 
@@ -166,7 +166,7 @@ def test_parents_of_another_generator_are_refused(glyphs):
     parents = random(glyphs, "7")
     columns = dict(parents.conditions.columns)
 
-    def varied_with(conditions: Conditions) -> Answer:
+    def varied_with(conditions):
         return glyphs.variation_api(VariationRequest(parents.samples, ("7",), conditions, seeds(1), 0.5))
 
     with pytest.raises(APIError, match="carry no 'text'"):

@@ -1,9 +1,5 @@
 """A generator knows labels if what it is asked names them; `evolution: auto` goes by that."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from pe.plugins.protocols import info_of
@@ -34,10 +30,10 @@ SERVER = {"base_url": "http://127.0.0.1:9"}
         ("masked_lm", {"model": "m", "prompts": [PROMPT, "one more {label}"]}, True),
     ],
 )
-def test_it_knows_the_labels_that_its_settings_name(kind: str, settings: dict[str, Any], knows: bool) -> None:
+def test_it_knows_the_labels_that_its_settings_name(kind, settings, knows):
     assert info_of(load("pe.adapters", kind)(**settings)).by_label == knows
 
 
 @pytest.mark.parametrize("kind", ["dpdm", "dp_sad", "dp_merf", "dp_imgsyn", "finetune", "trained"])
-def test_one_that_is_fitted_on_the_records_knows_their_labels(kind: str) -> None:
+def test_one_that_is_fitted_on_the_records_knows_their_labels(kind):
     assert info_of(load("pe.adapters", kind)).by_label

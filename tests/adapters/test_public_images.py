@@ -1,7 +1,5 @@
 """PublicImages: a pool of public images and its neighbourhoods."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,40 +8,40 @@ from adapters.pools import PublicImages
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError, BadImage, RecipeError
-from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.protocols import RandomRequest, VariationRequest
 
 POOL = 101
 
 
-def seeds(count: int, start: int = 0) -> np.ndarray:
+def seeds(count, start=0):
     return np.random.default_rng(start).integers(0, 2**64, count, dtype=np.uint64)
 
 
-def levels(count: int = POOL, size: int = 16) -> np.ndarray:
+def levels(count=POOL, size=16):
     """Flat images, each a little brighter than the one before: the neighbours of i are i ± 1."""
     return np.repeat(np.arange(count, dtype=np.uint8) * 2, size * size * 3).reshape(count, size, size, 3)
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> PublicImages:
+def pool(tmp_path):
     np.savez(tmp_path / "pool.npz", images=levels())  # steps below one level of the comparison tie
     return PublicImages(path=str(tmp_path / "pool.npz"))
 
 
-def deal(api: PublicImages, *labels: str, start: int = 0) -> Answer:
+def deal(api, *labels, start=0):
     """New samples, as the dispatcher asks for them."""
     numbers = seeds(len(labels), start)
     return api.random_api(RandomRequest(labels, numbers, api.draw_conditions(labels, numbers)))
 
 
-def vary(api: PublicImages, parents: np.ndarray, degree: float, label: str = "", start: int = 0) -> Answer:
+def vary(api, parents, degree, label="", start=0):
     count = len(parents)
     images = Images(np.zeros((count, 16, 16, 3), np.uint8))
     conditions = Conditions({"pool": parents})
     return api.variation_api(VariationRequest(images, (label,) * count, conditions, seeds(count, start), degree))
 
 
-def pixels(answer: Answer) -> np.ndarray:
+def pixels(answer):
     assert isinstance(answer.samples, Images)
     return answer.samples.pixels
 
@@ -79,7 +77,7 @@ def test_an_answer_does_not_depend_on_the_chunk_it_came_in(tmp_path):
     api = PublicImages(path=str(tmp_path / "noise.npz"))
     parents, numbers = np.random.default_rng(1).integers(0, 300, 200), seeds(200)
 
-    def chosen(part: slice) -> np.ndarray:
+    def chosen(part):
         some, pool = Images(images[parents[part]]), Conditions({"pool": parents[part]})
         request = VariationRequest(some, ("",) * len(some), pool, numbers[part], 0.3)
         return api.variation_api(request).conditions["pool"]
@@ -107,7 +105,7 @@ def test_copies_in_the_pool_stay_apart(tmp_path):
     assert set(chosen) == {6, 0}  # itself, and of the nine at distance 0 the first
 
 
-def write(path: Path, level: int, size: tuple[int, int] = (10, 10)) -> None:
+def write(path, level, size=(10, 10)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (level, level, level)).save(path)
 

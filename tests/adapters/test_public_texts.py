@@ -1,11 +1,7 @@
 """PublicTexts: a pool of public texts and its neighbourhoods."""
 
-from __future__ import annotations
-
 import csv
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,45 +10,45 @@ from adapters.pools import PublicTexts
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import APIError, BadSample, BadTable, RecipeError
-from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
+from pe.plugins.protocols import RandomRequest, VariationRequest
 
 WORDS = [f"word{i}" for i in range(60)]
 
 
-def seeds(count: int, start: int = 0) -> np.ndarray:
+def seeds(count, start=0):
     return np.random.default_rng(start).integers(0, 2**64, count, dtype=np.uint64)
 
 
-def sliding(path: Path) -> Path:
+def sliding(path):
     """Fifty texts of ten words: the neighbours of i, which shares nine words with each, are i ± 1."""
     path.write_text("\n".join(" ".join(WORDS[i : i + 10]) for i in range(50)))
     return path
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> PublicTexts:
+def pool(tmp_path):
     return PublicTexts(path=sliding(tmp_path / "pool.txt"))
 
 
-def deal(api: PublicTexts, *labels: str) -> Answer:
+def deal(api, *labels):
     """New samples, as the dispatcher asks for them."""
     numbers = seeds(len(labels))
     return api.random_api(RandomRequest(labels, numbers, api.draw_conditions(labels, numbers)))
 
 
-def vary(api: PublicTexts, parents: np.ndarray, degree: float, label: str = "") -> Answer:
+def vary(api, parents, degree, label=""):
     texts, count = Texts.of([""] * len(parents)), len(parents)
     return api.variation_api(
         VariationRequest(texts, (label,) * count, Conditions({"pool": parents}), seeds(count), degree)
     )
 
 
-def strings(answer: Answer) -> list[str]:
+def strings(answer):
     assert isinstance(answer.samples, Texts)
     return answer.samples.strings
 
 
-def test_random_deals_out_the_pool_and_says_which(pool: PublicTexts) -> None:
+def test_random_deals_out_the_pool_and_says_which(pool):
     answer = deal(pool, *[""] * 70)
     assert sorted(answer.conditions["pool"][:50]) == list(range(50))
     assert strings(answer)[0] == " ".join(WORDS[int(answer.conditions["pool"][0]) :][:10])
@@ -60,20 +56,20 @@ def test_random_deals_out_the_pool_and_says_which(pool: PublicTexts) -> None:
 
 
 @pytest.mark.parametrize(("degree", "reach"), [(0.0, 0), (0.04, 1), (0.2, 5)])
-def test_the_degree_is_the_share_of_the_pool_that_counts_as_near(pool: PublicTexts, degree: float, reach: int) -> None:
+def test_the_degree_is_the_share_of_the_pool_that_counts_as_near(pool, degree, reach):
     chosen = vary(pool, np.full(300, 25), degree).conditions["pool"]
     assert set(chosen) == set(range(25 - reach, 26 + reach))
     assert strings(vary(pool, np.arange(50), 0.0)) == strings(vary(pool, np.arange(50), 0.0))
 
 
-def test_copies_and_texts_without_words_stay_apart(tmp_path: Path) -> None:
+def test_copies_and_texts_without_words_stay_apart(tmp_path):
     (tmp_path / "pool.txt").write_text("\n".join(["the same"] * 5 + ["!?", "..."]))
     api = PublicTexts(path=tmp_path / "pool.txt")
     assert set(vary(api, np.full(100, 3), 1 / 6).conditions["pool"]) == {3, 0}
     assert set(vary(api, np.full(100, 5), 1 / 6).conditions["pool"]) == {5, 0}
 
 
-def write(folder: Path, form: str) -> dict[str, Any]:
+def write(folder, form):
     """Three texts labelled `a` and two labelled `b`; the settings that read them."""
     rows = [(f"text {i} of {label}", label) for i in range(3) for label in "ab"][:5]
     if form == "folder":
@@ -98,7 +94,7 @@ def write(folder: Path, form: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", ["folder", "labels.csv", "jsonl", "csv"])
-def test_by_label_each_label_draws_from_its_own_texts(tmp_path: Path, form: str) -> None:
+def test_by_label_each_label_draws_from_its_own_texts(tmp_path, form):
     api = PublicTexts(**write(tmp_path, form), by_label=True)
     assert (len(api), api.info.distinct, api.info.by_label) == (5, 3, True)
     answer = deal(api, *"ab" * 6)
@@ -109,7 +105,7 @@ def test_by_label_each_label_draws_from_its_own_texts(tmp_path: Path, form: str)
         api.check_labels(["a", "c"])
 
 
-def test_windows_are_the_pool_and_what_they_are_cut_from_is_compared_too(tmp_path: Path) -> None:
+def test_windows_are_the_pool_and_what_they_are_cut_from_is_compared_too(tmp_path):
     (tmp_path / "book.txt").write_text("\n\n".join(WORDS[:22]))
     api = PublicTexts(path=tmp_path / "book.txt", words=5)
     assert set(strings(deal(api, *[""] * 4))) == {" ".join(WORDS[i : i + 5]) for i in range(0, 20, 5)}
@@ -119,7 +115,7 @@ def test_windows_are_the_pool_and_what_they_are_cut_from_is_compared_too(tmp_pat
     assert texts == [*WORDS[:22], *(" ".join(WORDS[i : i + 5]) for i in range(0, 20, 5))]
 
 
-def test_texts_are_read_as_private_ones_are(tmp_path: Path) -> None:
+def test_texts_are_read_as_private_ones_are(tmp_path):
     (tmp_path / "pool.csv").write_bytes("text\n  cafe\u0301 \x07\n\n日本語\n".encode())
     api = PublicTexts(path=tmp_path / "pool.csv", longest=6)
     assert strings(vary(api, np.arange(2), 0.0)) == ["café", "日本"]
@@ -139,16 +135,14 @@ def test_texts_are_read_as_private_ones_are(tmp_path: Path) -> None:
         (".", None, RecipeError, "holds no public texts"),
     ],
 )
-def test_a_pool_that_cannot_be_read_is_refused(
-    tmp_path: Path, name: str, content: bytes, error: type[Exception], sentence: str
-) -> None:
+def test_a_pool_that_cannot_be_read_is_refused(tmp_path, name, content, error, sentence):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(error, match=sentence):
         PublicTexts(path=tmp_path / name)
 
 
-def test_parents_from_elsewhere_are_refused(pool: PublicTexts) -> None:
+def test_parents_from_elsewhere_are_refused(pool):
     with pytest.raises(APIError, match="public_texts makes and varies only what it drew itself"):
         pool.variation_api(VariationRequest(Texts.of(["a"]), ("",), Conditions(), seeds(1), 0.5))
     with pytest.raises(APIError, match="outside the pool of 50"):

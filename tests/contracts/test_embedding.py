@@ -1,8 +1,6 @@
 """What every embedding must do; all implementations in the repository are run through it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from embeddings.http import OpenAIEmbeddings
 from embeddings.pixels import Pixels
 from embeddings.tfidf import TfIdf
 from pe.data.images import Images
-from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import ContractError
 from pe.plugins.embed import check_vectors, try_embedding
@@ -34,12 +31,12 @@ NETWORKS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_t
 
 
 @pytest.fixture(scope="module")
-def random_networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
+def random_networks(tmp_path_factory):
     return networks(tmp_path_factory.mktemp("weights"))
 
 
 @pytest.fixture(scope="module")
-def projected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
+def projected(tmp_path_factory):
     public = tmp_path_factory.mktemp("public") / "texts.txt"
     public.write_text("\n".join(texts(60, seed=5).strings))
     return {
@@ -49,7 +46,7 @@ def projected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedding]:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[Embedding]:
+def endpoint():
     """Over an endpoint that counts words."""
     given = {"model": "m", "trusted_with_private_data": True, "key_env": None, "batch_size": 8}
     with serving(TextEmbeddingsServer(Script())) as url:
@@ -57,7 +54,7 @@ def endpoint() -> Iterator[Embedding]:
 
 
 @pytest.fixture(params=[*EMBEDDINGS, *NETWORKS, *PROJECTED, "openai_embeddings"])
-def embedding(request: pytest.FixtureRequest) -> Embedding:
+def embedding(request):
     name = request.param
     if name in PROJECTED:
         return request.getfixturevalue("projected")[name]  # type: ignore[no-any-return]
@@ -67,28 +64,28 @@ def embedding(request: pytest.FixtureRequest) -> Embedding:
     return found
 
 
-def images(count: int, seed: int = 0) -> Images:
+def images(count, seed=0):
     return Images(np.random.default_rng(seed).integers(0, 256, (count, 12, 12, 3)).astype(np.uint8))
 
 
-def texts(count: int, seed: int = 0) -> Texts:
+def texts(count, seed=0):
     rng = np.random.default_rng(seed)
     return Texts.of([" ".join("".join(rng.choice(list("abcde"), 3)) for _ in range(9)) for _ in range(count)], 60)
 
 
-def samples(embedding: Embedding, count: int, seed: int = 0) -> Samples:
+def samples(embedding, count, seed=0):
     """Different ones, of the embedding's modality."""
     return {"images": images, "texts": texts}[info_of(embedding).modality](count, seed)  # type: ignore[operator,no-any-return]
 
 
-def test_it_answers_float32_rows(embedding: Embedding) -> None:
+def test_it_answers_float32_rows(embedding):
     assert isinstance(embedding, Embedding)
     vectors = check_vectors(embedding, samples(embedding, 3))
     assert np.isfinite(vectors).all()
     assert len(np.unique(vectors, axis=0)) == 3
 
 
-def test_a_row_does_not_depend_on_the_others_in_its_block(embedding: Embedding) -> None:
+def test_a_row_does_not_depend_on_the_others_in_its_block(embedding):
     size = embedding.batch_size
     one, other = samples(embedding, size), samples(embedding, size, seed=1)
     half = size // 2
@@ -96,7 +93,7 @@ def test_a_row_does_not_depend_on_the_others_in_its_block(embedding: Embedding) 
     np.testing.assert_array_equal(embedding.embed(one)[:half], embedding.embed(mixed)[:half])
 
 
-def test_a_row_does_not_depend_on_its_place_in_a_full_block(embedding: Embedding) -> None:
+def test_a_row_does_not_depend_on_its_place_in_a_full_block(embedding):
     """Removing a record moves those after it up by one place."""
     block = samples(embedding, embedding.batch_size)
     vectors = embedding.embed(block)
@@ -104,19 +101,19 @@ def test_a_row_does_not_depend_on_its_place_in_a_full_block(embedding: Embedding
     np.testing.assert_array_equal(embedding.embed(block.take(moved)), vectors[moved])
 
 
-def test_samples_are_left_as_they_were(embedding: Embedding) -> None:
+def test_samples_are_left_as_they_were(embedding):
     given = samples(embedding, 2)
     embedding.embed(given)
     np.testing.assert_array_equal(given.array, samples(embedding, 2).array)
 
 
-def test_nothing_is_kept_between_calls(embedding: Embedding) -> None:
+def test_nothing_is_kept_between_calls(embedding):
     first = embedding.embed(samples(embedding, 2))
     embedding.embed(samples(embedding, 2, seed=9))
     np.testing.assert_array_equal(embedding.embed(samples(embedding, 2)), first)
 
 
-def test_it_passes_the_trial_before_a_run(embedding: Embedding) -> None:
+def test_it_passes_the_trial_before_a_run(embedding):
     example = samples(embedding, 1)
     try_embedding(embedding, type(example), example.shape)
 
@@ -124,26 +121,26 @@ def test_it_passes_the_trial_before_a_run(embedding: Embedding) -> None:
 class Broken:
     """Pixels, of which a test breaks the promise of an embedding."""
 
-    def __init__(self, rule: Callable[[Vectors], Vectors], batch_size: int = 16) -> None:
+    def __init__(self, rule, batch_size=16):
         self._rule, self.batch_size = rule, batch_size
         self.calls = 0
 
-    def embed(self, samples: Images) -> Vectors:
+    def embed(self, samples):
         self.calls += 1
         return self._rule(samples.pixels.reshape(len(samples), -1).astype(np.float32)).astype(np.float32)
 
 
-def unlike_before() -> Callable[[Vectors], Vectors]:
+def unlike_before():
     seen: list[Vectors] = []
 
-    def rule(e: Vectors) -> Vectors:
+    def rule(e):
         seen.append(e.mean(0))
         return e - np.mean(seen, axis=0)
 
     return rule
 
 
-def raising(e: Vectors) -> Vectors:
+def raising(e):
     raise ValueError("no weights for this shape")
 
 
@@ -163,7 +160,7 @@ RULES: dict[str, tuple[Callable[[], Callable[[Vectors], Vectors]], str]] = {
 
 
 @pytest.mark.parametrize("name", list(RULES))
-def test_an_embedding_that_breaks_its_promise_is_refused_on_public_samples(name: str) -> None:
+def test_an_embedding_that_breaks_its_promise_is_refused_on_public_samples(name):
     made, sentence = RULES[name]
     broken = Broken(made())
     with pytest.raises(ContractError, match=sentence) as error:
@@ -172,14 +169,14 @@ def test_an_embedding_that_breaks_its_promise_is_refused_on_public_samples(name:
     assert broken.calls <= 2
 
 
-def test_what_a_real_network_s_arithmetic_does_to_a_vector_refuses_none() -> None:
+def test_what_a_real_network_s_arithmetic_does_to_a_vector_refuses_none():
     """Half precision, rounded anew at each call, as of an endpoint; and an image that the embedding fails on."""
     rng = np.random.default_rng(0)
 
-    def rounded(e: Vectors) -> Vectors:
+    def rounded(e):
         return e * (1 + rng.normal(scale=1e-3, size=e.shape))
 
-    def failing_on_noise(e: Vectors) -> Vectors:
+    def failing_on_noise(e):
         if e.std(axis=1).max() > 72:
             raise ValueError("no face")
         return e
@@ -190,7 +187,7 @@ def test_what_a_real_network_s_arithmetic_does_to_a_vector_refuses_none() -> Non
 
 
 @pytest.mark.parametrize("size", [1, 2, 16])
-def test_an_embedding_of_any_block_size_is_tried_on_few_blocks(size: int) -> None:
+def test_an_embedding_of_any_block_size_is_tried_on_few_blocks(size):
     whole = Broken(lambda e: e, size)
     try_embedding(whole, Images, (8, 8, 3))
     assert whole.calls == {1: 4, 2: 3, 16: 2}[size]

@@ -1,7 +1,5 @@
 """What every generator must do, whoever wrote it; all implementations in the repository are run through it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -126,7 +124,7 @@ def children(api, parents):
     return varied(api, parents, 0.4)
 
 
-def new(api, which: slice = slice(None), salt: int = 0) -> Answer:
+def new(api, which=slice(None), salt=0):
     seeds = SEEDS ^ np.uint64(salt)
     drawn = Conditions()
     if isinstance(api, DrawsConditions):  # as the dispatcher does: for all of them at once
@@ -135,20 +133,20 @@ def new(api, which: slice = slice(None), salt: int = 0) -> Answer:
     return together([api.random_api(RandomRequest(labels[i], cut[i], drawn.take(i))) for i in chunks(api, len(cut))])
 
 
-def varied(api, parents: Answer, degree: float, which: slice = slice(None), salt: int = 5) -> Answer:
+def varied(api, parents, degree, which=slice(None), salt=5):
     seeds, labels = (SEEDS ^ np.uint64(salt))[which], LABELS[which]
     samples, conditions = parents.samples.take(which), parents.conditions.take(which)
     parts = [(samples.take(i), labels[i], conditions.take(i), seeds[i], degree) for i in chunks(api, len(seeds))]
     return together([api.variation_api(VariationRequest(*part)) for part in parts])
 
 
-def chunks(api: GenerationAPI, count: int) -> list[slice]:
+def chunks(api, count):
     """Where the dispatcher cuts a request."""
     most = api.capabilities.max_chunk
     return [slice(start, start + most) for start in range(0, count, most)]
 
 
-def together(answers: list[Answer]) -> Answer:
+def together(answers):
     """Chunks, of which each has an answer without misses if there are several."""
     if len(answers) == 1:
         return answers[0]
@@ -157,13 +155,13 @@ def together(answers: list[Answer]) -> Answer:
     return Answer(samples, Conditions.concatenate([answer.conditions for answer in answers]))
 
 
-def same(one: Answer, other: Answer) -> bool:
+def same(one, other):
     return np.array_equal(one.samples.array, other.samples.array) and all(
         np.array_equal(one.conditions[name], other.conditions[name]) for name in one.conditions
     )
 
 
-def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(api, parents, children) -> None:
+def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(api, parents, children):
     assert isinstance(api, GenerationAPI)
     assert min(api.capabilities.max_chunk, api.capabilities.concurrency) >= 1
     for each in (parents, children):
@@ -173,18 +171,18 @@ def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(ap
     assert children.samples.shape == parents.samples.shape
 
 
-def test_other_seeds_have_other_answers(api, parents) -> None:
+def test_other_seeds_have_other_answers(api, parents):
     some = slice(3)
     assert not same(parents, new(api, salt=1))
     assert not same(varied(api, parents, 0.9, some, salt=1), varied(api, parents, 0.9, some, salt=2))
 
 
-def test_an_item_does_not_depend_on_its_chunk_or_on_what_was_asked_before(api, parents, children) -> None:
+def test_an_item_does_not_depend_on_its_chunk_or_on_what_was_asked_before(api, parents, children):
     for whole, ask in ((parents, partial(new, api)), (children, partial(varied, api, parents, 0.4))):
         assert same(together([ask(slice(2)), ask(slice(2, None))]), whole)
 
 
-def test_degree_zero_changes_nothing_and_a_request_is_left_as_it_was(api) -> None:
+def test_degree_zero_changes_nothing_and_a_request_is_left_as_it_was(api):
     parents, some = new(api, slice(3)), slice(3)  # that nothing else has had in its hands
     before = parents.samples.array.copy(), SEEDS.copy()
     np.testing.assert_array_equal(varied(api, parents, 0.0, some).samples.array, before[0])
@@ -193,8 +191,8 @@ def test_degree_zero_changes_nothing_and_a_request_is_left_as_it_was(api) -> Non
     np.testing.assert_array_equal(SEEDS, before[1])
 
 
-def test_a_larger_degree_moves_further_on_average(kind, api, parents, children) -> None:
-    def moved(degree: float) -> float:
+def test_a_larger_degree_moves_further_on_average(kind, api, parents, children):
+    def moved(degree):
         salts = range(100, 101 if kind in SURE else 130)  # at 0 a parent would be drawn again
         return float(np.mean([varied(api, parents, degree, salt=s).samples.distances(parents.samples) for s in salts]))
 
@@ -205,7 +203,7 @@ def test_a_larger_degree_moves_further_on_average(kind, api, parents, children) 
 
 
 @pytest.mark.parametrize("fit", KINDS)
-def test_the_loss_of_a_fitted_model_on_a_record_depends_on_no_other(fit) -> None:
+def test_the_loss_of_a_fitted_model_on_a_record_depends_on_no_other(fit):
     api, folder, records = fitted(fit), model_of(fit), records_of_fits()
     if not isinstance(api, HasRecordLoss):
         assert fit in WITHOUT_LOSS

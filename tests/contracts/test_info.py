@@ -1,7 +1,5 @@
 """What every installed plug-in must declare about itself."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 import pe
 from pe.errors import ContractError
 from pe.plugins.protocols import Declares, info_of
-from pe.plugins.registry import Group, load, plugins
+from pe.plugins.registry import load, plugins
 from pe.plugins.specs import settings_of
 from tests.generators import Mean, Shades
 
@@ -21,7 +19,7 @@ PARTS = ("caption_then_draw", "portfolio")
 
 
 @pytest.mark.parametrize(("group", "kind"), INSTALLED)
-def test_a_plug_in_says_whom_it_asks_and_names_settings_that_it_has(group: Group, kind: str) -> None:
+def test_a_plug_in_says_whom_it_asks_and_names_settings_that_it_has(group, kind):
     factory = load(group, kind)
     assert isinstance(factory, Declares)
     info, asks = info_of(factory), kind in PARTS or "http" in plugins(group)[kind].extras
@@ -31,7 +29,7 @@ def test_a_plug_in_says_whom_it_asks_and_names_settings_that_it_has(group: Group
         assert setting.partition(".")[0] in known, setting
 
 
-def test_what_declares_nothing_is_not_declared_and_what_declares_something_else_is_refused() -> None:
+def test_what_declares_nothing_is_not_declared_and_what_declares_something_else_is_refused():
     class Wrong(Shades):
         info = ("api.example",)  # type: ignore[assignment]
 
@@ -41,7 +39,7 @@ def test_what_declares_nothing_is_not_declared_and_what_declares_something_else_
         info_of(Wrong())
 
 
-def test_the_page_names_no_field_that_there_is_not() -> None:
+def test_the_page_names_no_field_that_there_is_not():
     page = Path("docs/write-your-own.md").read_text(encoding="utf-8")
     table = page.partition("| of `pe.PluginInfo` | |")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]

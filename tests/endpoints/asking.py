@@ -1,10 +1,7 @@
 """New images of an adapter, and variations, as the dispatcher asks for them; servers that end with the test."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from adapters.http import jobs
 from adapters.http import policy as policy_module
 from pe.data.images import Images
 from pe.data.samples import Conditions
-from pe.plugins.protocols import Answer, JobNote, RandomRequest, VariationRequest
+from pe.plugins.protocols import JobNote, RandomRequest, VariationRequest
 from tests.endpoints.serving import serving
 
 CANARY = "sk-canary-7f3a9e"
@@ -23,7 +20,7 @@ Serve = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     """No long waits between tries; and a key."""
     monkeypatch.setenv("THE_KEY", CANARY)
     monkeypatch.setattr(policy_module, "FIRST", 0.01)
@@ -33,21 +30,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve():
     """Serve an app until the test ends; see `serving`."""
     with ExitStack() as stack:
         yield lambda app, **tls: stack.enter_context(serving(app, **tls))
 
 
-def random(api: Any, count: int = 1, seed: int = 40, job: JobNote | None = None) -> Answer:
+def random(api, count=1, seed=40, job=None):
     """New samples of one prompt."""
     seeds, labels = np.arange(seed, seed + count, dtype=np.uint64), ("cat",) * count
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
 
 
-def varied(
-    api: Any, degree: float = 0.5, shades: Sequence[int] = (77,), side: int = 16, prompt: str = "a cat"
-) -> Answer:
+def varied(api, degree=0.5, shades=(77,), side=16, prompt="a cat"):
     """Variations of flat images of these shades."""
     pixels = np.broadcast_to(np.array(shades, np.uint8)[:, None, None, None], (len(shades), side, side, 3)).copy()
     conditions = Conditions({"prompt": np.array([prompt] * len(shades))})
@@ -55,16 +50,16 @@ def varied(
     return api.variation_api(VariationRequest(Images(pixels), labels, conditions, seeds, degree))
 
 
-def shades(answer: Answer) -> list[int]:
+def shades(answer):
     """Of an answer's flat images."""
     return answer.samples.array[:, 0, 0, 0].tolist()
 
 
-def given(url: str, **settings: object) -> dict[str, Any]:
+def given(url, **settings):
     """Settings that every adapter of images takes."""
     return {"base_url": url, "prompts": "a {label}", "image_size": 16, "key_env": "THE_KEY", "timeout": 1.0} | settings
 
 
-def openai(url: str, **settings: object) -> dict[str, Any]:
+def openai(url, **settings):
     """Settings of `openai_images`."""
     return given(f"{url}/v1", model="gpt-image-x", n=4) | settings

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
-from tests.endpoints.hosted import Asked, on
+from tests.endpoints.hosted import on
 
 LINES = ("refusal", "filter", "policy", "empty", "500", "expired", "absent", "torn")
 """What becomes of single requests of a batch; beside them `invalid`."""
@@ -47,7 +47,7 @@ class BatchServer(ChatServer):
         submitted: batches that were taken.
     """
 
-    def __init__(self, script: Script, outcomes: tuple[str, ...] = (), lines: Script | None = None) -> None:
+    def __init__(self, script, outcomes=(), lines=None):
         super().__init__(script)
         self._outcomes, self._script = list(outcomes), lines or Script()
         self.files: dict[str, bytes] = {}
@@ -56,22 +56,22 @@ class BatchServer(ChatServer):
         self.finished, self.submitted, self.page = float("inf"), 0, 2
 
     @property
-    def held(self) -> int:
+    def held(self):
         """Batches that were looked at, and may not end."""
         return sum(batch.looks > 0 for place, batch in enumerate(self.batches.values()) if place >= self.finished)
 
     @on("POST /v1/files")
-    def upload(self, asked: Asked) -> Any:
+    def upload(self, asked):
         assert asked.body == {"purpose": "batch"}
         return {"id": self._store(asked.file, "input"), "object": "file", "status": "processed"}
 
     @on("GET /v1/files/{name}/content")
-    def content(self, asked: Asked, name: str) -> Any:
+    def content(self, asked, name):
         found = self.files.get(name)
         return (404, {"error": {"message": "No such File object"}}) if found is None else Response(found)
 
     @on("POST /v1/batches")
-    def create(self, asked: Asked) -> Any:
+    def create(self, asked):
         body = asked.body
         assert (body["completion_window"], body["endpoint"]) == ("24h", "/v1/chat/completions")
         lines = [json.loads(line) for line in self.files[body["input_file_id"]].splitlines()]
@@ -85,14 +85,14 @@ class BatchServer(ChatServer):
         return said
 
     @on("GET /v1/batches")
-    def listed(self, asked: Asked) -> Any:
+    def listed(self, asked):
         names = list(self.batches)[::-1]
         start = names.index(asked.query["after"]) + 1 if "after" in asked.query else 0
         page = [self.batches[name].said for name in names[start : start + self.page]]
         return {"object": "list", "data": page, "has_more": start + self.page < len(names)}
 
     @on("GET /v1/batches/{name}")
-    def retrieve(self, asked: Asked, name: str) -> Any:
+    def retrieve(self, asked, name):
         if name not in self.batches:
             return 404, {"error": {"message": f"No batch found with id '{name}'."}}
         batch = self.batches[name]
@@ -103,7 +103,7 @@ class BatchServer(ChatServer):
                 self._end(batch)
         return batch.said
 
-    def _end(self, batch: Batch) -> None:
+    def _end(self, batch):
         if batch.outcome in ("failed", "full"):
             code = {"failed": "invalid_model", "full": "token_limit_exceeded"}[batch.outcome]
             listed = [{"code": code, "message": f"scripted: {batch.outcome}", "line": None, "param": None}]
@@ -117,7 +117,7 @@ class BatchServer(ChatServer):
             batch.said[key] = self._store("\n".join(written).encode(), key) if lines else None
         batch.said["status"] = batch.outcome
 
-    def _work(self, batch: Batch, line: dict[str, Any], fault: str) -> None:
+    def _work(self, batch, line, fault):
         """Answer one request of a batch, or not."""
         body, number = line["body"], {"id": "batch_req_1", "custom_id": line["custom_id"]}
         if fault == "expired":
@@ -137,7 +137,7 @@ class BatchServer(ChatServer):
             whole = number | {"response": {"status_code": 200, "body": answer}, "error": None}
             batch.answered.append(json.dumps(whole)[:40] if fault == "torn" else whole)
 
-    def _store(self, content: bytes, kind: str) -> str:
+    def _store(self, content, kind):
         name = f"file-{kind}-{len(self.files)}"
         self.files[name] = content
         return name

@@ -1,13 +1,11 @@
 """OpenAI's chat completions as servers speak them, over an imaginary model that fills blanks and heeds its seed."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import numpy as np
 
-from tests.endpoints.hosted import Asked, Hosted, on
+from tests.endpoints.hosted import Hosted, on
 
 _WORDS = (
     "the of and to in is was for on that with as it by at from his her an were are which this be had has not "
@@ -33,11 +31,11 @@ class ChatServer(Hosted):
     """An ASGI app: a prompt is answered with thirty words; blanks, with itself and a word for each of them."""
 
     @on("GET /v1/models")
-    def models(self, asked: Asked) -> Any:
+    def models(self, asked):
         return {"data": [{"id": "m"}]}
 
     @on("POST /v1/chat/completions")
-    def complete(self, asked: Asked) -> Any:
+    def complete(self, asked):
         body, fault = asked.body, asked.fault
         self.script.requests.append(body)
         if fault in POLICIES:
@@ -50,7 +48,7 @@ class ChatServer(Hosted):
         usage |= {"completion_tokens_details": {"reasoning_tokens": 5}}
         return {"object": "chat.completion", "model": "m", "choices": choices, "usage": usage}
 
-    def _choice(self, index: int, fault: str, prompt: str, seed: int) -> dict[str, Any]:
+    def _choice(self, index, fault, prompt, seed):
         if fault == "no message":
             return {"index": index, "finish_reason": "stop"}
         content: Any = {"empty": " \n", "filter": None, "refusal": None, "moved refusal": None}.get(
@@ -72,7 +70,7 @@ class ChatServer(Hosted):
         ended = fault.removeprefix("finish ") if fault.startswith("finish ") else ended
         return {"index": index, "finish_reason": ended, "message": message}
 
-    def _written(self, prompt: str, seed: int) -> str:
+    def _written(self, prompt, seed):
         random = np.random.default_rng(seed)
         _, _, text = prompt.partition("\n\n")
         if not text:

@@ -1,13 +1,10 @@
 """ComfyUI's routes as its server.py has them (version 0.3.64, and its master of 2026)."""
 
-from __future__ import annotations
-
 import json
 import uuid
-from pathlib import Path
 from typing import Any
 
-from tests.endpoints.hosted import Asked, JobHost, on, shade_of, shades_of
+from tests.endpoints.hosted import JobHost, on, shade_of, shades_of
 
 RANDOM: dict[str, Any] = {
     "3": {"class_type": "KSampler", "inputs": {"seed": 1, "denoise": 1.0, "latent_image": ["5", 0]}},
@@ -24,19 +21,19 @@ class ComfyServer(JobHost):
 
     knows = ("failed", "cancelled")
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.uploads: dict[str, bytes] = {}
 
     @on("POST /upload/image")
-    def upload(self, asked: Asked) -> Any:
+    def upload(self, asked):
         assert asked.body == {"type": "input", "overwrite": "true"}
         name = f"{len(self.uploads)}.png"
         self.uploads[name] = asked.file
         return {"name": name, "subfolder": "", "type": "input"}
 
     @on("POST /prompt")
-    def prompt(self, asked: Asked) -> Any:
+    def prompt(self, asked):
         flow, name = asked.body["prompt"], asked.body["prompt_id"]
         if str(uuid.UUID(name)) != name:
             return 400, {"error": {"message": "prompt_id must be a valid UUID"}}
@@ -48,7 +45,7 @@ class ComfyServer(JobHost):
         return {"prompt_id": name, "number": len(self.jobs), "node_errors": {}}
 
     @on("GET /history/{name}")
-    def history(self, asked: Asked, name: str) -> Any:
+    def history(self, asked, name):
         job = self.look(name)
         if job is None or not self.ended(name):
             return {}
@@ -62,25 +59,25 @@ class ComfyServer(JobHost):
         return {name: {"prompt": [1, name, job.body, {}, ["9"]], "outputs": outputs, "status": status}}
 
     @on("GET /queue")
-    def queue(self, asked: Asked) -> Any:
+    def queue(self, asked):
         waiting = [name for name, job in self.jobs.items() if job.outcome != "unknown" and not self.ended(name)]
         items = [[i, name, self.jobs[name].body, {}, ["9"]] for i, name in enumerate(waiting)]
         return {"queue_running": items[:1], "queue_pending": items[1:]}
 
     @on("POST /queue")
-    def delete(self, asked: Asked) -> Any:
+    def delete(self, asked):
         for name in asked.body["delete"]:
             del self.jobs[name]
         return {}
 
     @on("GET /view")
-    def view(self, asked: Asked) -> bytes:
+    def view(self, asked):
         assert asked.query["type"] == "output"
         name, _, place = asked.query["filename"].removesuffix(".png").rpartition("_")
         return self.jobs[name].images[int(place)]
 
 
-def workflows(folder: Path) -> dict[str, Any]:
+def workflows(folder):
     """The two workflows as files, and the settings that name their places."""
     for name, flow in (("random", RANDOM), ("variations", VARIATIONS)):
         (folder / f"{name}.json").write_text(json.dumps(flow))

@@ -1,15 +1,12 @@
 """OpenAI's embeddings as its API reference has them, over an imaginary model that counts words."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 
 import numpy as np
 
 from tests.endpoints.chat_server import WORDS
-from tests.endpoints.faults import Script
-from tests.endpoints.hosted import Asked, Hosted, on
+from tests.endpoints.hosted import Hosted, on
 
 
 class TextEmbeddingsServer(Hosted):
@@ -25,17 +22,17 @@ class TextEmbeddingsServer(Hosted):
 
     def __init__(
         self,
-        script: Script,
-        changed: dict[str, Any] | None = None,
-        refused: str | None = None,
-        plain: bool = False,
-        mixes: bool = False,
-    ) -> None:
+        script,
+        changed=None,
+        refused=None,
+        plain=False,
+        mixes=False,
+    ):
         super().__init__(script)
         self._changed, self._refused, self._plain, self._mixes = changed or {}, refused, plain, mixes
 
     @on("POST /v1/embeddings")
-    def embeddings(self, asked: Asked) -> Any:
+    def embeddings(self, asked):
         body, texts = asked.body, asked.body["input"]
         self.script.requests.append(body)
         for i, text in enumerate(texts):
@@ -49,13 +46,16 @@ class TextEmbeddingsServer(Hosted):
         usage = {"prompt_tokens": 5, "total_tokens": 5}
         return {"object": "list", "data": entries[::-1], "model": body["model"], "usage": usage}
 
-    def _entry(self, index: int, vector: np.ndarray, form: str) -> dict[str, Any]:
+    def _entry(self, index, vector, form):
         whole = base64.b64encode(vector.astype("<f4").tobytes()).decode()
         embedding: Any = vector.tolist() if self._plain or form == "float" else whole
         return {"object": "embedding", "index": index, "embedding": embedding} | self._changed
 
 
-def vector_of(text: str, dimensions: int = len(WORDS) + 1) -> np.ndarray:
+SIZE = len(WORDS) + 1
+
+
+def vector_of(text, dimensions=SIZE):
     """What the server makes of a text: how often it has each word, and the letters of the rest; float32."""
     words = text.split()
     rest = sum(sum(word.encode()) * (7 if i else 1) for i, word in enumerate(words) if word not in WORDS)

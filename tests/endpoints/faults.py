@@ -1,7 +1,5 @@
 """Faults that an endpoint's server can be told to have, below the route that would answer."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading
@@ -41,7 +39,7 @@ class Script:
         delivered: images that were sent and arrived as far as the server can tell.
     """
 
-    def __init__(self, *, share: float = 0.0, faults: tuple[str, ...] = (), first: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, share=0.0, faults=(), first=()):
         self._random, self._share, self._faults = random.Random(7), share, faults
         self._first = list(first)
         self._lock = threading.Lock()
@@ -51,7 +49,7 @@ class Script:
         self.requests: list[dict[str, Any]] = []
         self.delivered = 0
 
-    def next(self) -> str:
+    def next(self):
         with self._lock:
             fault = ""
             if self._first:
@@ -62,7 +60,7 @@ class Script:
             return fault
 
 
-async def fail(fault: str, send: Send) -> bool:
+async def fail(fault, send):
     """Answer with a transport fault, "429 800" being one that asks for 800 ms; False if `fault` is none of them."""
     if fault.startswith("429"):
         soon = datetime.now(UTC) + timedelta(seconds=1)
@@ -87,18 +85,18 @@ async def fail(fault: str, send: Send) -> bool:
     return True
 
 
-async def lost(message: dict[str, Any]) -> None:
+async def lost(message):
     """Sends nothing: a request was heeded, and its answer is lost."""
     raise ConnectionAbortedError("the answer is lost, as told")
 
 
 async def respond(
-    send: Send,
-    status: int,
-    body: bytes,
-    headers: list[tuple[bytes, bytes]] | None = None,
-    kind: bytes = b"application/json",
-) -> None:
+    send,
+    status,
+    body,
+    headers=None,
+    kind=b"application/json",
+):
     start = {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind), *(headers or [])]}
     await send(start)
     await send({"type": "http.response.body", "body": body})

@@ -6,18 +6,16 @@ LocalAI 82c191a (routes), OpenVINO Model Server 7e4df0c (imagegenutils.cpp), sta
 058a7f0 (api.py, installer.py).
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
 from tests.endpoints.faults import Script
-from tests.endpoints.hosted import Asked, on
+from tests.endpoints.hosted import on
 from tests.endpoints.openai_server import OpenAIServer
 from tests.endpoints.sd_server import SDServer
 
 
-def owned(by: str | None, name: str = "m") -> dict[str, Any]:
+def owned(by, name="m"):
     entry = {"id": name, "object": "model"} | ({"owned_by": by} if by else {})
     return {"/v1/models": {"object": "list", "data": [entry]}}
 
@@ -37,14 +35,14 @@ OPENAI = {
 class ForeignOpenAI(OpenAIServer):
     """One of OPENAI, whose first `loads` GET requests come while it loads its model; `asked` are those that came."""
 
-    def __init__(self, server: str, loads: int = 0) -> None:
+    def __init__(self, server, loads=0):
         super().__init__(Script(), "url")
         self.kind, self.loads = SimpleNamespace(gets=OPENAI.get(server, {})), loads
         self.asked: list[str] = []
         self.requests = self.script.requests
 
     @on("GET {path}")
-    def get(self, asked: Asked, path: str) -> Any:
+    def get(self, asked, path):
         self.asked.append(path)
         if len(self.asked) <= self.loads:
             return 503, {"detail": "loading"}
@@ -62,23 +60,23 @@ OPTIONS: dict[str, Any] = {
 class ForeignSD(SDServer):
     """A server of /sdapi/v1: one of OPTIONS, or Xinference, which has options for POST alone."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server):
         super().__init__(Script(), takes="first" if server == "stable-diffusion.cpp" else "list")
         self.server, self.requests = server, self.script.requests
 
     @on("GET /sdapi/v1/options")
-    def options(self, asked: Asked) -> Any:
+    def options(self, asked):
         return OPTIONS.get(self.server, (405, {"detail": "Method Not Allowed"}))
 
     @on("GET /sdapi/v1/version")
-    def version(self, asked: Asked) -> Any:
+    def version(self, asked):
         return {"app": "sd.next", "commit": "058a7f0"} if self.server == "sdnext" else (404, {})
 
     @on("GET /v1/models")
-    def models(self, asked: Asked) -> Any:
+    def models(self, asked):
         return owned("xinference")["/v1/models"] if self.server == "xinference" else {}
 
-    def _images(self, asked: Asked, shades: list[int]) -> Any:
+    def _images(self, asked, shades):
         if self.server != "xinference":
             return super()._images(asked, shades)
         if "model" not in asked.body:

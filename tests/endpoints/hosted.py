@@ -8,7 +8,6 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +20,17 @@ from adapters.prompts import LADDER
 from tests.endpoints.faults import Script, fail, lost, respond
 
 
-def on(*routes: str) -> Callable[[Any], Any]:
+def on(*routes):
     """Have a method answer requests such as `POST /v1/{model}`."""
 
-    def marked(method: Any) -> Any:
+    def marked(method):
         method.routes = routes
         return method
 
     return marked
 
 
-def _pattern(route: str) -> str:
+def _pattern(route):
     return re.sub(r"{(\w+)}", lambda name: f"(?P<{name[1]}>{'.+' if name[1] == 'path' else '[^/]+'})", route)
 
 
@@ -59,12 +58,12 @@ class Hosted:
     key_headers = ("authorization",)
     fails_at_get = True
 
-    def __init__(self, script: Script | None = None, side: int = 64) -> None:
+    def __init__(self, script=None, side=64):
         self.script, self.side = script or Script(), side
         methods = [getattr(self, name) for name in dir(type(self)) if hasattr(getattr(type(self), name), "routes")]
         self._routes = [(_pattern(route), method) for method in methods for route in method.routes]
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         request, fault = Request(scope, receive), ""
         headers = dict(request.headers)
         self.base = f"http://{headers['host']}"
@@ -90,13 +89,13 @@ class Hosted:
             answer = Response(answer, media_type="image/png") if type(answer) is bytes else JSONResponse(answer, status)
         await answer(scope, receive, lost if fault == "lost" else send)
 
-    def _answered(self, asked: Asked) -> Any:
+    def _answered(self, asked):
         for route, method in self._routes:
             if found := re.fullmatch(route, f"{asked.method} {asked.path}"):
                 return method(asked, **found.groupdict())
         return 404, {"detail": "Not Found"}
 
-    def noise(self, fault: str, seed: int, parent: bytes | None = None, degree: float = 1.0) -> bytes:
+    def noise(self, fault, seed, parent=None, degree=1.0):
         """A PNG file of the seed's noise; of a variation, `degree` of the way from the parent to it."""
         side = self.side + (fault == "wrong size")
         pixels = np.random.default_rng(seed).uniform(0, 255, (side, side, 3))
@@ -110,13 +109,13 @@ class Hosted:
 class Answering:
     """An ASGI app that answers each request with this; `came` are the methods of its requests."""
 
-    def __init__(self, answer: object, status: int = 200, **headers: str) -> None:
+    def __init__(self, answer, status=200, **headers):
         self._body = answer if isinstance(answer, bytes) else JSONResponse(answer).body
         kind = headers.pop("content_type", "application/json").encode()
         named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         self._answer, self.came = (status, self._body, named, kind), list[str]()
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         self.came.append(scope["method"])
         while (await receive()).get("more_body"):
             pass
@@ -150,7 +149,7 @@ class JobHost(Hosted):
     knows: tuple[str, ...] = ("refusal", "failed", "cancelled")
     submit_at = 0
 
-    def __init__(self, script: Script | None = None, side: int = 16) -> None:
+    def __init__(self, script=None, side=16):
         super().__init__(script, side)
         self.outcomes: list[str] = []
         self.finished = float("inf")
@@ -159,7 +158,7 @@ class JobHost(Hosted):
         self.fetched: list[dict[str, str]] = []
         self._lock = threading.Lock()
 
-    def start(self, name: str, body: dict[str, Any], shades: list[int]) -> None:
+    def start(self, name, body, shades):
         """Take a job on; `shades`: of its images."""
         with self._lock:
             outcome = self.outcomes.pop(0) if self.outcomes else ""
@@ -169,7 +168,7 @@ class JobHost(Hosted):
             self.submitted[name] += 1
             self.jobs[name] = Job(body, images, outcome)
 
-    def look(self, name: str) -> Job | None:
+    def look(self, name):
         """A job; None: it is not known."""
         with self._lock:
             job = self.jobs.get(name)
@@ -178,44 +177,44 @@ class JobHost(Hosted):
             job.looks += 1
             return job
 
-    def ended(self, name: str) -> bool:
+    def ended(self, name):
         return self.jobs[name].looks > 1 and list(self.jobs).index(name) < self.finished
 
     @property
-    def held(self) -> int:
+    def held(self):
         """Jobs that were looked at, and may not end."""
         return sum(job.looks > 0 for place, job in enumerate(self.jobs.values()) if place >= self.finished)
 
 
-def encoded(pixels: np.ndarray) -> bytes:
+def encoded(pixels):
     """Pixels as a PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def png(shade: int, side: int) -> bytes:
+def png(shade, side):
     """A flat grey PNG file."""
     return encoded(np.full((side, side, 3), shade, dtype=np.uint8))
 
 
-def pixels_of(image: bytes | str) -> np.ndarray:
+def pixels_of(image):
     """Of a file, of one in base64, or of a data URI."""
     data = base64.b64decode(image.rpartition(",")[2]) if isinstance(image, str) else image
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
 
 
-def shade_of(image: bytes | str) -> int:
+def shade_of(image):
     """Of a flat image."""
     return int(pixels_of(image)[0, 0, 0])
 
 
-def shades_of(seed: int, count: int, parent: int | None, degree: float) -> list[int]:
+def shades_of(seed, count, parent, degree):
     """Of new images by the seed; of variations between the parent's and such a one, by the degree."""
     fresh = [(seed * 37 + i) % 256 for i in range(count)]
     return fresh if parent is None else [round(parent + degree * (shade - parent)) for shade in fresh]
 
 
-def degree_of(prompt: str) -> float:
+def degree_of(prompt):
     """The degree that a shipped wording in a prompt tells; 1 where it holds none."""
     return next((degree for degree, text in LADDER.items() if str(text) in prompt), 1.0)

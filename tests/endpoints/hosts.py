@@ -17,7 +17,7 @@ from starlette.responses import Response
 from adapters.hosts import Bedrock, Gemini, Stability, Together
 from adapters.http import Host as HTTPHost
 from tests.endpoints.faults import Script
-from tests.endpoints.hosted import Asked, Hosted, degree_of, on
+from tests.endpoints.hosted import Hosted, degree_of, on
 
 Generator = HTTPHost[Any]
 
@@ -33,7 +33,7 @@ class BedrockServer(Hosted):
     """InvokeModel; `refusal` is filtered, `inference` is an error in a success, `model` is a 424."""
 
     @on("POST /model/{model}/invoke")
-    def invoke(self, asked: Asked, model: str) -> Any:
+    def invoke(self, asked, model):
         body, fault = asked.body, asked.fault
         if not _is_signed(asked, model) and not asked.headers["authorization"].startswith("Bearer "):
             said = f"The signature does not match; the token was {asked.headers.get('x-amz-security-token')}."
@@ -52,7 +52,7 @@ class BedrockServer(Hosted):
         return {"finish_reasons": [None], "images": [base64.b64encode(image).decode()]}
 
 
-def _is_signed(asked: Asked, model: str) -> bool:
+def _is_signed(asked, model):
     """Whether the signature is that of the account for what came: path, host, date, token and body."""
     names = ("content-type", "x-amz-date", "x-amz-security-token")
     headers = {name: asked.headers[name] for name in names if name in asked.headers}
@@ -82,7 +82,7 @@ class GeminiServer(Hosted):
     key_headers = ("x-goog-api-key",)
 
     @on("POST /v1beta/models/{call}")
-    def generate(self, asked: Asked, call: str) -> Any:
+    def generate(self, asked, call):
         body, fault = asked.body, asked.fault
         self.script.requests.append({**body, "call": call})
         if fault == "quota":
@@ -101,7 +101,7 @@ class GeminiServer(Hosted):
         return {"candidates": [candidate], "usageMetadata": _usage(1300)}
 
 
-def _usage(total: int) -> dict[str, Any]:
+def _usage(total):
     details = [{"modality": "IMAGE", "tokenCount": total - 4}]
     counts = {"totalTokenCount": total, "candidatesTokensDetails": details}
     return counts | {"promptTokensDetails": [{"modality": "TEXT", "tokenCount": 3}]}
@@ -111,7 +111,7 @@ class StabilityServer(Hosted):
     """v2beta: multipart forms in, image/png out; `refusal` is denied, `blurred` is drawn and blurred."""
 
     @on("POST /v2beta/stable-image/generate/{service}")
-    def generate(self, asked: Asked, service: str) -> Any:
+    def generate(self, asked, service):
         fields, parent, fault = asked.body, asked.file, asked.fault
         self.script.requests.append({**fields, "service": service, "parents": parent})
         if fault == "refusal":
@@ -128,7 +128,7 @@ class StabilityServer(Hosted):
         return Response(image, media_type="image/png", headers={"finish-reason": reason})
 
 
-def _stability_error(status: int, name: str, words: str) -> tuple[int, dict[str, Any]]:
+def _stability_error(status, name, words):
     return status, {"id": "a1b2c3d4", "name": name, "errors": [words]}
 
 
@@ -136,7 +136,7 @@ class TogetherServer(Hosted):
     """images/generations, each image with a seed of its own; the words of a refusal are ours."""
 
     @on("POST /v1/images/generations")
-    def generations(self, asked: Asked) -> Any:
+    def generations(self, asked):
         body, fault = asked.body, asked.fault
         self.script.requests.append(body)
         if fault == "refusal":
@@ -162,13 +162,13 @@ class Host:
     keyed: str = "Bearer {}"
     base: str = ""
 
-    def make(self, url: str, **settings: Any) -> Generator:
+    def make(self, url, **settings):
         """The adapter, for a server at this address."""
         given = {"prompts": "a {label}", "image_size": 64, "key_env": None, "base_url": url + self.base}
         return self.kind(**given | self.settings | settings)
 
 
-def bedrock(**settings: Any) -> Bedrock:
+def bedrock(**settings):
     """Bedrock's adapter, in an environment with the account's credentials, in other processes too."""
     os.environ |= ACCESS
     return Bedrock(**settings)

@@ -1,18 +1,14 @@
 """Black Forest Labs, Replicate and fal as their documents and clients have them (named in adapters/job_hosts.py)."""
 
-from __future__ import annotations
-
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from adapters.comfyui import ComfyUI
-from adapters.http.jobs import JobHost as Generator
 from adapters.job_hosts import BFL, Fal, Replicate
 from tests.endpoints.comfy_server import ComfyServer, workflows
-from tests.endpoints.hosted import Asked, Job, JobHost, degree_of, on, shade_of, shades_of
+from tests.endpoints.hosted import JobHost, degree_of, on, shade_of, shades_of
 from tests.endpoints.serving import serving
 
 ELSEWHERE = "https://elsewhere.example/out.png"
@@ -21,17 +17,17 @@ ELSEWHERE = "https://elsewhere.example/out.png"
 class HostedModels(JobHost):
     """Names its jobs itself, and images by addresses that want no key."""
 
-    def view(self, name: str, job: Job) -> list[str]:
+    def view(self, name, job):
         """The addresses of a job's images."""
         own = [f"{self.base}/out/{name}/{i}" for i in range(len(job.images))]
         return [ELSEWHERE] * len(own) if job.outcome == "elsewhere" else own
 
     @on("GET /out/{name}/{place}")
-    def image(self, asked: Asked, name: str, place: str) -> bytes:
+    def image(self, asked, name, place):
         self.fetched.append(asked.headers)
         return self.jobs[name].images[int(place)]
 
-    def take(self, body: dict[str, Any], seed: int, count: int, parent: str | None, degree: float) -> str:
+    def take(self, body, seed, count, parent, degree):
         """Start a job; its id."""
         name = f"job-{len(self.jobs)}-{sum(self.submitted.values())}"
         self.start(name, body, shades_of(seed, count, None if parent is None else shade_of(parent), degree))
@@ -45,13 +41,13 @@ class BFLServer(HostedModels):
     poll_at = ""
 
     @on("POST /v1/{model}")
-    def submit(self, asked: Asked, model: str) -> Any:
+    def submit(self, asked, model):
         body = asked.body
         name = self.take(body, body["seed"], 1, body.get("input_image"), degree_of(body["prompt"]))
         return {"id": name, "polling_url": f"{self.poll_at or self.base}/v1/get_result?id={name}"}
 
     @on("GET /v1/get_result")
-    def result(self, asked: Asked) -> Any:
+    def result(self, asked):
         name = asked.query["id"]
         job = self.look(name)
         if job is None:
@@ -69,7 +65,7 @@ class ReplicateServer(HostedModels):
 
     submit_at = 1
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.files: list[bytes] = []
         self.inputs: dict[str, Any] = {
@@ -80,18 +76,18 @@ class ReplicateServer(HostedModels):
         }
 
     @on("GET /v1/models/black-forest-labs/flux-dev", "GET /v1/models/stability-ai/sdxl/versions/5c7d")
-    def model(self, asked: Asked) -> Any:
+    def model(self, asked):
         schema = {"type": "object", "title": "Input", "properties": self.inputs}
         version = {"id": "5c7d", "openapi_schema": {"components": {"schemas": {"Input": schema}}}}
         return version if "versions" in asked.path else {"latest_version": version}
 
     @on("POST /v1/files")
-    def upload(self, asked: Asked) -> Any:
+    def upload(self, asked):
         self.files.append(asked.file)
         return 201, {"id": "f", "urls": {"get": f"{self.base}/v1/files/{len(self.files) - 1}"}}
 
     @on("POST /v1/models/black-forest-labs/flux-dev/predictions", "POST /v1/predictions")
-    def predict(self, asked: Asked) -> Any:
+    def predict(self, asked):
         inputs = asked.body["input"]
         parent = inputs.get("image")
         if parent is not None and not parent.startswith("data:"):
@@ -101,7 +97,7 @@ class ReplicateServer(HostedModels):
         return 201, {"id": name, "status": "starting", "output": None}
 
     @on("GET /v1/predictions/{name}")
-    def prediction(self, asked: Asked, name: str) -> Any:
+    def prediction(self, asked, name):
         job = self.look(name)
         if job is None:
             return 404, {"title": "Not found", "detail": "Prediction not found", "status": 404}
@@ -116,7 +112,7 @@ class ReplicateServer(HostedModels):
         return {"id": name, "data_removed": False} | ends.get(job.outcome, done)
 
     @on("POST /v1/predictions/{name}/cancel")
-    def cancel(self, asked: Asked, name: str) -> Any:
+    def cancel(self, asked, name):
         del self.jobs[name]
         return {"status": "canceled"}
 
@@ -128,7 +124,7 @@ class FalServer(HostedModels):
     submit_at = 1
 
     @on("GET /openapi.json")
-    def describe(self, asked: Asked) -> Any:
+    def describe(self, asked):
         self.fetched.append(asked.headers)
         name = asked.query["endpoint_id"]
         inputs: dict[str, Any] = {"prompt": {"type": "string"}, "num_images": {"type": "integer"}}
@@ -142,20 +138,20 @@ class FalServer(HostedModels):
         return {"paths": paths, "components": {"schemas": {"FluxInput": {"properties": inputs}}}}
 
     @on("POST /fal-ai/flux/{path}")
-    def submit(self, asked: Asked, path: str) -> Any:
+    def submit(self, asked, path):
         body = {"path": path, **asked.body}
         name = self.take(body, body["seed"], body["num_images"], body.get("image_url"), body.get("strength", 1))
         where = f"{self.base}/fal-ai/flux/requests/{name}"
         return {"status": "IN_QUEUE", "request_id": name, "response_url": where}
 
     @on("GET /fal-ai/flux/requests/{name}/status")
-    def status(self, asked: Asked, name: str) -> Any:
+    def status(self, asked, name):
         if self.look(name) is None:
             return 404, {"detail": "Request not found"}
         return (200, {"status": "COMPLETED"}) if self.ended(name) else (202, {"status": "IN_PROGRESS", "logs": []})
 
     @on("GET /fal-ai/flux/requests/{name}")
-    def result(self, asked: Asked, name: str) -> Any:
+    def result(self, asked, name):
         job = self.jobs[name]
         if job.outcome in ("refusal", "failed"):
             refused = {"msg": "The content could not be processed.", "type": "content_policy_violation"}
@@ -166,7 +162,7 @@ class FalServer(HostedModels):
         return {"images": images, "has_nsfw_concepts": flags}
 
     @on("PUT /fal-ai/flux/requests/{name}/cancel")
-    def cancel(self, asked: Asked, name: str) -> Any:
+    def cancel(self, asked, name):
         del self.jobs[name]
         return {"status": "CANCELLATION_REQUESTED"}
 
@@ -179,7 +175,7 @@ SERVERS: dict[str, Callable[..., JobHost]] = {
 }
 
 
-def generator(kind: str, url: str, folder: Path, **settings: Any) -> Generator[Any]:
+def generator(kind, url, folder, **settings):
     """Our adapter, of a host at `url`."""
     given = {"base_url": url, "prompts": "a {label}", "image_size": 16, "timeout": 1.0, "poll": 0.002, **settings}
     if kind == "comfyui":
@@ -194,7 +190,7 @@ def generator(kind: str, url: str, folder: Path, **settings: Any) -> Generator[A
 
 
 @contextmanager
-def hosted(kind: str, folder: Path, **settings: Any) -> Iterator[tuple[Generator[Any], JobHost]]:
+def hosted(kind, folder, **settings):
     """The adapter over a server of its own."""
     server = SERVERS[kind]()
     with serving(server) as url:

@@ -1,14 +1,10 @@
 """OpenAI's images API as servers speak it: JSON generations, multipart edits and variations."""
 
-from __future__ import annotations
-
 import base64
-from typing import Any
 
 import numpy as np
 
-from tests.endpoints.faults import Script
-from tests.endpoints.hosted import Asked, Hosted, encoded, on, pixels_of
+from tests.endpoints.hosted import Hosted, encoded, on, pixels_of
 
 SIDE = 16
 
@@ -28,18 +24,16 @@ class OpenAIServer(Hosted):
 
     fails_at_get = False  # who are you: it does not say
 
-    def __init__(
-        self, script: Script, response_format: str = "b64_json", side: int = SIDE, heeds: str | None = None
-    ) -> None:
+    def __init__(self, script, response_format="b64_json", side=SIDE, heeds=None):
         super().__init__(script, side)
         self._format, self._heeds, self._random = response_format, heeds, np.random.default_rng(0)
         self.drawn: list[bytes] = []
 
     @on("POST /v1/images/generations", "POST /v1/images/edits", "POST /v1/images/variations")
-    def images(self, asked: Asked) -> Any:
+    def images(self, asked):
         return self._answer(asked.fault, asked.body, [asked.file] if asked.file else None)
 
-    def _answer(self, fault: str, body: dict[str, Any], parents: list[bytes] | None) -> Any:
+    def _answer(self, fault, body, parents):
         self.script.requests.append({**body, "parents": parents})
         if fault == "refusal":
             error = {"message": "Your request was rejected by the safety system.", "code": "moderation_blocked"}
@@ -66,7 +60,7 @@ class OpenAIServer(Hosted):
         data = [{"b64_json": image} if inside else {"url": "/images/0.png"} for image in images]
         return {"created": 1, "data": data, "usage": usage | {"input_tokens_details": asked}}
 
-    def _image(self, side: int, parent: bytes | None, share: float) -> bytes:
+    def _image(self, side, parent, share):
         pixels = self._random.integers(0, 256, (side, side, 3)).astype(np.uint8)
         if parent is not None:
             kept = self._random.random((side, side, 1)) >= share

@@ -1,9 +1,6 @@
 """A server that goes away and comes back."""
 
-from __future__ import annotations
-
 import time
-from typing import Any
 
 from tests.endpoints.faults import fail
 
@@ -17,11 +14,11 @@ class Away:
         asked: requests that came while it was away.
     """
 
-    def __init__(self, app: Any, *, every: int, seconds: float, times: int = 3, fault: str = "503 html") -> None:
+    def __init__(self, app, *, every, seconds, times=3, fault="503 html"):
         self._app, self._every, self._seconds, self._times, self._fault = app, every, seconds, times, fault
         self.since, self.gone, self.asked, self._answered = 0.0, 0, 0, 0
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         if self.gone < self._times and self._answered >= self._every * (self.gone + 1):
             self.since, self.gone = time.monotonic(), self.gone + 1
         if self.since and time.monotonic() < self.since + self._seconds:

@@ -1,14 +1,10 @@
 """AUTOMATIC1111's /sdapi/v1, Hugging Face's image routes and Jina's embeddings, as servers speak them."""
 
-from __future__ import annotations
-
 import base64
-from typing import Any
 
 import numpy as np
 
-from tests.endpoints.faults import Script
-from tests.endpoints.hosted import Asked, Hosted, on, pixels_of, png, shade_of
+from tests.endpoints.hosted import Hosted, on, pixels_of, png, shade_of
 
 
 class SDServer(Hosted):
@@ -24,23 +20,23 @@ class SDServer(Hosted):
 
     fails_at_get = False  # who are you: it does not say
 
-    def __init__(self, script: Script, side: int = 16, takes: str = "list", spread: int = 1) -> None:
+    def __init__(self, script, side=16, takes="list", spread=1):
         super().__init__(script, side)
         self._takes, self._spread = takes, spread
 
     @on("POST /sdapi/v1/txt2img")
-    def txt2img(self, asked: Asked) -> Any:
+    def txt2img(self, asked):
         seed, count = asked.body["seed"], asked.body["batch_size"]
         return self._images(asked, [(seed + self._spread * i) % 256 for i in range(count)])
 
     @on("POST /sdapi/v1/img2img")
-    def img2img(self, asked: Asked) -> Any:
+    def img2img(self, asked):
         shades, strength = [shade_of(parent) for parent in asked.body["init_images"]], asked.body["denoising_strength"]
         if len(shades) == 1 or self._takes == "first":
             shades = shades[:1] * asked.body["batch_size"]
         return self._images(asked, [round(shade + strength * (255 - shade)) for shade in shades])
 
-    def _images(self, asked: Asked, shades: list[int]) -> Any:
+    def _images(self, asked, shades):
         self.script.requests.append(asked.body)
         shades = shades[:-1] if asked.fault == "fewer" else shades
         images = [base64.b64encode(png(shade, self.side)).decode() for shade in shades]
@@ -48,7 +44,7 @@ class SDServer(Hosted):
         return {"images": images, "parameters": {}, "info": "{}"}
 
     @on("POST /hf")
-    def hugging_face(self, asked: Asked) -> Any:
+    def hugging_face(self, asked):
         self.script.requests.append(asked.body)
         if asked.fault == "refusal":
             return 400, {"error": "NSFW content detected"}
@@ -68,14 +64,12 @@ class EmbeddingServer(Hosted):
         status: by which they are.
     """
 
-    def __init__(
-        self, script: Script, changed: dict[str, Any] | None = None, refused: int | None = None, status: int = 400
-    ) -> None:
+    def __init__(self, script, changed=None, refused=None, status=400):
         super().__init__(script)
         self._changed, self._refused, self._status = changed or {}, refused, status
 
     @on("POST /v1/embeddings")
-    def embeddings(self, asked: Asked) -> Any:
+    def embeddings(self, asked):
         self.script.requests.append(asked.body)
         entries = []
         for index, item in enumerate(asked.body["input"]):

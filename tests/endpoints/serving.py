@@ -1,13 +1,9 @@
 """Real HTTP servers on loopback, for as long as a test needs them."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
 
@@ -15,11 +11,11 @@ import uvicorn
 class _Server(uvicorn.Server):
     """uvicorn's server, which ends at once: its own looks every 0.1 s whether it is to end, and waits as long then."""
 
-    async def main_loop(self) -> None:
+    async def main_loop(self):
         while not self.should_exit:
             await asyncio.sleep(0.01)
 
-    async def shutdown(self, sockets: Any = None) -> None:
+    async def shutdown(self, sockets=None):
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):
@@ -28,7 +24,7 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def serving(app: object, **tls: Any) -> Iterator[str]:
+def serving(app, **tls):
     """The address of `app`, served on a free port of 127.0.0.1; by TLS if uvicorn's settings for it are given."""
     # no log_config: logging, configured anew, closes the stream of absl's handler, which pytest captures
     common = {"log_config": None, "lifespan": "off", "timeout_keep_alive": 30}

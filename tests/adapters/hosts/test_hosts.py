@@ -1,7 +1,5 @@
 """Bedrock, Gemini, Stability and Together, against their scripted servers on loopback."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -34,7 +32,7 @@ def make(serve, monkeypatch):
 
 
 @EACH
-def test_one_image_comes_by_one_call_that_shows_the_key_and_a_fault_is_retried(make, host) -> None:
+def test_one_image_comes_by_one_call_that_shows_the_key_and_a_fault_is_retried(make, host):
     api, script = make(host, "", "429 milliseconds")
     for calls in (1, 2):
         answer = random(api)
@@ -44,7 +42,7 @@ def test_one_image_comes_by_one_call_that_shows_the_key_and_a_fault_is_retried(m
 
 
 @EACH
-def test_a_refusal_is_told_apart_from_a_broken_image(make, host) -> None:
+def test_a_refusal_is_told_apart_from_a_broken_image(make, host):
     refusals = HOSTS[host].refusals
     api, script = make(host, *refusals, "truncated")
     for kind in [*[Refused] * len(refusals), Failed]:
@@ -84,7 +82,7 @@ NEW = {
 
 
 @EACH
-def test_a_new_image_is_asked_for_under_the_host_s_names(make, host) -> None:
+def test_a_new_image_is_asked_for_under_the_host_s_names(make, host):
     settings, wanted = NEW[host]
     api, script = make(host, **settings)
     random(api, seed=0)
@@ -102,7 +100,7 @@ VARIED = [
 
 
 @pytest.mark.parametrize(("host", "settings", "parent_of", "wanted"), VARIED)
-def test_a_variation_holds_its_parent_and_tells_its_degree(make, host, settings, parent_of, wanted) -> None:
+def test_a_variation_holds_its_parent_and_tells_its_degree(make, host, settings, parent_of, wanted):
     api, script = make(host, **settings)
     assert len(varied(api, 0.25, side=SIDE).samples) == 1
     (body,) = script.requests
@@ -113,7 +111,7 @@ def test_a_variation_holds_its_parent_and_tells_its_degree(make, host, settings,
     assert api.describe_degree(0.25).startswith("sent as strength = 0.25" if wanted else "worded as")
 
 
-def test_bedrock_signs_by_the_account_s_credentials_and_names_its_region_s_address(make) -> None:
+def test_bedrock_signs_by_the_account_s_credentials_and_names_its_region_s_address(make):
     api, script = make("bedrock", **SIGNED)
     assert len(random(api).samples) == 1
     (header,) = script.bearers
@@ -125,7 +123,7 @@ def test_bedrock_signs_by_the_account_s_credentials_and_names_its_region_s_addre
 
 
 @pytest.mark.parametrize(("fault", "calls"), [("inference", 1), ("model", 2)])
-def test_an_error_of_bedrock_s_model_is_no_refusal_and_is_tried_again(make, fault, calls) -> None:
+def test_an_error_of_bedrock_s_model_is_no_refusal_and_is_tried_again(make, fault, calls):
     api, _ = make("bedrock", fault)
     answer = random(api)
     assert answer.usage.calls == calls
@@ -135,7 +133,7 @@ def test_an_error_of_bedrock_s_model_is_no_refusal_and_is_tried_again(make, faul
     assert len(answer.samples) == 1
 
 
-def test_a_wrong_secret_of_aws_stops_the_run_and_stands_in_no_message(make, monkeypatch) -> None:
+def test_a_wrong_secret_of_aws_stops_the_run_and_stands_in_no_message(make, monkeypatch):
     api, _ = make("bedrock", **SIGNED)
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, f"wrong-{ACCESS[name]}")
@@ -143,7 +141,7 @@ def test_a_wrong_secret_of_aws_stops_the_run_and_stands_in_no_message(make, monk
         random(api)
 
 
-def test_an_account_without_credentials_is_told_before_a_call(make, monkeypatch) -> None:
+def test_an_account_without_credentials_is_told_before_a_call(make, monkeypatch):
     api, script = make("bedrock", **SIGNED)
     for name in ACCESS:
         monkeypatch.delenv(name)
@@ -155,7 +153,7 @@ def test_an_account_without_credentials_is_told_before_a_call(make, monkeypatch)
     assert not script.requests
 
 
-def test_gemini_s_tokens_are_counted_by_kind(make) -> None:
+def test_gemini_s_tokens_are_counted_by_kind(make):
     billed = random(make("gemini")[0]).usage
     assert (billed.tokens, billed.text_in, billed.image_out) == (1300, 3, 1296)
 
@@ -169,19 +167,19 @@ def test_gemini_s_tokens_are_counted_by_kind(make) -> None:
         ("prose", Failed, "STOP: I cannot draw that."),
     ],
 )
-def test_what_gemini_withholds_is_told_in_its_words_and_its_tokens_are_counted(make, fault, kind, words) -> None:
+def test_what_gemini_withholds_is_told_in_its_words_and_its_tokens_are_counted(make, fault, kind, words):
     answer = random(make("gemini", fault)[0])
     assert answer.missing == {0: kind(words)}
     assert answer.usage.tokens > 0
 
 
-def test_a_token_of_google_that_expires_is_sent_as_a_bearer_s(make) -> None:
+def test_a_token_of_google_that_expires_is_sent_as_a_bearer_s(make):
     api, script = make("gemini", key_env=None, key_command=[sys.executable, "-c", "print('token')"])
     random(api)
     assert (script.keys, script.bearers) == ({""}, {"Bearer token"})  # keys: of x-goog-api-key
 
 
-def test_a_blurred_image_of_stability_is_refused_and_billed_and_a_denied_one_is_not(make) -> None:
+def test_a_blurred_image_of_stability_is_refused_and_billed_and_a_denied_one_is_not(make):
     api, _ = make("stability", "blurred", "refusal", "no credits")
     blurred, denied = random(api), random(api)
     assert (blurred.usage.images, denied.usage.images) == (1, 0)
@@ -191,12 +189,12 @@ def test_a_blurred_image_of_stability_is_refused_and_billed_and_a_denied_one_is_
         random(api)
 
 
-def test_images_too_small_for_stability_to_vary_are_refused_before_a_call(make) -> None:
+def test_images_too_small_for_stability_to_vary_are_refused_before_a_call(make):
     with pytest.raises(RecipeError, match=r"image_size is \[64, 32\]: .* ask for 64 or more"):
         make("stability", image_size=[64, 32])
 
 
-def test_one_request_to_together_brings_several_images_and_each_fails_alone(make) -> None:
+def test_one_request_to_together_brings_several_images_and_each_fails_alone(make):
     api, _ = make("together", "", "fewer", "wrong size", size=SIDE, n=3)
     for missing in ([], [2], [0, 1, 2]):
         answer = random(api, 3)

@@ -1,7 +1,5 @@
 """Hosts that answer by jobs, over their scripted servers: what holds for all of them, and what each is sent."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -36,7 +34,7 @@ EACH = pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.parametrize(
     ("kind", "key"), [("bfl", ""), ("comfyui", "Bearer "), ("replicate", "Bearer "), ("fal", "Key ")]
 )
-def test_a_request_is_a_job_whose_images_are_fetched_and_the_key_goes_to_the_host_alone(make, kind, key) -> None:
+def test_a_request_is_a_job_whose_images_are_fetched_and_the_key_goes_to_the_host_alone(make, kind, key):
     api, server = make(kind)
     answer = random(api)
     assert shades(answer) == [40 * 37 % 256]
@@ -52,7 +50,7 @@ def test_a_request_is_a_job_whose_images_are_fetched_and_the_key_goes_to_the_hos
 
 @EACH
 @pytest.mark.parametrize("place", range(4))
-def test_a_fault_at_any_request_of_a_job_heals(make, kind, place) -> None:
+def test_a_fault_at_any_request_of_a_job_heals(make, kind, place):
     api, server = make(kind)
     fault = ("429 milliseconds", "500", "dropped", "html")[place]
     server.script._first = [""] * place + [fault]
@@ -62,7 +60,7 @@ def test_a_fault_at_any_request_of_a_job_heals(make, kind, place) -> None:
 
 
 @EACH
-def test_a_job_without_a_result_is_an_outcome(make, kind) -> None:
+def test_a_job_without_a_result_is_an_outcome(make, kind):
     api, server = make(kind)
     for seed, outcome in enumerate(server.knows):
         server.outcomes = [outcome]
@@ -73,12 +71,12 @@ def test_a_job_without_a_result_is_an_outcome(make, kind) -> None:
 
 
 @EACH
-def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitted_again(make, kind) -> None:
+def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitted_again(make, kind):
     api, server = make(kind)
     kept: list[str] = []
     looked: list[int] = []
 
-    def keep(name: str) -> None:
+    def keep(name):
         kept.append(name)
         looked.append(sum(job.looks for job in server.jobs.values()))
 
@@ -90,7 +88,7 @@ def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitt
 
 
 @EACH
-def test_a_job_that_the_host_has_forgotten_is_submitted_again_and_counted(make, kind, caplog) -> None:
+def test_a_job_that_the_host_has_forgotten_is_submitted_again_and_counted(make, kind, caplog):
     api, server = make(kind)
     kept: list[str] = []
     random(api, job=JobNote(keep=kept.append))
@@ -101,7 +99,7 @@ def test_a_job_that_the_host_has_forgotten_is_submitted_again_and_counted(make, 
 
 
 @EACH
-def test_a_host_that_knows_nothing_of_what_it_takes_is_asked_once(make, kind) -> None:
+def test_a_host_that_knows_nothing_of_what_it_takes_is_asked_once(make, kind):
     api, server = make(kind)
     server.outcomes = ["unknown"]
     answer = random(api)
@@ -110,7 +108,7 @@ def test_a_host_that_knows_nothing_of_what_it_takes_is_asked_once(make, kind) ->
 
 
 @EACH
-def test_a_job_that_does_not_end_in_time_has_failed_and_is_cancelled_where_the_host_can_be_told(make, kind) -> None:
+def test_a_job_that_does_not_end_in_time_has_failed_and_is_cancelled_where_the_host_can_be_told(make, kind):
     api, server = make(kind, job_timeout=0.05)
     server.finished = 0
     assert "job_timeout" in random(api).missing[0].reason
@@ -118,7 +116,7 @@ def test_a_job_that_does_not_end_in_time_has_failed_and_is_cancelled_where_the_h
 
 
 @EACH
-def test_a_lost_answer_costs_nothing_where_the_id_is_ours(make, kind) -> None:
+def test_a_lost_answer_costs_nothing_where_the_id_is_ours(make, kind):
     api, server = make(kind)
     server.script._first = [""] * server.submit_at + ["lost"]
     answer = random(api)
@@ -129,19 +127,19 @@ def test_a_lost_answer_costs_nothing_where_the_id_is_ours(make, kind) -> None:
 # The hosted models: what is sent under which name, and what is fetched.
 
 
-def bodies(server) -> list:
+def bodies(server):
     return [job.body for job in server.jobs.values()]
 
 
 @pytest.mark.parametrize("kind", ["bfl", "replicate", "fal"])
-def test_an_image_at_an_unknown_host_is_not_fetched(make, kind) -> None:
+def test_an_image_at_an_unknown_host_is_not_fetched(make, kind):
     api, server = make(kind)
     server.outcomes = ["elsewhere"]
     reason = random(api).missing[0].reason
     assert all(words in reason for words in ("https://elsewhere.example", "only", "result_hosts"))
 
 
-def test_a_polling_address_elsewhere_is_not_asked_with_the_key(make) -> None:
+def test_a_polling_address_elsewhere_is_not_asked_with_the_key(make):
     api, server = make("bfl")
     server.poll_at = "https://bfl.ai.elsewhere.example"
     with pytest.raises(APIError, match="the key would go there") as error:
@@ -149,7 +147,7 @@ def test_a_polling_address_elsewhere_is_not_asked_with_the_key(make) -> None:
     assert CANARY not in str(error.value)
 
 
-def test_black_forest_labs_takes_a_prompt_a_size_and_a_parent_and_moderates_images(make) -> None:
+def test_black_forest_labs_takes_a_prompt_a_size_and_a_parent_and_moderates_images(make):
     api, server = make("bfl", variation_model="flux-kontext-pro", extra={"safety_tolerance": 5})
     random(api)
     varied(api, 0.4, [9])
@@ -163,7 +161,7 @@ def test_black_forest_labs_takes_a_prompt_a_size_and_a_parent_and_moderates_imag
     assert random(api).missing == {0: Refused("Content Moderated")}
 
 
-def test_replicate_runs_a_version_or_an_official_model(make) -> None:
+def test_replicate_runs_a_version_or_an_official_model(make):
     api, server = make("replicate")
     random(api)
     assert bodies(server) == [{"input": {"prompt": "a cat", "seed": 40, "num_outputs": 1}}]
@@ -176,7 +174,7 @@ def test_replicate_runs_a_version_or_an_official_model(make) -> None:
 @pytest.mark.parametrize(
     ("kind", "field"), [("replicate", "prompt_strength"), ("fal", "strength"), ("replicate", None)]
 )
-def test_a_model_s_own_number_tells_the_degree_and_else_words_do(make, kind, field) -> None:
+def test_a_model_s_own_number_tells_the_degree_and_else_words_do(make, kind, field):
     api, server = make(kind, degree_field=field)
     varied(api, 0.3, [9])
     (body,) = bodies(server)
@@ -196,21 +194,21 @@ def test_a_model_s_own_number_tells_the_degree_and_else_words_do(make, kind, fie
         ("fal", {"variation_model": "fal-ai/flux/dev"}, "fal-ai/flux/dev has no input 'strength'"),
     ],
 )
-def test_an_input_that_the_model_does_not_describe_stops_the_run_before_a_job(make, kind, settings, words) -> None:
+def test_an_input_that_the_model_does_not_describe_stops_the_run_before_a_job(make, kind, settings, words):
     api, server = make(kind, **settings)
     with pytest.raises(APIError, match=words):
         varied(api, 0.3, [9])
     assert not server.jobs
 
 
-def test_a_model_without_prompts_is_none(make) -> None:
+def test_a_model_without_prompts_is_none(make):
     api, server = make("replicate")
     server.inputs = {"image": {"type": "string"}}
     with pytest.raises(APIError, match="draws from prompts"):
         random(api)
 
 
-def test_several_images_of_a_job(make) -> None:
+def test_several_images_of_a_job(make):
     api, server = make("fal", n=3, size=[16, 32])
     server.outcomes = ["flagged", "fewer"]
     answer = random(api, 3)
@@ -221,7 +219,7 @@ def test_several_images_of_a_job(make) -> None:
     assert api.capabilities.max_chunk == 3
 
 
-def test_a_large_parent_is_uploaded(make, monkeypatch) -> None:
+def test_a_large_parent_is_uploaded(make, monkeypatch):
     monkeypatch.setattr(job_hosts_module, "LARGEST", 10)
     api, server = make("replicate")
     assert shades(varied(api, 0.4, [100])) == [60]
@@ -231,7 +229,7 @@ def test_a_large_parent_is_uploaded(make, monkeypatch) -> None:
 # ComfyUI: the places in workflows, what is refused before anything is sent, and what a job leaves.
 
 
-def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, tmp_path) -> None:
+def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, tmp_path):
     flows = workflows(tmp_path)
     flows["random"]["prompt"] = ["6.text", "9.filename_prefix"]
     api, server = make("comfyui", batch=3, size=(16, 16), **flows)
@@ -249,7 +247,7 @@ def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, 
     assert json.loads((tmp_path / "random.json").read_text()) == RANDOM
 
 
-def test_without_a_place_for_the_degree_it_is_put_in_words(make, tmp_path) -> None:
+def test_without_a_place_for_the_degree_it_is_put_in_words(make, tmp_path):
     flows = workflows(tmp_path)
     del flows["variations"]["denoise"]
     api, server = make("comfyui", **flows)
@@ -272,7 +270,7 @@ def test_without_a_place_for_the_degree_it_is_put_in_words(make, tmp_path) -> No
         ({"file": "editor.json"}, "is no workflow in API format"),
     ],
 )
-def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, monkeypatch, change, words) -> None:
+def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, monkeypatch, change, words):
     monkeypatch.chdir(tmp_path)
     Path("torn.json").write_text('{"3"')
     Path("editor.json").write_text('{"nodes": [], "links": []}')
@@ -285,7 +283,7 @@ def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, monkeypat
         ComfyUI(**flows, base_url="http://127.0.0.1:1", prompts="a {label}", image_size=16, **more)
 
 
-def test_what_comfyui_says_of_a_workflow_is_told(make, tmp_path) -> None:
+def test_what_comfyui_says_of_a_workflow_is_told(make, tmp_path):
     api, server = make("comfyui")
     with pytest.raises(APIError, match="Prompt outputs failed validation"):
         varied(api, 0.125)

@@ -1,9 +1,5 @@
 """The adapter for OpenAI's images API over a real server on loopback: what it asks, what it makes of answers, runs."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 import pe
@@ -29,14 +25,14 @@ SIZED = {"size": f"{SIDE}x{SIDE}"}
 def make(serve):
     """An adapter, and the script of the server that it talks to."""
 
-    def made(*faults: str, default: str = "b64_json", **settings: object):
+    def made(*faults, default="b64_json", **settings):
         script = Script(first=faults)
         return OpenAIImages(**openai(serve(OpenAIServer(script, default)), **settings)), script
 
     return made
 
 
-def test_one_request_brings_n_images_of_one_prompt(make) -> None:
+def test_one_request_brings_n_images_of_one_prompt(make):
     api, script = make(quality="low", extra={"guidance_scale": 3.5}, **SIZED)
     answer = random(api, 4)
     assert answer.samples.array.shape == (4, SIDE, SIDE, 3)
@@ -47,7 +43,7 @@ def test_one_request_brings_n_images_of_one_prompt(make) -> None:
     assert script.keys == {f"Bearer {CANARY}"}
 
 
-def test_organisation_and_project_are_sent_as_openais_sdk_does(serve, monkeypatch) -> None:
+def test_organisation_and_project_are_sent_as_openais_sdk_does(serve, monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
     server = Guarded(OpenAIServer(Script()), f"Bearer {CANARY}")
@@ -56,7 +52,7 @@ def test_organisation_and_project_are_sent_as_openais_sdk_does(serve, monkeypatc
     assert (headers["openai-organization"], headers["openai-project"]) == ("org-1", "proj-2")
 
 
-def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make) -> None:
+def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make):
     api, script = make(wordings={0.5: "like {prompt}, a little changed", 1: "another"}, input_fidelity="high")
     assert len(varied(api, 0.5, [77, 77]).samples) == len(varied(api, 0.51, [77]).samples) + 1 == 2
     first, second = script.requests
@@ -100,7 +96,7 @@ DOUBT = "sent as strength = 0.25, which the server may ignore"
 )
 def test_a_degree_is_told_in_words_unless_its_field_is_known_to_be_heeded(
     make, settings, prompt, strength, degree, described
-) -> None:
+):
     api, script = make(seed_field="seed", **settings)
     assert len(varied(api, 0.25).samples) == 1
     (body,) = script.requests
@@ -109,7 +105,7 @@ def test_a_degree_is_told_in_words_unless_its_field_is_known_to_be_heeded(
     assert described in api.describe_degree(0.25)
 
 
-def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselves(make) -> None:
+def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselves(make):
     for settings in ({}, {"variation": "variations"}):
         api, script = make(default="url", **settings)
         assert len(random(api).samples) == len(varied(api).samples) == 1
@@ -118,7 +114,7 @@ def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselv
     assert "have it send the image itself (`response_format: b64_json`)" in random(api).missing[0].reason
 
 
-def test_response_format_is_not_sent_to_those_who_refuse_it(make) -> None:
+def test_response_format_is_not_sent_to_those_who_refuse_it(make):
     api, script = make(default="refused", response_format=None)
     assert len(random(api).samples) == 1
     assert "response_format" not in script.requests[0]
@@ -137,7 +133,7 @@ def test_response_format_is_not_sent_to_those_who_refuse_it(make) -> None:
         ({"response_format": "b64_json"}, "b64_json"),
     ],
 )
-def test_who_is_sent_response_format(given, sent) -> None:
+def test_who_is_sent_response_format(given, sent):
     settings = OpenAISettings(model="m", prompts="a", image_size=8, **given)
     assert settings.served_by(settings.profile).response_format == sent
 
@@ -161,7 +157,7 @@ def test_who_is_sent_response_format(given, sent) -> None:
         ({"input_tokens_details": [3], "output_tokens": -4, "total_tokens": "7"}, Usage(0)),
     ],
 )
-def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, counted) -> None:
+def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, counted):
     assert (billed(told) or Usage(0)) == counted
 
 
@@ -180,18 +176,18 @@ def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, 
         ({"key_env": "NO_KEY"}, "the environment variable NO_KEY is not set"),
     ],
 )
-def test_settings_out_of_range_are_one_sentence(settings, sentence) -> None:
+def test_settings_out_of_range_are_one_sentence(settings, sentence):
     with pytest.raises(RecipeError, match=sentence):
         random(OpenAIImages(**openai("http://127.0.0.1:9", **settings)))
 
 
-def test_a_missing_key_is_missed_only_when_it_is_needed() -> None:
+def test_a_missing_key_is_missed_only_when_it_is_needed():
     api = OpenAIImages(**pe.api("openai_images", **openai("http://127.0.0.1:9", key_env="NO_KEY")).settings)
     assert (api.capabilities.max_chunk, api.info.hosts) == (4, ("127.0.0.1:9",))
 
 
 @pytest.mark.parametrize("fault", TRANSPORT)
-def test_transport_faults_are_retried_and_counted(make, fault) -> None:
+def test_transport_faults_are_retried_and_counted(make, fault):
     api, script = make(fault)
     answer = random(api, 4)
     assert (len(answer.samples), answer.missing, answer.usage.calls) == (4, {}, 2)
@@ -199,7 +195,7 @@ def test_transport_faults_are_retried_and_counted(make, fault) -> None:
 
 
 @pytest.mark.parametrize("fault", CONTENT)
-def test_what_is_wrong_with_one_image_costs_no_other(make, fault) -> None:
+def test_what_is_wrong_with_one_image_costs_no_other(make, fault):
     api, script = make(fault, **SIZED)
     answer = random(api, 4)
     expected = {"truncated base64": 3, "wrong size": 0, "fewer": 3, "more": 4, "duplicated": 4, "refusal": 0}[fault]
@@ -225,7 +221,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name, serve) -> None:
+def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name, serve):
     answer = random(OpenAIImages(**openai(serve(Answering(HOSTILE[name])), server=None)), 4)
     assert len(answer.samples) == 0
     assert sorted(answer.missing) == [0, 1, 2, 3]
@@ -233,7 +229,7 @@ def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name, serve
     assert answer.usage.tokens == 0
 
 
-def recipe(folder: Path, url: str, population: int, **settings: object) -> Recipe:
+def recipe(folder, url, population, **settings):
     make_private(folder / "private.npz")
     private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
     given = openai(url, concurrency=8, tries=8, **SIZED)
@@ -247,15 +243,13 @@ def recipe(folder: Path, url: str, population: int, **settings: object) -> Recip
     return Recipe.parse(content, "the test")
 
 
-def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_each_image(
-    serve, tmp_path, capsys
-) -> None:
+def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_each_image(serve, tmp_path, capsys):
     faults, key = ("429 milliseconds", "500", "other json", "dropped", *CONTENT), tmp_path / "key"
     script = Script(first=faults, share=0.05, faults=faults)
     guard = Guarded(OpenAIServer(script), "Bearer key-canary-1", "Bearer key-canary-2", expires=30)
     key.write_text("key-canary-1")
 
-    async def app(scope, receive, send) -> None:
+    async def app(scope, receive, send):
         if len(guard.came) == 30:  # one who renews keys does it before they expire
             (tmp_path / "new").write_text("key-canary-2")
             (tmp_path / "new").rename(key)
@@ -284,7 +278,7 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
             assert prompt in prompts_of[label]
 
 
-def test_a_run_that_the_endpoint_rejects_stops_at_once_and_no_file_of_it_holds_the_key(serve, tmp_path) -> None:
+def test_a_run_that_the_endpoint_rejects_stops_at_once_and_no_file_of_it_holds_the_key(serve, tmp_path):
     closed = Answering({"error": {"message": f"Incorrect API key provided: {CANARY}"}}, 401)
     given = recipe(tmp_path, serve(closed), 20, server=None)
     with pytest.raises(Rejected, match=r"HTTP 401: Incorrect API key provided: \[key\]"):
@@ -294,7 +288,7 @@ def test_a_run_that_the_endpoint_rejects_stops_at_once_and_no_file_of_it_holds_t
     assert not any(CANARY.encode() in path.read_bytes() for path in files)
 
 
-def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path) -> None:
+def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path):
     given = recipe(tmp_path, "http://me:canary-pw@127.0.0.1:1", 20)
     with pytest.raises(RecipeError, match="basic_auth_env"):
         run_recipe(given, tmp_path / "run", Surroundings(embedding=Mean()))

@@ -1,7 +1,5 @@
 """Servers that people run themselves: /sdapi/v1, Hugging Face's format, and what each known server heeds."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -41,7 +39,7 @@ def hugging(sdapi):
     return partial(sdapi, path="/hf", kind=HFInference)
 
 
-def test_one_txt2img_brings_a_whole_batch(sdapi) -> None:
+def test_one_txt2img_brings_a_whole_batch(sdapi):
     api, script = sdapi("429 milliseconds", sampler="DDIM", negative_prompt="text", extra={"clip_skip": 2})
     answer = random(api, 4)
     assert shades(answer) == [40, 41, 42, 43]
@@ -53,7 +51,7 @@ def test_one_txt2img_brings_a_whole_batch(sdapi) -> None:
 
 
 @pytest.mark.parametrize("data_uri", [False, True])
-def test_one_img2img_varies_several_parents_by_the_degree(sdapi, data_uri) -> None:
+def test_one_img2img_varies_several_parents_by_the_degree(sdapi, data_uri):
     api, script = sdapi(data_uri=data_uri, several_parents=True)
     assert shades(varied(api, 0.5, [10, 100, 200])) == [132, 178, 228]
     (body,) = script.requests
@@ -65,20 +63,20 @@ def test_one_img2img_varies_several_parents_by_the_degree(sdapi, data_uri) -> No
     assert len(script.requests) == 1  # degree 0 makes no call
 
 
-def test_a_lacking_image_fails_alone_and_one_of_another_size_too(sdapi) -> None:
+def test_a_lacking_image_fails_alone_and_one_of_another_size_too(sdapi):
     assert random(sdapi("fewer")[0], 4).missing.keys() == {3}
     answer = random(sdapi(size=32)[0], 2)
     assert len(answer.missing) == 2
     assert all("32" in miss.reason for miss in answer.missing.values())
 
 
-def test_what_cannot_heal_stops_the_run_without_the_key(sdapi) -> None:
+def test_what_cannot_heal_stops_the_run_without_the_key(sdapi):
     with pytest.raises(APIError, match="HTTP 404: Not Found") as error:
         random(sdapi(path="/nowhere")[0])
     assert CANARY not in str(error.value)
 
 
-def test_hugging_face_s_format_brings_one_image_a_call(hugging) -> None:
+def test_hugging_face_s_format_brings_one_image_a_call(hugging):
     api, script = hugging("429 milliseconds", steps=4, guidance_scale=1.5, size=16)
     answer = random(api)
     assert (shades(answer), answer.usage.calls) == ([40], 2)
@@ -92,7 +90,7 @@ def test_hugging_face_s_format_brings_one_image_a_call(hugging) -> None:
     ("settings", "degree"),
     [({"degree_field": "strength", "degree_exact": True}, "exact"), ({"degree_field": "strength"}, "wording")],
 )
-def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging, settings, degree) -> None:
+def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging, settings, degree):
     api, script = hugging(**settings)
     assert len(varied(api, 0.3, [50]).samples) == 1
     parameters = script.requests[0]["parameters"]
@@ -101,18 +99,18 @@ def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging, settings, degre
     assert ("close variation" in parameters["prompt"]) == (degree == "wording")
 
 
-def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging) -> None:
+def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging):
     api, _ = hugging("refusal", "truncated base64")
     assert isinstance(random(api).missing[0], Refused)
     assert isinstance(random(api).missing[0], Failed)
 
 
-def test_hugging_face_needs_a_model_or_an_address() -> None:
+def test_hugging_face_needs_a_model_or_an_address():
     with pytest.raises(RecipeError, match="either model or base_url"):
         HFInference(prompts="a", image_size=8)
 
 
-def test_the_setting_names_the_servers_of_the_table_and_the_page_shows_it() -> None:
+def test_the_setting_names_the_servers_of_the_table_and_the_page_shows_it():
     page = (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
     for api, names in (("openai_images", OpenAIServer), ("sdapi", SDServer)):
         assert sorted(get_args(names)) == sorted({"auto", *(each.server for each in PROFILES if each.api == api)})
@@ -139,7 +137,7 @@ SENT = {
 
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("server", SENT)
-def test_a_server_of_openai_s_api_is_recognised_and_its_fields_are_used(serve, server, named) -> None:
+def test_a_server_of_openai_s_api_is_recognised_and_its_fields_are_used(serve, server, named):
     app = ForeignOpenAI(server)
     stated = {"server": None if server == "unknown" else server} if named else {}
     if SENT[server] is None:
@@ -157,7 +155,7 @@ def test_a_server_of_openai_s_api_is_recognised_and_its_fields_are_used(serve, s
     assert len(app.asked) == len(set(app.asked)) <= (0 if named else 3)  # once, before the first request
 
 
-def test_what_a_recipe_states_goes_before_what_is_known_of_the_server(serve) -> None:
+def test_what_a_recipe_states_goes_before_what_is_known_of_the_server(serve):
     app = ForeignOpenAI("ovms")
     url = serve(app)
     stated = openai(url, server="ovms", degree_exact=False, seed_field=None, response_format=None)
@@ -169,7 +167,7 @@ def test_what_a_recipe_states_goes_before_what_is_known_of_the_server(serve) -> 
     assert SDAPI(**given(url, server="forge", several_parents=False)).capabilities.shares == "parent"
 
 
-def test_a_server_that_still_loads_is_asked_again(serve) -> None:
+def test_a_server_that_still_loads_is_asked_again(serve):
     app = ForeignOpenAI("ovms", loads=1)
     assert len(varied(OpenAIImages(**openai(serve(app))), 0.2).samples) == 1
     assert app.asked == ["/v1/models"] * 2
@@ -177,7 +175,7 @@ def test_a_server_that_still_loads_is_asked_again(serve) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("server", [*OPTIONS, "xinference"])
-def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp_path, server, named) -> None:
+def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp_path, server, named):
     app, batch = ForeignSD(server), 1 if server == "xinference" else 4
     named_or_asked = server if named else "auto"
     api = SDAPI(**given(serve(app), batch=batch, extra={"model": "m"}, server=named_or_asked))
@@ -195,6 +193,6 @@ def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp
     assert all(body["init_images"][0].startswith("data:") == (server == "xinference") for body in variations)
 
 
-def test_a_way_of_varying_that_the_server_lacks_is_refused_before_anything_is_asked() -> None:
+def test_a_way_of_varying_that_the_server_lacks_is_refused_before_anything_is_asked():
     with pytest.raises(RecipeError, match=r"OpenVINO .* cannot vary a sample by 'variations'; it has variation: edit"):
         OpenAIImages(**openai("http://127.0.0.1:9", server="ovms", variation="variations"))

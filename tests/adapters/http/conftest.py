@@ -1,7 +1,5 @@
 """An environment that names no proxy and no authority; a certificate; and no long waits between tries."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """Connections: proxies, authorities, addresses, redirects; and bodies, bounded in size and time, in any encoding."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import gzip
@@ -29,11 +27,11 @@ from tests.endpoints.sd_server import SDServer
 QUICK = {"key_env": None, "tries": 1, "timeout": 5, "patience": 0.1, "server": None}
 
 
-def sdapi(url: str, **more) -> SDAPI:
+def sdapi(url, **more):
     return SDAPI(**given(url, **QUICK | more))
 
 
-def asked(url: str, **more):
+def asked(url, **more):
     """What an adapter makes of one request; its connections are closed then."""
     api = sdapi(url, **more)
     try:
@@ -43,7 +41,7 @@ def asked(url: str, **more):
         gc.collect()
 
 
-def reason(url: str, **more) -> str:
+def reason(url, **more):
     """Why one sample is not there."""
     try:
         return asked(url, **more).missing[0].reason
@@ -55,7 +53,7 @@ def by_tls(certificate, **more):
     return {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1], **more}
 
 
-def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_names_its_host(serve, monkeypatch) -> None:
+def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_names_its_host(serve, monkeypatch):
     proxy = SDServer(None)
     monkeypatch.setenv("HTTP_PROXY", serve(proxy))
     assert len(asked("http://images.example").samples) == 1
@@ -65,7 +63,7 @@ def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_nam
     assert len(proxy.script.requests) == 1
 
 
-def test_the_key_goes_to_no_other_host_by_a_redirect(serve) -> None:
+def test_the_key_goes_to_no_other_host_by_a_redirect(serve):
     elsewhere = Answering({})
     url = serve(Answering(b"", 307, location=f"{serve(elsewhere)}/v1?signed=1"))
     assert "redirects to 'http://127.0.0.1:" in (said := reason(url, key_env="THE_KEY"))
@@ -74,7 +72,7 @@ def test_the_key_goes_to_no_other_host_by_a_redirect(serve) -> None:
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "a folder", None])
-def test_the_authorities_of_the_environment_are_trusted(variable, serve, certificate, monkeypatch, tmp_path) -> None:
+def test_the_authorities_of_the_environment_are_trusted(variable, serve, certificate, monkeypatch, tmp_path):
     if variable in ("SSL_CERT_DIR", "a folder"):
         name = ["openssl", "x509", "-hash", "-noout", "-in", certificate[0]]
         found = subprocess.run(name, capture_output=True, text=True, check=True)
@@ -88,7 +86,7 @@ def test_the_authorities_of_the_environment_are_trusted(variable, serve, certifi
         assert len(asked(serve(SDServer(None), **by_tls(certificate))).samples) == 1
 
 
-def test_a_certificate_s_fault_is_named_at_once(serve, certificate, monkeypatch) -> None:
+def test_a_certificate_s_fault_is_named_at_once(serve, certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     url = serve(SDServer(None), **by_tls(certificate)).replace("127.0.0.1", "localhost")
     assert "not valid for 'localhost'" in (said := reason(url, patience=900))
@@ -96,20 +94,20 @@ def test_a_certificate_s_fault_is_named_at_once(serve, certificate, monkeypatch)
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"])
-def test_authorities_that_cannot_be_read_are_named(variable, monkeypatch) -> None:
+def test_authorities_that_cannot_be_read_are_named(variable, monkeypatch):
     monkeypatch.setenv(variable, "/nowhere/at/all.pem")
     with pytest.raises(RecipeError, match=f"{variable}: .*/nowhere/at/all.pem"):
         asked("https://127.0.0.1:1")
 
 
-def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(monkeypatch) -> None:
+def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "ftp://me:canary-8@proxy.example:21")
     with pytest.raises(RecipeError, match="HTTP_PROXY") as error:
         asked("http://127.0.0.1:1")
     assert "canary-8" not in str(error.value)
 
 
-def test_a_client_shows_its_certificate(serve, certificate, monkeypatch, tmp_path) -> None:
+def test_a_client_shows_its_certificate(serve, certificate, monkeypatch, tmp_path):
     own, key = certificate
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
     tls = by_tls(certificate, ssl_ca_certs=str(own), ssl_cert_reqs=ssl.CERT_REQUIRED)
@@ -131,14 +129,14 @@ ODD = (
 
 
 @pytest.mark.parametrize("url", [*FOLLOWED, *ODD])
-def test_a_documented_host_is_followed_by_https_and_nothing_else_is(url) -> None:
+def test_a_documented_host_is_followed_by_https_and_nothing_else_is(url):
     refusal = Addresses("https://api.bfl.ai", ("bfl.ai", "replicate.delivery")).refusal(url)
     assert refusal.startswith("" if url in FOLLOWED else "named ")
     assert bool(refusal) == (url in ODD)
     assert "a.png" not in refusal
 
 
-def test_the_host_of_the_recipe_is_followed_wherever_it_is_and_only_there() -> None:
+def test_the_host_of_the_recipe_is_followed_wherever_it_is_and_only_there():
     own = Addresses("http://127.0.0.1:8188")
     assert own.refusal("http://127.0.0.1:8188/view?filename=a.png") == ""
     for other in ("http://127.0.0.1:8189/", "https://127.0.0.1:8188/", "http://127.0.0.2:8188/"):
@@ -146,7 +144,7 @@ def test_the_host_of_the_recipe_is_followed_wherever_it_is_and_only_there() -> N
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "a b.example", "https://a.example"])
-def test_a_name_in_a_recipe_is_of_the_public_network(name) -> None:
+def test_a_name_in_a_recipe_is_of_the_public_network(name):
     with pytest.raises(ValidationError):
         TypeAdapter(HostName).validate_python(name)
 
@@ -164,13 +162,13 @@ BOMBS = {
 @pytest.mark.parametrize(
     ("encoding", "status"), [("gzip, gzip", 200), ("identity", 200), ("gzip", 200), ("deflate", 503)]
 )
-def test_no_more_than_so_many_bytes_are_unpacked(encoding, status, serve, monkeypatch) -> None:
+def test_no_more_than_so_many_bytes_are_unpacked(encoding, status, serve, monkeypatch):
     monkeypatch.setattr(client_module, "MAX_BYTES", 2**18)
     body = BOMBS.get(encoding, ZEROS)
     assert "larger than 262144 bytes" in reason(serve(Answering(body, status, content_encoding=encoding)))
 
 
-def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve) -> None:
+def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve):
     app = Answering(b"no gzip", content_encoding="gzip")
     assert "the answer cannot be unpacked: Error -3 while decompressing" in reason(serve(app), tries=3)
     assert app.came == ["POST"]
@@ -190,20 +188,20 @@ def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve) -> No
         (b'data: {"a": 1}', "", "answered with an event stream; send or set stream to false"),
     ],
 )
-def test_an_object_is_read_in_whatever_encoding_it_came(body, charset, content) -> None:
+def test_an_object_is_read_in_whatever_encoding_it_came(body, charset, content):
     response = httpx2.Response(200, content=body, headers={"content-type": f"application/json{charset}"})
     with pytest.raises(Fault, match=content) if isinstance(content, str) else nullcontext():
         assert object_of(response) == content
 
 
-def test_a_text_that_holds_bytes_has_failed_and_was_paid(serve) -> None:
+def test_a_text_that_holds_bytes_has_failed_and_was_paid(serve):
     text = b'{"choices": [{"message": {"content": "caf\xe9"}, "finish_reason": "stop"}]}'
     answer = random(Chat(base_url=serve(Answering(text)), model="m", prompts="a", key_env=None))
     assert answer.missing == {0: Failed("the endpoint sent bytes that are no UTF-8 in a text")}
     assert answer.usage.calls == 1
 
 
-async def dripping(scope, receive, send) -> None:
+async def dripping(scope, receive, send):
     """Answers at once, but for bytes of the body, which take eight seconds."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"400")]})
     for _ in range(160):
@@ -212,7 +210,7 @@ async def dripping(scope, receive, send) -> None:
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])
-def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(by_proxy, serve, monkeypatch) -> None:
+def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(by_proxy, serve, monkeypatch):
     url = serve(dripping)
     if by_proxy:
         monkeypatch.setenv("HTTP_PROXY", url)
@@ -220,6 +218,6 @@ def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(by_pro
         asked("http://images.example" if by_proxy else url, total_timeout=0.3)
 
 
-def test_it_is_a_quarter_of_an_hour_or_twice_the_timeout_unless_it_is_given() -> None:
+def test_it_is_a_quarter_of_an_hour_or_twice_the_timeout_unless_it_is_given():
     given = ({}, {"timeout": 960}, {"timeout": 960, "total_timeout": 100})
     assert [Connection(**each).deadline for each in given] == [900, 1920, 100]

@@ -1,7 +1,5 @@
 """What tells an endpoint who asks, and how a key that expires is renewed, against real servers on loopback."""
 
-from __future__ import annotations
-
 import base64
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +20,11 @@ from tests.endpoints.guard import Guarded, printing
 from tests.endpoints.sd_server import EmbeddingServer, SDServer
 
 
-def guarded(*accepted: str, **more) -> Guarded:
+def guarded(*accepted, **more):
     return Guarded(SDServer(None), *accepted, **more)
 
 
-def test_basic_auth_and_headers_come_from_the_environment(serve, monkeypatch) -> None:
+def test_basic_auth_and_headers_come_from_the_environment(serve, monkeypatch):
     monkeypatch.setenv("PAIR", "me:canary-pass")
     monkeypatch.setenv("TENANT", "canary-tenant")
     basic = f"Basic {base64.b64encode(b'me:canary-pass').decode()}"
@@ -36,7 +34,7 @@ def test_basic_auth_and_headers_come_from_the_environment(serve, monkeypatch) ->
     assert [(each["authorization"], each["x-tenant"]) for each in server.came] == [(basic, "canary-tenant")]
 
 
-def test_without_a_key_none_is_sent(serve) -> None:
+def test_without_a_key_none_is_sent(serve):
     server = guarded("")
     assert len(asked(serve(server)).samples) == 1
     assert not any({"authorization", "api-key"} & each.keys() for each in server.came)
@@ -63,7 +61,7 @@ FAILING = [sys.executable, "-c", "raise SystemExit('log in')"]
         ({"base_url": "http://me:canary@127.0.0.1:1"}, "name in basic_auth_env an environment variable"),
     ],
 )
-def test_a_setting_that_names_no_key_is_one_sentence(settings, sentence, monkeypatch) -> None:
+def test_a_setting_that_names_no_key_is_one_sentence(settings, sentence, monkeypatch):
     monkeypatch.setenv("NO_PAIR", "canary")
     monkeypatch.setenv("TWO_LINES", "canary\ncanary")
     with pytest.raises(RecipeError, match=sentence) as error:
@@ -71,13 +69,13 @@ def test_a_setting_that_names_no_key_is_one_sentence(settings, sentence, monkeyp
     assert "canary" not in str(error.value)
 
 
-def test_a_password_in_the_address_of_private_images_is_refused() -> None:
+def test_a_password_in_the_address_of_private_images_is_refused():
     with pytest.raises(RecipeError, match="url holds a user or a password") as error:
         HTTPEmbedding(url="http://me:canary-pw@127.0.0.1:1", trusted_with_private_data=True)
     assert "canary-pw" not in str(error.value)
 
 
-def test_a_key_that_expires_midway_is_had_anew_from_its_command(serve, tmp_path) -> None:
+def test_a_key_that_expires_midway_is_had_anew_from_its_command(serve, tmp_path):
     server = guarded("Bearer key-1", "Bearer key-2", expires=2)
     api = sdapi(serve(server), key_command=printing(tmp_path / "runs"))
     assert [len(random(api).samples) for _ in range(4)] == [1] * 4
@@ -86,7 +84,7 @@ def test_a_key_that_expires_midway_is_had_anew_from_its_command(serve, tmp_path)
     assert (tmp_path / "runs").read_text().strip() == "2"
 
 
-def test_a_key_s_file_is_read_again_when_it_changes_or_the_key_is_refused(serve, tmp_path) -> None:
+def test_a_key_s_file_is_read_again_when_it_changes_or_the_key_is_refused(serve, tmp_path):
     path, server = tmp_path / "key", Guarded(EmbeddingServer(None), "Bearer old", "Bearer new", expires=2)
     path.write_text("old\n")
     url = f"{serve(server)}/v1/embeddings"
@@ -102,14 +100,14 @@ def test_a_key_s_file_is_read_again_when_it_changes_or_the_key_is_refused(serve,
     assert [each["authorization"] for each in server.came] == ["Bearer old"] * 3 + ["Bearer new"]
 
 
-def test_all_workers_share_one_new_key(serve, tmp_path) -> None:
+def test_all_workers_share_one_new_key(serve, tmp_path):
     api = sdapi(serve(guarded("Bearer key-2")), key_command=printing(tmp_path / "runs"), concurrency=8)
     with ThreadPoolExecutor(8) as pool:
         assert [len(answer.samples) for answer in pool.map(lambda _: random(api), range(16))] == [1] * 16
     assert (tmp_path / "runs").read_text().strip() == "2"
 
 
-def test_a_new_key_that_is_refused_stops_the_run_and_stands_in_no_message(serve, tmp_path) -> None:
+def test_a_new_key_that_is_refused_stops_the_run_and_stands_in_no_message(serve, tmp_path):
     server = guarded("nobody")
     with pytest.raises(Rejected, match=r"HTTP 401.*\[key\]") as error:
         asked(serve(server), key_command=printing(tmp_path / "runs"))
@@ -117,7 +115,7 @@ def test_a_new_key_that_is_refused_stops_the_run_and_stands_in_no_message(serve,
     assert [each["authorization"] for each in server.came] == ["Bearer key-1", "Bearer key-2"]
 
 
-def test_a_key_that_is_the_same_again_is_not_tried_again(serve, tmp_path) -> None:
+def test_a_key_that_is_the_same_again_is_not_tried_again(serve, tmp_path):
     (tmp_path / "key").write_text("same")
     server = guarded("nobody")
     with pytest.raises(Rejected, match="HTTP 401"):
@@ -125,13 +123,13 @@ def test_a_key_that_is_the_same_again_is_not_tried_again(serve, tmp_path) -> Non
     assert len(server.came) == 1
 
 
-def test_a_refusal_of_a_content_filter_renews_no_key(serve, tmp_path) -> None:
+def test_a_refusal_of_a_content_filter_renews_no_key(serve, tmp_path):
     server = guarded("nobody", status=403, words="blocked by the content filter")
     assert len(asked(serve(server), key_command=printing(tmp_path / "runs")).missing) == 1
     assert (tmp_path / "runs").read_text().strip() == "1"
 
 
-def test_a_command_that_fails_midway_is_named(serve, tmp_path) -> None:
+def test_a_command_that_fails_midway_is_named(serve, tmp_path):
     once = ["sh", "-c", '[ -e "$0" ] && { echo log in >&2; exit 1; }; touch "$0"; echo k', str(tmp_path / "ran")]
     with pytest.raises((APIError, RecipeError), match=r"key_command.*log in"):
         asked(serve(guarded("nobody")), key_command=once)
@@ -143,7 +141,7 @@ def test_a_command_that_fails_midway_is_named(serve, tmp_path) -> None:
 )
 def test_azure_has_addresses_and_a_header_for_keys_of_its_own_and_tokens_that_expire(
     adapter, task, more, serve, tmp_path
-) -> None:
+):
     server = Guarded(None, "nobody")
     settings = {"base_url": serve(server), "model": "m/1", "prompts": "a", "azure_api_version": "2025-04-01"} | more
     for held in ({"key_env": "THE_KEY"}, {"key_command": printing(tmp_path / "runs")}):
@@ -155,13 +153,13 @@ def test_azure_has_addresses_and_a_header_for_keys_of_its_own_and_tokens_that_ex
 
 
 @pytest.mark.parametrize("before", [0, LONGEST - 17, LONGEST - 10, LONGEST - 5])
-def test_a_message_holds_no_part_of_a_key_not_even_one_that_is_cut_off(before, monkeypatch) -> None:
+def test_a_message_holds_no_part_of_a_key_not_even_one_that_is_cut_off(before, monkeypatch):
     monkeypatch.setenv("A_KEY", "sk-canary-90d4-xyz")
     words = Credentials(Connection(key_env="A_KEY")).clean(Fault("x" * before + "sk-canary-90d4-xyz" + "y" * 500).words)
     assert "sk-can" not in words
     assert "[key]" in words
 
 
-def test_a_secret_of_three_characters_may_be_part_of_any_word(monkeypatch) -> None:
+def test_a_secret_of_three_characters_may_be_part_of_any_word(monkeypatch):
     monkeypatch.setenv("A_KEY", "abc")
     assert Credentials(Connection(key_env="A_KEY")).clean("abcd") == "abcd"

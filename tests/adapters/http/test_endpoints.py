@@ -1,7 +1,5 @@
 """Several servers that give the same answers: the least busy is asked, and one in trouble is left alone for a while."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +15,12 @@ from tests.endpoints.faults import respond
 class App:
     """Answers every request after a while; counts how many it had, and at once, by which keys."""
 
-    def __init__(self, seconds: float = 0.01, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
+    def __init__(self, seconds=0.01, status=200, *headers):
         self._seconds, self._status, self._headers = seconds, status, list(headers)
         self.had, self.at_once, self._inside = 0, 0, 0
         self.keys: Counter[str] = Counter()
 
-    async def __call__(self, scope, receive, send) -> None:
+    async def __call__(self, scope, receive, send):
         while (await receive()).get("more_body"):
             pass
         self.keys[dict(scope["headers"]).get(b"authorization", b"").decode()] += 1
@@ -34,17 +32,17 @@ class App:
         await respond(send, self._status, b"done", self._headers)
 
 
-def ask(times: int, *urls: str, concurrency: int = 4) -> None:
+def ask(times, *urls, concurrency=4):
     endpoints = Endpoints(urls, Connection(key_env="THE_KEY", timeout=20, tries=4), concurrency)
 
-    def one(_: int) -> bytes | None:
+    def one(_):
         return endpoints.ask("/x", lambda response: response.content, content=b"body").result
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(one, range(times))) == [b"done"] * times
 
 
-def test_the_one_with_the_fewest_under_way_is_asked(serve) -> None:
+def test_the_one_with_the_fewest_under_way_is_asked(serve):
     slow, fast = App(0.2), App()
     ask(60, serve(slow), serve(fast))
     assert slow.had + fast.had == 60
@@ -54,21 +52,21 @@ def test_the_one_with_the_fewest_under_way_is_asked(serve) -> None:
 
 
 @pytest.mark.parametrize("trouble", [App(0, 503), App(0, 429, (b"retry-after", b"30"))], ids=["broken", "full"])
-def test_one_in_trouble_is_left_alone_and_the_other_answers(trouble, serve) -> None:
+def test_one_in_trouble_is_left_alone_and_the_other_answers(trouble, serve):
     sound = App()
     ask(40, serve(trouble), serve(sound), concurrency=8)
     assert trouble.had <= 8  # those that were on their way when the first came back
     assert sound.had == 40
 
 
-def test_what_will_not_heal_is_not_asked_of_the_other(serve) -> None:
+def test_what_will_not_heal_is_not_asked_of_the_other(serve):
     wrong, other = App(0, 400), App(0, 400)
     with pytest.raises(Rejected):
         ask(1, serve(wrong), serve(other))
     assert wrong.had + other.had == 1
 
 
-def test_when_all_are_away_they_are_waited_for(serve) -> None:
+def test_when_all_are_away_they_are_waited_for(serve):
     url = serve(App(0, 503))
     with pytest.raises(Unavailable, match="HTTP 503"):
         Endpoints([url, url], Connection(tries=3, patience=0.1), 4).ask("/x", lambda response: response.content)

@@ -1,7 +1,5 @@
 """What an endpoint's answer means: a fault in its own words, a refusal of this sample, or images."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct
@@ -40,11 +38,11 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         ({}, None),
     ],
 )
-def test_retry_after_is_read_in_all_its_forms(headers, seconds) -> None:
+def test_retry_after_is_read_in_all_its_forms(headers, seconds):
     assert retry_after(headers, NOW) == seconds
 
 
-def test_a_quota_says_in_its_body_how_long_to_wait() -> None:
+def test_a_quota_says_in_its_body_how_long_to_wait():
     body = '{"error": {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "22.5s"}]}}'
     assert Fault.of_response(429, {}, body).wait == 22.5
     assert Fault.of_response(429, {"Retry-After": "3"}, body).wait == 3
@@ -66,19 +64,19 @@ def test_a_quota_says_in_its_body_how_long_to_wait() -> None:
         ("", "", ""),
     ],
 )
-def test_the_server_s_words_are_found_whatever_shape_they_have(body, words, code) -> None:
+def test_the_server_s_words_are_found_whatever_shape_they_have(body, words, code):
     found, its_code = body_words(body)
     assert found.startswith(words)
     assert its_code == code
 
 
-def test_long_words_are_cut_and_stay_on_one_line() -> None:
+def test_long_words_are_cut_and_stay_on_one_line():
     found, _ = body_words("a\x1b[31m\n" * 5000)
     assert len(found) == 300
     assert found.isprintable()
 
 
-def test_a_page_of_errors_is_read_in_linear_time() -> None:
+def test_a_page_of_errors_is_read_in_linear_time():
     began = time.thread_time()
     for piece in ("<", "<script", "<!--", "</style", "x<script>"):
         Fault.of_response(502, {}, piece * (2**21 // len(piece)))
@@ -94,7 +92,7 @@ def test_a_page_of_errors_is_read_in_linear_time() -> None:
         ({"job": 5, "state": "queued"}, "it has the keys ['job', 'state']"),
     ],
 )
-def test_an_error_that_comes_as_a_success_is_told_in_the_server_s_words(answer, words) -> None:
+def test_an_error_that_comes_as_a_success_is_told_in_the_server_s_words(answer, words):
     with pytest.raises(Fault) as error:
         images_in(answer, "images")
     assert str(error.value) == f"HTTP 200: the answer holds no list of images: {words}"
@@ -105,15 +103,15 @@ def test_an_error_that_comes_as_a_success_is_told_in_the_server_s_words(answer, 
 @pytest.mark.parametrize(
     "error", [{"message": "no", "code": "content_filter"}, "NSFW content was found", {"type": "moderation_blocked"}]
 )
-def test_a_refusal_that_comes_as_a_success_is_one(error) -> None:
+def test_a_refusal_that_comes_as_a_success_is_one(error):
     assert Fault.of_object({"error": error}, "no image").refusal
 
 
-def fault(status: int, body: object) -> Fault:
+def fault(status, body):
     return Fault.of_response(status, {}, body if isinstance(body, str) else json.dumps(body))
 
 
-def openai(message: str, code: str | int | None = None, **more) -> dict[str, object]:
+def openai(message, code=None, **more):
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code} | more}
 
 
@@ -166,12 +164,12 @@ STOPS = {
 
 
 @pytest.mark.parametrize("host", REFUSALS)
-def test_words_on_this_content_are_a_refusal(host) -> None:
+def test_words_on_this_content_are_a_refusal(host):
     assert fault(*REFUSALS[host]).refusal
 
 
 @pytest.mark.parametrize("host", STOPS)
-def test_words_on_a_setting_or_an_account_stop_the_run(host) -> None:
+def test_words_on_a_setting_or_an_account_stop_the_run(host):
     found = fault(*STOPS[host])
     assert not found.refusal
     assert not found.heals
@@ -192,14 +190,14 @@ PADDED = base64.b64encode(FILE + b"\0" * (-len(FILE) % 3) + b"\xfb\xff\xbf\0").d
         f"data:image/png;base64,\n{quote(PADDED)}",
     ],
 )
-def test_base64_is_read_as_servers_write_it(text) -> None:
+def test_base64_is_read_as_servers_write_it(text):
     assert (PictureRule(16, 16).decode_text(text) == 9).all()
 
 
-def bomb() -> str:
+def bomb():
     """A PNG of some 4 kB that says it is 65,535 × 65,535 pixels, in base64."""
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", 65535, 65535, 8, 2, 0, 0, 0)
@@ -220,13 +218,13 @@ def bomb() -> str:
         ("data:image/png", "a data URI without data"),
     ],
 )
-def test_what_is_no_image_of_the_size_that_was_asked_for_has_failed(text, words) -> None:
+def test_what_is_no_image_of_the_size_that_was_asked_for_has_failed(text, words):
     found = PictureRule(16, 16, fixed_size=(16, 16)).decode_text(bomb() if text == "a bomb" else text)
     assert isinstance(found, Failed)
     assert words in found.reason
 
 
-def test_images_beyond_those_asked_for_are_billed_and_ignored_and_missing_ones_have_failed() -> None:
+def test_images_beyond_those_asked_for_are_billed_and_ignored_and_missing_ones_have_failed():
     images = [np.full((16, 8, 3), shade, np.uint8) for shade in range(3)]
     more = answer_of(2, Outcome((images, None), None, 1), PictureRule(8, 8), Conditions())
     assert more.samples.array[:, 0, 0, 0].tolist() == [0, 1]

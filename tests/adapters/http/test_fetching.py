@@ -1,7 +1,5 @@
 """Images that an answer names by their addresses: paid when the answer comes, fetched until they come, paid once."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from contextlib import contextmanager
@@ -24,10 +22,10 @@ HEALING = ("429 milliseconds", "500", "dropped", "html")
 class LinkServer:
     """Answers with addresses of images; `links` says which of the requests for these fail, and `calls` are billed."""
 
-    def __init__(self, *links: str) -> None:
+    def __init__(self, *links):
         self.links, self.calls, self._names = Script(first=links), 0, itertools.count()
 
-    async def __call__(self, scope, receive, send) -> None:
+    async def __call__(self, scope, receive, send):
         if scope["method"] == "POST":
             self.calls += 1
             body = json.loads((await receive())["body"])
@@ -43,7 +41,7 @@ class LinkServer:
 
 
 @contextmanager
-def asking(server, serve, certificate, monkeypatch, patience: float = 60):
+def asking(server, serve, certificate, monkeypatch, patience=60):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     url = serve(server, **by_tls(certificate, loop="asyncio"))
     api = OpenAIImages(**openai(url, server=None, response_format=None, timeout=5, patience=patience))
@@ -51,7 +49,7 @@ def asking(server, serve, certificate, monkeypatch, patience: float = 60):
     api._client.close()  # before the server's loop ends
 
 
-def population(folder, api, count: int = 8) -> list[int]:
+def population(folder, api, count=8):
     run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
     try:
         made = Dispatcher(api, run, ("cat",), seed=3).random(np.zeros(count, np.int32)).samples.array
@@ -66,7 +64,7 @@ def population(folder, api, count: int = 8) -> list[int]:
 @pytest.mark.parametrize("fault", HEALING)
 def test_a_fetch_that_fails_for_now_is_made_again_and_its_image_paid_for_once(
     fault, serve, tmp_path, certificate, monkeypatch
-) -> None:
+):
     server = LinkServer(fault, "", fault, fault)
     with asking(server, serve, certificate, monkeypatch) as api:
         assert population(tmp_path / "run", api) == list(range(8))
@@ -75,7 +73,7 @@ def test_a_fetch_that_fails_for_now_is_made_again_and_its_image_paid_for_once(
 
 def test_a_link_that_is_gone_is_a_failed_item_and_costs_no_other_of_its_answer(
     serve, tmp_path, certificate, monkeypatch
-) -> None:
+):
     server = LinkServer("", "404")
     run = RunWriter.create(tmp_path / "run", {"recipe.yaml": b""})
     with asking(server, serve, certificate, monkeypatch) as api:
@@ -87,7 +85,7 @@ def test_a_link_that_is_gone_is_a_failed_item_and_costs_no_other_of_its_answer(
 
 def test_links_that_stay_away_stop_the_run_and_a_resumed_one_fetches_what_is_paid(
     serve, tmp_path, certificate, monkeypatch
-) -> None:
+):
     server = LinkServer(*["500"] * 100)
     with asking(server, serve, certificate, monkeypatch, patience=0.1) as api:
         with pytest.raises(APIError, match=r"an image could not be fetched: scripted"):

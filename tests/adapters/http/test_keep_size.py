@@ -1,7 +1,5 @@
 """Samples that are kept as they were drawn: parents go back out at that size, and samples have the other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -26,15 +24,13 @@ SMALL, LARGE = 4, 72
 NOWHERE = "http://127.0.0.1:1"
 
 
-def settings(url: str, **others: object) -> dict[str, object]:
+def settings(url, **others):
     kept = {"image_size": SMALL, "channels": 1, "size": f"{LARGE}x{LARGE}", "keep_size": True, "n": 2}
     return openai(url, **kept | others)
 
 
 @pytest.mark.parametrize(("changed", "side"), [({}, LARGE), ({"size": None, "keep_size": 36}, 36)])
-def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_the_other(
-    changed, side, serve, tmp_path
-) -> None:
+def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_the_other(changed, side, serve, tmp_path):
     server = OpenAIServer(Script(), side=LARGE)
     api, labels = OpenAIImages(**settings(serve(server), **changed)), np.zeros(6, np.int32)
     assert api.info.kept == (side, side)
@@ -55,7 +51,7 @@ def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_th
     assert children.samples.array.shape == (6, SMALL, SMALL, 1)
 
 
-def test_without_it_parents_go_out_at_the_size_of_samples(serve) -> None:
+def test_without_it_parents_go_out_at_the_size_of_samples(serve):
     server = OpenAIServer(Script(), side=LARGE)
     api = OpenAIImages(**settings(serve(server), keep_size=False))
     assert DRAWN not in random(api).conditions
@@ -63,7 +59,7 @@ def test_without_it_parents_go_out_at_the_size_of_samples(serve) -> None:
     assert pixels_of(server.script.requests[1]["parents"][0]).shape == (SMALL, SMALL, 3)
 
 
-def test_it_wants_one_size_that_is_known() -> None:
+def test_it_wants_one_size_that_is_known():
     for size in (None, "auto"):
         with pytest.raises(RecipeError, match="keep_size: true needs one known size"):
             OpenAIImages(**settings(NOWHERE, size=size))
@@ -75,7 +71,7 @@ def test_it_wants_one_size_that_is_known() -> None:
     assert HFInference(**hf, size=16).info.drawn == (16, 16)
 
 
-def test_what_was_drawn_does_not_part_requests_and_is_packed_as_samples_are() -> None:
+def test_what_was_drawn_does_not_part_requests_and_is_packed_as_samples_are():
     drawn = np.arange(3 * 80 * 70 * 3, dtype=np.uint32).astype(np.uint8).reshape(3, 80, 70, 3)
     small = np.zeros((3, 4, 4, 1), np.uint8)
     data = np.frombuffer(b"".join(encode({"images": small, f"condition.{DRAWN}": drawn})), np.uint8)

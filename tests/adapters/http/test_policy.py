@@ -1,11 +1,8 @@
 """The policy of all endpoints: what is retried, how long is waited, how many go at once."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,25 +17,25 @@ from pe.plugins.protocols import Failed, Refused
 class Sender:
     """Fails as it is told, then answers."""
 
-    def __init__(self, *faults: Fault) -> None:
+    def __init__(self, *faults):
         self.faults, self.calls = list(faults), 0
 
-    def __call__(self) -> str:
+    def __call__(self):
         self.calls += 1
         if self.faults:
             raise self.faults.pop(0)
         return "answer"
 
 
-def policy(**settings: object) -> Policy:
+def policy(**settings):
     return Policy("the.endpoint", concurrency=4, **settings)
 
 
-def ending() -> Callable[[], None]:
+def ending():
     """Raise after a while in threads that would wait for ever."""
     end = time.monotonic() + 30
 
-    def check_stop() -> None:
+    def check_stop():
         if time.monotonic() > end:
             raise Interrupted("it waits for ever")
 
@@ -49,15 +46,15 @@ HEALING = [Fault("no connection"), *(Fault("busy", status) for status in (408, 4
 
 
 @pytest.mark.parametrize("fault", HEALING, ids=lambda fault: str(fault.status))
-def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault) -> None:
+def test_what_may_heal_is_asked_again_and_every_call_is_counted(fault):
     sender = Sender(fault, fault)
     outcome = policy().call(sender, str)
     assert (outcome.result, outcome.calls, sender.calls) == ("answer", 3, 3)
 
 
 @pytest.mark.parametrize("where", ["send", "read"])
-def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where) -> None:
-    def read(sent: str) -> str:
+def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where):
+    def read(sent):
         raise Fault("it has the keys ['detail']", 200)
 
     sender = Sender(*[Fault("a page", 203)] * (where == "send"))
@@ -68,7 +65,7 @@ def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422, 429])
-def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status) -> None:
+def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status):
     sender = Sender(Fault("your quota is used up", status, "insufficient_quota"))
     with pytest.raises(Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: your quota") as error:
         policy().call(sender, str)
@@ -78,7 +75,7 @@ def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status) -> None:
 @pytest.mark.parametrize(
     "fault", [Fault("no", 400, "moderation_blocked"), Fault("blocked by the content filter", 403)], ids=["400", "403"]
 )
-def test_a_refusal_is_an_outcome(fault) -> None:
+def test_a_refusal_is_an_outcome(fault):
     outcome = policy().call(Sender(fault), str)
     assert (outcome.result, outcome.calls, outcome.miss) == (None, 1, Refused(fault.words))
 
@@ -86,11 +83,11 @@ def test_a_refusal_is_an_outcome(fault) -> None:
 class Server:
     """Is away at first, for as many requests as it is told to; knows how many came at once meanwhile."""
 
-    def __init__(self, fault: Fault, times: int) -> None:
+    def __init__(self, fault, times):
         self.fault, self.times, self.calls, self.inside, self.most = fault, times, 0, 0, 0
         self._lock = threading.Lock()
 
-    def __call__(self) -> str:
+    def __call__(self):
         with self._lock:
             self.calls += 1
             away, probe = self.calls <= self.times, self.calls > 4 * 3  # what was under way when that was noticed
@@ -105,7 +102,7 @@ class Server:
 
 
 @pytest.mark.parametrize("status", [None, 429, 503])
-def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(status) -> None:
+def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(status):
     shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30)
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 8))
@@ -116,7 +113,7 @@ def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_bac
 
 
 @pytest.mark.parametrize("fault", [Fault("no connection"), Fault("Loading model", 503), Fault("slow down", 429)])
-def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for_anew(fault) -> None:
+def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for_anew(fault):
     asked, sender = policy(patience=0.15), Sender(*[fault] * 10_000)
     for _ in range(2):
         before = sender.calls
@@ -128,10 +125,10 @@ def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for
 
 
 @pytest.mark.parametrize(("status", "patience"), [(500, 900.0), (503, 0.2)])
-def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status, patience) -> None:
+def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status, patience):
     shared = policy(tries=2, patience=patience)
 
-    def poisoned() -> str:
+    def poisoned():
         shared.call(Sender(), str)  # meanwhile others succeed
         raise Fault("out of memory", status)
 
@@ -139,15 +136,15 @@ def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status
     assert miss == Failed(f"HTTP {status}: out of memory", attempt=False)
 
 
-def test_the_last_request_of_all_gets_another_seed_when_the_run_goes_on() -> None:
+def test_the_last_request_of_all_gets_another_seed_when_the_run_goes_on():
     miss = policy(tries=2, patience=0.1).call(Sender(*[Fault("out of memory", 500)] * 10_000), str).miss
     assert miss == Failed("HTTP 500: out of memory", retryable=False, attempt=False)
 
 
-def test_an_answer_that_is_there_is_never_given_up_for_another_seed() -> None:
+def test_an_answer_that_is_there_is_never_given_up_for_another_seed():
     shared = policy(tries=2, patience=0.1)
 
-    def lost(_: str) -> str:
+    def lost(_):
         shared.call(Sender(), str)
         raise Fault("the picture cannot be fetched", 500)
 
@@ -155,15 +152,15 @@ def test_an_answer_that_is_there_is_never_given_up_for_another_seed() -> None:
         shared.call(Sender(), lost)
 
 
-def test_without_patience_a_request_is_made_so_often_and_given_up() -> None:
+def test_without_patience_a_request_is_made_so_often_and_given_up():
     sender = Sender(*[Fault("busy", 503)] * 99)
     outcome = policy(tries=3, patience=0.0).call(sender, str)
     assert (outcome.calls, sender.calls, outcome.miss) == (3, 3, Failed("HTTP 503: busy", attempt=False))
 
 
 @pytest.mark.parametrize("fault", [Fault("down", 503), Fault("down", 503, wait=500), Fault("slow down", 429, wait=500)])
-def test_who_waits_is_told_to_stop(fault) -> None:
-    def check_stop() -> None:
+def test_who_waits_is_told_to_stop(fault):
+    def check_stop():
         if time.monotonic() > started + 0.1:
             raise Interrupted("stop")
 
@@ -172,8 +169,8 @@ def test_who_waits_is_told_to_stop(fault) -> None:
         policy(tries=2).call(Sender(*[fault] * 10_000), str, check_stop)
 
 
-def test_no_message_holds_the_key() -> None:
-    def clean(words: str) -> str:
+def test_no_message_holds_the_key():
+    def clean(words):
         return words.replace("sk-canary", "[key]")
 
     with pytest.raises(Rejected, match=r"Incorrect API key: \[key\]"):
@@ -182,7 +179,7 @@ def test_no_message_holds_the_key() -> None:
         policy(clean=clean, tries=1, patience=0.05).call(Sender(*[Fault("sk-canary is busy", 503)] * 99), str)
 
 
-def test_the_wait_that_the_server_asks_for_holds_all_workers_back() -> None:
+def test_the_wait_that_the_server_asks_for_holds_all_workers_back():
     throttled, others = policy(), []
     sender = Sender(Fault("slow down", 429, wait=0.3))
     started = time.monotonic()
@@ -194,14 +191,14 @@ def test_the_wait_that_the_server_asks_for_holds_all_workers_back() -> None:
     assert min(others) >= 0.3
 
 
-def test_a_wait_beyond_all_patience_is_not_waited_for() -> None:
+def test_a_wait_beyond_all_patience_is_not_waited_for():
     sender = Sender(*[Fault("come back tomorrow", 429, wait=86400)] * 3)
     with pytest.raises(Unavailable, match="come back tomorrow"):
         policy().call(sender, str)
     assert sender.calls == 1
 
 
-def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others() -> None:
+def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others():
     assert policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.2)), str).result == "answer"
     sender = Sender(*[Fault("again", 429, wait=0.2)] * 9)
     with pytest.raises(Unavailable):
@@ -209,7 +206,7 @@ def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_oth
     assert sender.calls <= 3
 
 
-def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog) -> None:
+def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog):
     monkeypatch.setattr(policy_module, "WORTH_TELLING", 0.1)
     caplog.set_level("INFO", "adapters")
     asked, clock = policy(), r"\d\d:\d\d:\d\d"
@@ -231,7 +228,7 @@ def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog) -> None:
         assert asked.wait == ""
 
 
-def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it_again() -> None:
+def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it_again():
     gate = Gate(20)
     for _ in range(20):
         gate.throttled(since=0, pause=None)
@@ -246,12 +243,12 @@ def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it
     assert gate.width == 20
 
 
-def test_no_more_pass_at_once_than_the_gate_is_wide() -> None:
+def test_no_more_pass_at_once_than_the_gate_is_wide():
     gate, inside, most, lock = Gate(10), 0, 0, threading.Lock()
     for since in range(4):
         gate.throttled(since, None)
 
-    def work(check_stop: Callable[[], None]) -> None:
+    def work(check_stop):
         nonlocal inside, most
         with gate.passing(check_stop):
             with lock:
