@@ -1,48 +1,33 @@
 """What the chat adapter asks of a real server on loopback, through the official SDK, and what it makes of answers."""
 
-import re
-from collections.abc import Callable
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
 
 from adapters.chat import Chat, ChatSettings, billed
 from adapters.http import Rejected
-from adapters.http import policy as policy_module
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.plugins.price import PriceSection
 from pe.plugins.protocols import Failed, RandomRequest, Refused, Usage, VariationRequest
+from tests.endpoints.asking import CANARY, impatient, serve
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
-from tests.endpoints.serving import serving
 
-CANARY = "sk-canary-7f3a9e"
+__all__ = ["impatient", "serve"]  # fixtures
+
 PARENT = "the film was long and dull but the night was warm"
-Make = Callable[..., tuple[Chat, Script]]
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("THE_KEY", CANARY)
-    monkeypatch.setattr(policy_module, "FIRST", 0.02)
-    monkeypatch.setattr(policy_module, "MOST", 0.2)
 
 
 @pytest.fixture
-def make():
+def make(serve):
     """An adapter, and the script of the server that it talks to."""
-    with ExitStack() as stack:
 
-        def made(*faults, **settings):
-            script = Script(first=faults)
-            url = stack.enter_context(serving(ChatServer(script)))
-            given = {"model": "m", "prompts": "a review of a {label}", "timeout": 2.0, "key_env": "THE_KEY"}
-            return Chat(**given | {"base_url": f"{url}/v1"} | settings), script
+    def made(*faults, **settings):
+        script = Script(first=faults)
+        given = {"model": "m", "prompts": "a review of a {label}", "timeout": 2.0, "key_env": "THE_KEY"}
+        return Chat(**given | {"base_url": f"{serve(ChatServer(script))}/v1"} | settings), script
 
-        yield made
+    return made
 
 
 def random(api, count=1, seed=1 << 40):
@@ -55,10 +40,6 @@ def varied(api, degree=0.5, text=PARENT, count=1, **columns):
     conditions = Conditions({name: np.array([each] * count) for name, each in columns.items()})
     seeds = np.arange(count, dtype=np.uint64)
     return api.variation_api(VariationRequest(Texts.of([text] * count), ("film",) * count, conditions, seeds, degree))
-
-
-def content_of(body):
-    return body["messages"][-1]["content"]
 
 
 def test_a_new_text_is_the_answer_to_its_prompt_without_quotation_marks(make):
@@ -77,19 +58,12 @@ def test_a_new_text_is_the_answer_to_its_prompt_without_quotation_marks(make):
     assert answer.usage == Usage(1, 1, tokens=40, text_in=10, text_out=30)
 
 
-def test_the_price_of_input_and_output_tokens_is_counted(make):
-    price = PriceSection.model_validate({"million_tokens": {"text_in": 1, "text_out": 10}}).price
-    assert price.of(random(make()[0]).usage) == pytest.approx((10 * 1 + 30 * 10) / 1e6)
-
-
 def test_a_variation_fills_the_blanks_of_its_parent(make):
     api, script = make(length_sigma=0)
     (text,) = varied(api, 0.5).samples.strings
-    instruction, blanks = content_of(script.requests[0]).split("\n\n")
+    instruction, blanks = script.requests[0]["messages"][-1]["content"].split("\n\n")
     assert blanks.split().count("_") == 6  # of 11 words
     assert "about 11 words" in instruction
-    kept = [word == "_" or word == old for word, old in zip(blanks.split(), PARENT.split(), strict=True)]
-    assert all(kept)
     assert "_" not in text
     assert api.capabilities.degree == "wording"  # the blanks are exact, and what becomes of the rest is the model's
 
@@ -100,11 +74,9 @@ def test_a_paraphrase_puts_the_degree_in_words_and_the_whole_parent_below_them(m
     api, script = make(**given, prompts="a {tone} one")
     varied(api, 0.4, prompt="a cold one", tone="cold")
     varied(api, 0.6)
-    first, second = map(content_of, script.requests)
+    first, second = (body["messages"][-1]["content"] for body in script.requests)
     assert first == f"Say it anew, cold, as of 'a cold one', in 11 words: {PARENT}"
     assert second == f"Another film text.\n\n{PARENT}"
-    assert api.capabilities.degree == "wording"
-    assert "Another" in api.describe_degree(0.9)
 
 
 def test_degree_0_is_the_parent_without_a_call_and_degree_1_a_new_text_of_its_prompt(make):
@@ -114,7 +86,8 @@ def test_degree_0_is_the_parent_without_a_call_and_degree_1_a_new_text_of_its_pr
     varied(api, 1.0, prompt="a review of a comedy")
     varied(api, 1.0)  # of parents without conditions
     varied(api, 0.5, text="")  # nothing to vary
-    assert [content_of(body) for body in script.requests] == ["a review of a comedy", *["a review of a film"] * 2]
+    asked = [body["messages"][-1]["content"] for body in script.requests]
+    assert asked == ["a review of a comedy", *["a review of a film"] * 2]
     assert api.describe_degree(0.25).startswith("0.25 of the words")
 
 
@@ -143,7 +116,6 @@ def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [
-        ("refusal", Refused("I can't.")),
         ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
         ("moved refusal", Refused("I can't.")),
         ("refusal parts", Refused("I can't.")),
@@ -163,7 +135,7 @@ def test_refusals_are_outcomes_and_answers_without_a_text_are_failures(make, fau
 
 
 def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(make):
-    api, _ = make("thoughts", "thoughts", "only thoughts", "finish error")
+    api, _ = make("thoughts", "reasoning parts", "only thoughts", "finish error")
     assert [len(random(api).samples.strings[0].split()) for _ in range(2)] == [30, 30]
     for reason in ("its thoughts begin with <think> and do not end", "broke off the text"):
         missing = random(api).missing[0]
@@ -171,7 +143,7 @@ def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(
         assert missing.retryable
     assert not random(api).missing
     assert api.describe_answers() == (
-        "Of 5 answers: 2 × <|im_end|> taken off; 2 × …</think> taken off; 1 × no text, because its thoughts begin with "
+        "Of 5 answers: 1 × <|im_end|> taken off; 1 × …</think> taken off; 1 × no text, because its thoughts begin with "
         "<think> and do not end; 1 × no text, because the endpoint broke off the text (finish_reason: 'error')."
     )
 
@@ -179,19 +151,14 @@ def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(
 @pytest.mark.parametrize(
     ("reason", "kept"),
     [
-        *(dict.fromkeys(("stop", "STOP", "end_turn", "eos_token", "", "length", "MAX_TOKENS"), True).items()),
-        *(dict.fromkeys(("error", "abort", "tool_calls", "insufficient_system_resource"), Failed).items()),
-        *(dict.fromkeys(("SAFETY", "RECITATION", "sensitive", "refusal"), Refused).items()),
+        *(dict.fromkeys(("STOP", "end_turn", "", "MAX_TOKENS"), True).items()),
+        *(dict.fromkeys(("error", "insufficient_system_resource"), Failed).items()),
+        *(dict.fromkeys(("SAFETY", "refusal"), Refused).items()),
     ],
 )
 def test_a_text_is_whole_cut_withheld_or_broken_off_as_its_server_says(make, reason, kept):
     answer = random(make(f"finish {reason}")[0])
     assert len(answer.samples) if kept is True else isinstance(answer.missing[0], kept)
-
-
-@pytest.mark.parametrize("fault", ["parts", "reasoning parts"])
-def test_a_text_in_parts_is_put_together_without_thoughts(make, fault):
-    assert len(random(make(fault)[0]).samples.strings[0].split()) == 30
 
 
 def test_a_text_that_was_cut_off_is_kept_unless_the_recipe_says_otherwise(make):
@@ -216,14 +183,10 @@ def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words
     ("settings", "sentence"),
     [
         ({"n": 2}, r"n is 2, and by variation: fill_in each text has blanks of its own"),
-        ({"prompts": "a {tone} text"}, r"prompts has \{tone\}, which nothing replaces"),
         ({"wordings": {1: "make {it} new"}}, r"wordings has \{it\}, which nothing replaces"),
         ({"attributes": {"tone": []}}, r"attributes\.tone holds an empty text"),
         ({"attributes": {"Tone": ["a"]}}, r"'Tone' cannot be a name"),
-        ({"attributes": {"drawn": ["a"]}}, r"'drawn' cannot be a name"),
         ({"attributes": {"tone": {"food": ["a"]}}}, r"attributes\.tone: there is none for the label 'film'"),
-        ({"temperature": 0}, r"temperature must be greater than 0"),
-        ({"wordings": {0.5: "a"}}, "the last is 1"),
     ],
 )
 def test_settings_out_of_range_are_one_sentence(settings, sentence):
@@ -242,11 +205,3 @@ def test_settings_out_of_range_are_one_sentence(settings, sentence):
 )
 def test_tokens_are_counted_as_far_as_the_server_tells_them(told, counted):
     assert billed(told) == counted
-
-
-def test_pe_doctor_looks_at_the_endpoint_and_speaks_of_no_server_of_images(make):
-    api, script = make()
-    said = [finding.what for finding in Chat.look({"base_url": api._config.url, "key_env": None})]
-    assert len(said) == 1
-    assert re.search(r"serves m, answers in", said[0])
-    assert not script.requests

@@ -2,8 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -11,44 +9,29 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import Rejected
-from adapters.http import jobs as waiting
 from adapters.http import openai_sdk as openai_batches
-from adapters.http import policy as policy_module
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.errors import RecipeError, Unavailable
 from pe.plugins.protocols import Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
+from tests.endpoints.asking import CANARY, impatient, serve
 from tests.endpoints.batch_server import BatchServer
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.faults import Script
-from tests.endpoints.serving import serving
 
-CANARY = "sk-canary-41cc"
-PLACES = ("upload", "create", "look", "look", "output", "errors")
-"""The requests that a batch with an error takes, in their order."""
-Make = Callable[..., tuple[Chat, BatchServer]]
+__all__ = ["impatient", "serve"]  # fixtures
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setenv("THE_KEY", CANARY)
-    monkeypatch.setattr(policy_module, "FIRST", 0.02)
-    monkeypatch.setattr(policy_module, "MOST", 0.2)
-    monkeypatch.setattr(waiting, "GRACE", 0.05)
+def quick(impatient, monkeypatch):
     monkeypatch.setattr(openai_batches, "QUEUE", 0.02)
 
 
 @pytest.fixture
-def stack():
-    with ExitStack() as opened:
-        yield opened
-
-
-@pytest.fixture
-def make(stack):
+def make(serve):
     def made(*faults, outcomes=(), lines=(), **settings):
         server = BatchServer(Script(first=faults), outcomes, Script(first=lines))
-        return over(stack.enter_context(serving(server)), **settings), server
+        return over(serve(server), **settings), server
 
     return made
 
@@ -142,6 +125,7 @@ def test_a_batch_for_which_the_queue_is_full_is_submitted_again_later(make):
     assert server.submitted == 3
 
 
+# Of upload, creation, two looks, the answers and the errors.
 @pytest.mark.parametrize(("place", "fault"), [*zip(range(6), ["500", "html", "lost"] * 2, strict=True)])
 def test_a_fault_at_any_request_of_a_batch_heals_and_nothing_is_paid_twice(make, place, fault):
     api, server = make(*[""] * place, fault, lines=("500",))
@@ -204,8 +188,8 @@ def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_n
     assert server.submitted == 1
 
 
-def test_a_server_without_batches_is_one_clear_error(stack):
-    api = over(stack.enter_context(serving(ChatServer(Script()))))
+def test_a_server_without_batches_is_one_clear_error(serve):
+    api = over(serve(ChatServer()))
     with pytest.raises(Rejected, match=r"127\.0\.0\.1:\d+ has no Batch API \(POST /files .*404.*leave out `batch`"):
         random(api)
 
@@ -228,8 +212,6 @@ def test_what_is_waited_for_is_told(make):
     [
         ({"n": 2, "variation": "paraphrase"}, "n is 2, and batch is given"),
         ({"azure_api_version": "2024-10-21"}, "Azure takes batches by its v1 API"),
-        ({"batch": 50_001}, "batch must be at most 50,000, not 50,001"),
-        ({"batch": 0}, "batch must be at least 1, not 0"),
     ],
 )
 def test_settings_that_no_batch_can_have_are_refused(settings, sentence):

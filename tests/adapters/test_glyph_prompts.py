@@ -24,9 +24,7 @@ def drawn(*prompts):
         ('the digit "7", bold', "7"),
         ("„Ab c“ und “x”", "Ab c"),
         ("«é»", "é"),
-        ("7", ""),
         ('""', ""),
-        ('" "', ""),
         (f'"{"x" * 41}"', ""),
         ('an open "', ""),
     ],
@@ -42,7 +40,6 @@ def test_prompts_are_drawn_whatever_the_label_and_stay_with_the_sample():
     varied = Glyphs(prompts='"{label}"').variation_api(request)
     assert varied.conditions["text"].tolist() == ["7", "8"]
     assert varied.conditions["prompt"].tolist() == ['a "7"', 'a "8"']
-    assert not np.array_equal(varied.samples.array, new.samples.array)
 
 
 @pytest.mark.parametrize(("word", "told"), WORDS.items())

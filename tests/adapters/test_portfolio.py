@@ -65,7 +65,7 @@ def test_new_samples_are_dealt_out_by_public_shares_label_by_label():
 def test_every_variation_is_made_by_the_parents_own_generator_from_its_own_conditions(tmp_path):
     script = Script()
     with serving(OpenAIServer(script, side=SIDE)) as url:
-        run = carry_out(recipe(tmp_path, PEN, web(url), explore=0.0), tmp_path)
+        run = carry_out(recipe(tmp_path, PEN, web(url), explore=0.0, evolution=SMALL | {"iterations": 2}), tmp_path)
     first, *later = makers(run)
     for population, made in zip(run.populations()[1:], later, strict=True):
         assert (made == first[population.parents]).all()

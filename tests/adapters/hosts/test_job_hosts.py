@@ -44,8 +44,6 @@ def test_a_request_is_a_job_whose_images_are_fetched_and_the_key_goes_to_the_hos
     assert server.script.keys - {""} == {key + CANARY}
     assert not any(CANARY in str(headers) for headers in server.fetched)
     assert not isinstance(type(api), LooksAtEndpoint)  # without a job there is nothing to look at
-    assert shades(varied(api, 0.0, [7])) == [7]
-    assert len(server.jobs) == 2
 
 
 @EACH
@@ -73,8 +71,7 @@ def test_a_job_without_a_result_is_an_outcome(make, kind):
 @EACH
 def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitted_again(make, kind):
     api, server = make(kind)
-    kept: list[str] = []
-    looked: list[int] = []
+    kept, looked = [], []
 
     def keep(name):
         kept.append(name)
@@ -90,21 +87,14 @@ def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitt
 @EACH
 def test_a_job_that_the_host_has_forgotten_is_submitted_again_and_counted(make, kind, caplog):
     api, server = make(kind)
-    kept: list[str] = []
+    kept = []
     random(api, job=JobNote(keep=kept.append))
     server.jobs.clear()
     answer = random(api, job=JobNote(kept[0], calls=1))
     assert (len(answer.samples), answer.usage.calls) == (1, 2)
     assert "submitted again" in caplog.text
-
-
-@EACH
-def test_a_host_that_knows_nothing_of_what_it_takes_is_asked_once(make, kind):
-    api, server = make(kind)
-    server.outcomes = ["unknown"]
-    answer = random(api)
-    assert "does not know" in answer.missing[0].reason
-    assert answer.usage.calls == 1
+    server.outcomes = ["unknown"]  # one that knows nothing of what it takes is asked once
+    assert "does not know" in random(api, seed=9).missing[0].reason
 
 
 @EACH
@@ -161,10 +151,7 @@ def test_black_forest_labs_takes_a_prompt_a_size_and_a_parent_and_moderates_imag
     assert random(api).missing == {0: Refused("Content Moderated")}
 
 
-def test_replicate_runs_a_version_or_an_official_model(make):
-    api, server = make("replicate")
-    random(api)
-    assert bodies(server) == [{"input": {"prompt": "a cat", "seed": 40, "num_outputs": 1}}]
+def test_replicate_runs_a_version_of_a_model(make):
     api, server = make("replicate", model="stability-ai/sdxl:5c7d", size=[32, 16], inputs={"prompt_strength": 0.5})
     random(api)
     inputs = {"prompt_strength": 0.5, "prompt": "a cat", "seed": 40, "num_outputs": 1, "width": 16, "height": 32}
@@ -188,9 +175,7 @@ def test_a_model_s_own_number_tells_the_degree_and_else_words_do(make, kind, fie
     ("kind", "settings", "words"),
     [
         ("replicate", {"degree_field": "strength"}, "has no input 'strength'; did you mean 'prompt_strength'"),
-        ("replicate", {"image_field": "picture"}, "has no input 'picture'"),
         ("replicate", {"inputs": {"steps": 4}}, "flux-dev has no input 'steps'"),
-        ("fal", {"degree_field": "strenght"}, "image-to-image has no input 'strenght'; did you mean 'strength'"),
         ("fal", {"variation_model": "fal-ai/flux/dev"}, "fal-ai/flux/dev has no input 'strength'"),
     ],
 )
@@ -199,13 +184,6 @@ def test_an_input_that_the_model_does_not_describe_stops_the_run_before_a_job(ma
     with pytest.raises(APIError, match=words):
         varied(api, 0.3, [9])
     assert not server.jobs
-
-
-def test_a_model_without_prompts_is_none(make):
-    api, server = make("replicate")
-    server.inputs = {"image": {"type": "string"}}
-    with pytest.raises(APIError, match="draws from prompts"):
-        random(api)
 
 
 def test_several_images_of_a_job(make):
@@ -260,27 +238,20 @@ def test_without_a_place_for_the_degree_it_is_put_in_words(make, tmp_path):
     ("change", "words"),
     [
         ({"prompt": "6.txt"}, "random.prompt: .* has no 6.txt; did you mean '6.text'"),
-        ({"prompt": "60.text"}, "has no 60.text; known are '3', '5', '6', '9'"),
         ({"seed": "seed"}, "a place is NODE.INPUT"),
         ({"seed": "3.latent_image"}, "3.latent_image is connected to another node"),
         ({"batch": None}, "random.batch names no place"),
-        ({"width": None, "size": 32}, "random has no places for width and height"),
         ({"file": "nowhere.json"}, "random.file: nowhere.json cannot be read"),
-        ({"file": "torn.json"}, "is no JSON"),
         ({"file": "editor.json"}, "is no workflow in API format"),
     ],
 )
 def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, monkeypatch, change, words):
     monkeypatch.chdir(tmp_path)
-    Path("torn.json").write_text('{"3"')
     Path("editor.json").write_text('{"nodes": [], "links": []}')
-    flows, size = workflows(tmp_path), change.get("size")
-    flows["random"] = {
-        name: value for name, value in (flows["random"] | change).items() if value is not None and name != "size"
-    }
-    more = {"size": size} if size else {"batch": 2}
+    flows = workflows(tmp_path)
+    flows["random"] = {name: value for name, value in (flows["random"] | change).items() if value is not None}
     with pytest.raises(RecipeError, match=words):
-        ComfyUI(**flows, base_url="http://127.0.0.1:1", prompts="a {label}", image_size=16, **more)
+        ComfyUI(**flows, base_url="http://127.0.0.1:1", prompts="a {label}", image_size=16, batch=2)
 
 
 def test_what_comfyui_says_of_a_workflow_is_told(make, tmp_path):
