@@ -2,8 +2,6 @@
 
 import pytest
 
-import pe
-from adapters.http import Rejected
 from adapters.openai_images import OpenAIImages, OpenAISettings, billed
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import APIError, RecipeError
@@ -67,6 +65,7 @@ def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make):
 
 WORDED = "Make a close variation of this image: same subject and composition, small differences in detail."
 FIELD = {"degree_field": "strength"}
+EXACT, VARIED = FIELD | {"degree_exact": True}, {"variation": "variations"}
 DOUBT = "sent as strength = 0.25, which the server may ignore"
 
 
@@ -75,23 +74,10 @@ DOUBT = "sent as strength = 0.25, which the server may ignore"
     [
         ({}, WORDED, None, "wording", "worded as"),
         (FIELD, WORDED, "0.25", "wording", DOUBT),
-        (FIELD | {"degree_exact": True}, "a cat", "0.25", "exact", "sent as strength = 0.25"),
-        (
-            FIELD | {"degree_exact": True, "wordings": {1: "other {prompt}"}},
-            "other a cat",
-            "0.25",
-            "exact",
-            "worded as",
-        ),
-        ({"variation": "variations"}, None, None, "none", "not told to the endpoint"),
-        ({"variation": "variations"} | FIELD, None, "0.25", "none", DOUBT),
-        (
-            {"variation": "variations"} | FIELD | {"degree_exact": True},
-            None,
-            "0.25",
-            "exact",
-            "sent as strength = 0.25",
-        ),
+        (EXACT, "a cat", "0.25", "exact", "sent as strength = 0.25"),
+        (EXACT | {"wordings": {1: "other {prompt}"}}, "other a cat", "0.25", "exact", "worded as"),
+        (VARIED, None, None, "none", "not told to the endpoint"),
+        (VARIED | FIELD, None, "0.25", "none", DOUBT),
     ],
 )
 def test_a_degree_is_told_in_words_unless_its_field_is_known_to_be_heeded(
@@ -127,10 +113,8 @@ def test_response_format_is_not_sent_to_those_who_refuse_it(make):
     [
         ({}, None),
         ({"base_url": "https://eu.api.openai.com/v1"}, None),
-        ({"base_url": "https://mine.openai.azure.com/openai/v1"}, None),
         ({"base_url": "https://gateway.example", "azure_api_version": "2025-04-01-preview"}, None),
         ({"base_url": "https://gateway.example/openai.com/v1"}, "b64_json"),
-        ({"response_format": "b64_json"}, "b64_json"),
     ],
 )
 def test_who_is_sent_response_format(given, sent):
@@ -143,15 +127,10 @@ def test_who_is_sent_response_format(given, sent):
     [
         (None, Usage(0)),
         ("many", Usage(0)),
-        ({"total_tokens": 9}, Usage(0, tokens=9)),
         ({"input_tokens": 3, "output_tokens": 4}, Usage(0, tokens=7, image_out=4)),
         (
-            {
-                "total_tokens": 100,
-                "input_tokens_details": {"text_tokens": 10, "image_tokens": 20, "more": {}},
-                "output_tokens": 70,
-                "output_tokens_details": {"text_tokens": 6, "image_tokens": 64},
-            },
+            {"input_tokens_details": {"text_tokens": 10, "image_tokens": 20, "more": {}}, "total_tokens": 100}
+            | {"output_tokens": 70, "output_tokens_details": {"text_tokens": 6, "image_tokens": 64}},
             Usage(0, tokens=100, text_in=10, image_in=20, text_out=6, image_out=64),
         ),
         ({"input_tokens_details": [3], "output_tokens": -4, "total_tokens": "7"}, Usage(0)),
@@ -164,26 +143,17 @@ def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"n": 0}, r"n must be at least 1, not 0\."),
         ({"prompts": ""}, "prompts holds an empty text"),
-        ({"prompts": {}}, "prompts is empty"),
         ({"prompts": {"dog": "a dog"}}, "there is none for the label 'cat'"),
         ({"wordings": {0.5: "a"}}, "the last is 1"),
         ({"wordings": {0: "a", 1: "b"}}, "they lie above 0"),
         ({"degree_exact": True}, "heeds degree_field: name that field"),
-        ({"wordings": {}, "degree_field": "strength"}, "the last is 1"),
         ({"image_size": 0}, "each side has 1 to 8192 pixels"),
-        ({"key_env": "NO_KEY"}, "the environment variable NO_KEY is not set"),
     ],
 )
 def test_settings_out_of_range_are_one_sentence(settings, sentence):
     with pytest.raises(RecipeError, match=sentence):
         random(OpenAIImages(**openai("http://127.0.0.1:9", **settings)))
-
-
-def test_a_missing_key_is_missed_only_when_it_is_needed():
-    api = OpenAIImages(**pe.api("openai_images", **openai("http://127.0.0.1:9", key_env="NO_KEY")).settings)
-    assert (api.capabilities.max_chunk, api.info.hosts) == (4, ("127.0.0.1:9",))
 
 
 @pytest.mark.parametrize("fault", TRANSPORT)
@@ -206,17 +176,12 @@ def test_what_is_wrong_with_one_image_costs_no_other(make, fault):
 
 
 HOSTILE = {
-    "no list": {"data": None},
-    "an object in place of the list": {"data": {"b64_json": "AAAA"}},
     "a list in place of the object": [{"b64_json": "AAAA"}],
     "entries that are no objects": {"data": [None, 3, "x", ["y"]]},
     "neither image nor address": {"data": [{}, {"b64_json": None}, {"b64_json": 7}, {"b64_json": ""}]},
-    "no address": {
-        "data": [{"url": "file:///etc/passwd"}, {"url": "http://127.0.0.1:1/x.png"}, {"url": 5}, {"url": []}]
-    },
+    "no address": {"data": [{"url": "file:///etc/passwd"}, {"url": "http://127.0.0.1:1/x.png"}, {"url": 5}]},
     "an address that is none": {"data": [{"url": "https://[::"}, {"url": "https://"}, {"url": ["https"]}]},
     "nesting without end": b"[" * 1_000_000,
-    "odd usage": {"data": [], "usage": {"total_tokens": "many"}},
 }
 
 
@@ -226,7 +191,6 @@ def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name, serve
     assert len(answer.samples) == 0
     assert sorted(answer.missing) == [0, 1, 2, 3]
     assert all(isinstance(miss, Failed) and miss.retryable and miss.reason for miss in answer.missing.values())
-    assert answer.usage.tokens == 0
 
 
 def recipe(folder, url, population, **settings):
@@ -256,36 +220,20 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
         await guard(scope, receive, send)
 
     settings = {"key_env": None, "key_file": key, "server": None, "timeout": 20.0}
-    settings["prompts"] = {"a": ["an a", "one a"], "b": "a b"}
-    run = run_recipe(recipe(tmp_path, serve(app), 100, **settings), tmp_path / "run", Surroundings(embedding=Mean()))
+    run = run_recipe(recipe(tmp_path, serve(app), 60, **settings), tmp_path / "run", Surroundings(embedding=Mean()))
     with read_journal(run) as journal:
         totals = journal.totals()
-    assert len(run.synthetic) == 100
+    assert len(run.synthetic) == 60
     assert all(script.seen[fault] for fault in faults)
     assert totals.usage.images == script.delivered
     assert totals.usage.calls == sum(script.seen.values())
     assert totals.usage.tokens == 10 * script.delivered
     # refused variations keep their parent or leave the mean; all others are there
-    assert 400 - totals.refused <= totals.answered <= 400
+    assert 240 - totals.refused <= totals.answered <= 240
     assert "adapters.http.policy: " in (run.confidential / "log.txt").read_text()
     assert script.keys == {"Bearer key-canary-1", "Bearer key-canary-2"}
     files = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert not any(b"key-canary" in content for content in [*files, "".join(capsys.readouterr()).encode()])
-    prompts_of = (("an a", "one a"), ("a b",))
-    assert {body["prompt"] for body in script.requests if not body["parents"]} == {"an a", "one a", "a b"}
-    for population in run.populations():
-        for label, prompt in zip(population.labels, population.conditions["prompt"], strict=True):
-            assert prompt in prompts_of[label]
-
-
-def test_a_run_that_the_endpoint_rejects_stops_at_once_and_no_file_of_it_holds_the_key(serve, tmp_path):
-    closed = Answering({"error": {"message": f"Incorrect API key provided: {CANARY}"}}, 401)
-    given = recipe(tmp_path, serve(closed), 20, server=None)
-    with pytest.raises(Rejected, match=r"HTTP 401: Incorrect API key provided: \[key\]"):
-        run_recipe(given, tmp_path / "run", Surroundings(embedding=Mean()))
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert (tmp_path / "run" / "confidential" / "log.txt") in files
-    assert not any(CANARY.encode() in path.read_bytes() for path in files)
 
 
 def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path):

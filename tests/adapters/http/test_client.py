@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from adapters.chat import Chat
-from adapters.http import Connection, Fault, Rejected, object_of
+from adapters.http import Fault, Rejected, object_of
 from adapters.http import client as client_module
 from adapters.http.client import Addresses, HostName
 from adapters.sdapi import SDAPI
@@ -93,10 +93,9 @@ def test_a_certificate_s_fault_is_named_at_once(serve, certificate, monkeypatch)
     assert "give the address that its certificate is for" in said
 
 
-@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"])
-def test_authorities_that_cannot_be_read_are_named(variable, monkeypatch):
-    monkeypatch.setenv(variable, "/nowhere/at/all.pem")
-    with pytest.raises(RecipeError, match=f"{variable}: .*/nowhere/at/all.pem"):
+def test_authorities_that_cannot_be_read_are_named(monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/at/all.pem")
+    with pytest.raises(RecipeError, match=r"REQUESTS_CA_BUNDLE: .*/nowhere/at/all.pem"):
         asked("https://127.0.0.1:1")
 
 
@@ -152,16 +151,10 @@ def test_a_name_in_a_recipe_is_of_the_public_network(name):
 ZEROS = bytes(2**19)
 
 
-BOMBS = {
-    "gzip": gzip.compress(ZEROS),
-    "gzip, gzip": gzip.compress(gzip.compress(ZEROS)),
-    "deflate": zlib.compress(ZEROS),
-}
+BOMBS = {"gzip, gzip": gzip.compress(gzip.compress(ZEROS)), "deflate": zlib.compress(ZEROS)}
 
 
-@pytest.mark.parametrize(
-    ("encoding", "status"), [("gzip, gzip", 200), ("identity", 200), ("gzip", 200), ("deflate", 503)]
-)
+@pytest.mark.parametrize(("encoding", "status"), [("gzip, gzip", 200), ("identity", 200), ("deflate", 503)])
 def test_no_more_than_so_many_bytes_are_unpacked(encoding, status, serve, monkeypatch):
     monkeypatch.setattr(client_module, "MAX_BYTES", 2**18)
     body = BOMBS.get(encoding, ZEROS)
@@ -179,11 +172,9 @@ def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve):
     [
         (b'{"a": "caf\xe9"}', "", {"a": "caf\udce9"}),  # no UTF-8: a paid answer is not lost
         (b'{"a": "caf\xe9"}', "; charset=iso-8859-1", {"a": "café"}),
-        (b'{"a": "caf\xe9"}', "; charset=none-such", {"a": "caf\udce9"}),
         (json.dumps({"a": "é"}).encode("utf-16"), "", {"a": "é"}),
         (b'{"a": 1%b, "b": 12}' % (b"0" * 5000), "", {"a": None, "b": 12}),
         (b"[1]", "", "the answer is not a JSON object"),
-        (b"<p>Log in</p>", "", "Log in"),
         (b"[" * 1_000_000, "", r"\[\[\["),
         (b'data: {"a": 1}', "", "answered with an event stream; send or set stream to false"),
     ],
@@ -216,8 +207,3 @@ def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(by_pro
         monkeypatch.setenv("HTTP_PROXY", url)
     with pytest.raises(Unavailable, match=r"no whole answer within total_timeout, 0.3 s"):
         asked("http://images.example" if by_proxy else url, total_timeout=0.3)
-
-
-def test_it_is_a_quarter_of_an_hour_or_twice_the_timeout_unless_it_is_given():
-    given = ({}, {"timeout": 960}, {"timeout": 960, "total_timeout": 100})
-    assert [Connection(**each).deadline for each in given] == [900, 1920, 100]

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from adapters.http import Connection, Endpoints, Rejected
-from pe.errors import Unavailable
 from tests.endpoints.asking import CANARY
 from tests.endpoints.faults import respond
 
@@ -64,9 +63,3 @@ def test_what_will_not_heal_is_not_asked_of_the_other(serve):
     with pytest.raises(Rejected):
         ask(1, serve(wrong), serve(other))
     assert wrong.had + other.had == 1
-
-
-def test_when_all_are_away_they_are_waited_for(serve):
-    url = serve(App(0, 503))
-    with pytest.raises(Unavailable, match="HTTP 503"):
-        Endpoints([url, url], Connection(tries=3, patience=0.1), 4).ask("/x", lambda response: response.content)

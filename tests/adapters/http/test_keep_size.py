@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from adapters.hf_inference import HFInference
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
 from pe.data.decoding import convert_pixels
@@ -15,7 +14,7 @@ from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.work import Work
 from pe.errors import RecipeError
 from pe.store.writer import RunWriter
-from tests.endpoints.asking import openai, random, varied
+from tests.endpoints.asking import openai
 from tests.endpoints.faults import Script
 from tests.endpoints.hosted import pixels_of
 from tests.endpoints.openai_server import OpenAIServer
@@ -51,24 +50,13 @@ def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_th
     assert children.samples.array.shape == (6, SMALL, SMALL, 1)
 
 
-def test_without_it_parents_go_out_at_the_size_of_samples(serve):
-    server = OpenAIServer(Script(), side=LARGE)
-    api = OpenAIImages(**settings(serve(server), keep_size=False))
-    assert DRAWN not in random(api).conditions
-    varied(api, side=SMALL)
-    assert pixels_of(server.script.requests[1]["parents"][0]).shape == (SMALL, SMALL, 3)
-
-
 def test_it_wants_one_size_that_is_known():
     for size in (None, "auto"):
         with pytest.raises(RecipeError, match="keep_size: true needs one known size"):
             OpenAIImages(**settings(NOWHERE, size=size))
-    hf, sd = ({"prompts": "a", "image_size": 8, "keep_size": True} | more for more in ({"model": "m"}, {}))
-    with pytest.raises(RecipeError, match="keep_size"):
-        HFInference(**hf)
-    assert SDAPI(base_url=NOWHERE, **sd).info.kept is None  # it draws at image_size
-    assert SDAPI(base_url=NOWHERE, **sd, size=16).info.kept == (16, 16)
-    assert HFInference(**hf, size=16).info.drawn == (16, 16)
+    sd = {"base_url": NOWHERE, "prompts": "a", "image_size": 8, "keep_size": True}
+    assert SDAPI(**sd).info.kept is None  # it draws at image_size
+    assert SDAPI(**sd, size=16).info.kept == (16, 16)
 
 
 def test_what_was_drawn_does_not_part_requests_and_is_packed_as_samples_are():
