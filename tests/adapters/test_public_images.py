@@ -65,22 +65,6 @@ def test_the_neighbourhood_grows_in_proportion_to_the_degree(pool, degree, reach
     assert len(np.unique(chosen)) == 1 + np.ceil(degree * (POOL - 1))
 
 
-def test_an_answer_does_not_depend_on_the_chunk_it_came_in(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (300, 28, 28, 3)).astype(np.uint8)
-    np.savez(tmp_path / "noise.npz", images=images)
-    api = PublicImages(path=str(tmp_path / "noise.npz"))
-    parents, numbers = np.random.default_rng(1).integers(0, 300, 200), seeds(200)
-
-    def chosen(part):
-        some, pool = Images(images[parents[part]]), Conditions({"pool": parents[part]})
-        request = VariationRequest(some, ("",) * len(some), pool, numbers[part], 0.3)
-        return api.variation_api(request).conditions["pool"]
-
-    for cut in (1, 64):
-        parts = [chosen(slice(0, cut)), chosen(slice(cut, None))]
-        np.testing.assert_array_equal(np.concatenate(parts), chosen(slice(None)))
-
-
 def test_neighbours_are_those_of_an_exhaustive_search(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 1)).astype(np.uint8)
     np.savez(tmp_path / "noise.npz", images=images)
@@ -153,12 +137,6 @@ def test_a_pool_that_cannot_be_read_is_refused(tmp_path, name, content, sentence
         (tmp_path / name).write_bytes(content)
     with pytest.raises(RecipeError, match=sentence):
         PublicImages(path=str(tmp_path / name))
-
-
-def test_settings_out_of_range_are_refused_by_name(tmp_path):
-    for settings in ({"size": 0}, {"channels": 2}, {"resize": "no"}, {"blur": 16.0}):
-        with pytest.raises(RecipeError, match=" ".join(settings)):
-            PublicImages(path=str(tmp_path), **settings)
 
 
 def test_parents_from_elsewhere_are_refused(pool):

@@ -1,8 +1,4 @@
-"""What every installed plug-in must declare about itself."""
-
-import re
-from dataclasses import fields
-from pathlib import Path
+"""What every installed plug-in must declare about itself; and whether a generator knows labels."""
 
 import pytest
 
@@ -31,7 +27,7 @@ def test_a_plug_in_says_whom_it_asks_and_names_settings_that_it_has(group, kind)
 
 def test_what_declares_nothing_is_not_declared_and_what_declares_something_else_is_refused():
     class Wrong(Shades):
-        info = ("api.example",)  # type: ignore[assignment]
+        info = ("api.example",)
 
     assert info_of(Mean()) == pe.PluginInfo()
     assert info_of(Shades()).hosts == ()
@@ -39,10 +35,31 @@ def test_what_declares_nothing_is_not_declared_and_what_declares_something_else_
         info_of(Wrong())
 
 
-def test_the_page_names_no_field_that_there_is_not():
-    page = Path("docs/write-your-own.md").read_text(encoding="utf-8")
-    table = page.partition("| of `pe.PluginInfo` | |")[2].partition("\n\n")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = {*re.findall(r"`info\.(\w+)", page), *re.findall(r"`(\w+)`", " ".join(rows))}
-    assert len(named) > 10
-    assert named <= {field.name for field in fields(pe.PluginInfo)}
+HERE, PROMPT = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}, "a photo of a {label}"
+OF_EACH = {"cat": "a cat", "dog": "a dog"}
+SERVER = {"base_url": "http://127.0.0.1:9"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "knows"),
+    [
+        ("pixel_diffusion", {"model": "small", "classes": {"cat": 0, "dog": 1}}, True),
+        ("pixel_diffusion", {"model": "small"}, False),
+        ("improved_diffusion", {}, False),
+        ("diffusion", {"model": "nobody/nothing", "prompts": PROMPT}, True),
+        ("openai_images", HERE | {"size": "1024x1024", "image_size": 32, "prompts": OF_EACH}, True),
+        ("openai_images", HERE | {"size": "1024x1024", "image_size": 32, "prompts": [PROMPT, "a photo"]}, False),
+        ("diffusion_server", SERVER | {"classes": {"cat": 0, "dog": 1}}, True),
+        ("diffusion_server", SERVER, False),
+        ("causal_lm", {"model": "m", "prompts": "A {pet}", "attributes": {"pet": OF_EACH}}, True),
+        ("causal_lm", {"model": "m", "prompts": "A {pet}", "attributes": {"pet": ["cat", "dog"]}}, False),
+        ("masked_lm", {"model": "m", "prompts": [PROMPT, "one more {label}"]}, True),
+    ],
+)
+def test_it_knows_the_labels_that_its_settings_name(kind, settings, knows):
+    assert info_of(load("pe.adapters", kind)(**settings)).by_label == knows
+
+
+@pytest.mark.parametrize("kind", ["dpdm", "finetune", "trained"])
+def test_one_that_is_fitted_on_the_records_knows_their_labels(kind):
+    assert info_of(load("pe.adapters", kind)).by_label

@@ -225,15 +225,6 @@ def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, 
     assert json.loads((tmp_path / "random.json").read_text()) == RANDOM
 
 
-def test_without_a_place_for_the_degree_it_is_put_in_words(make, tmp_path):
-    flows = workflows(tmp_path)
-    del flows["variations"]["denoise"]
-    api, server = make("comfyui", **flows)
-    varied(api, 0.4, [100])
-    assert api.capabilities.degree == "wording"
-    assert "close variation" in bodies(server)[0]["6"]["inputs"]["text"]
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
