@@ -21,12 +21,11 @@ from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import Answer, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
-from pe.store.run import purge
 from pe.store.writer import read_journal
 from tests.durability.driver import SameNoise, begin_or_go_on
 from tests.endpoints.chat_server import ChatServer
-from tests.endpoints.comfy_server import ComfyServer, workflows
 from tests.endpoints.faults import Script
+from tests.endpoints.job_hosts import ComfyServer, workflows
 from tests.endpoints.openai_server import OpenAIServer
 from tests.endpoints.serving import serving
 from tests.generators import Mean
@@ -241,17 +240,3 @@ def test_prices_of_parts_are_added_up(tmp_path):
     assert price.of(Usage(5, 5, cost=0.125)) == 0.125
     assert price.least_of(Usage(1, 10, megapixels=2)) == price.most_of(Usage(1, 10, megapixels=2)) == 10 * 7 + 2 * 8
     assert price.of_next(Usage(4, 2, megapixels=1.0, cost=3.0), calls=1, images=2) == 2 * 7 + 8
-
-
-def test_an_address_of_a_part_in_a_run_of_somebody_else_is_named_again(tmp_path):
-    with serving(ChatServer(Script())) as url:
-        texts = chat(url, prompts='"7" {label}')
-        given = recipe(tmp_path, texts, PEN | {"prompts": '"7" {caption}'})
-        run = carry_on(given, tmp_path)
-        purge(run)
-        surroundings = Surroundings(embedding=Mean())
-        with pytest.raises(RecipeError, match=r"api\.captions\.base_url"):
-            extend_run(run.folder, 6, 0.5, surroundings)
-        more = extend_run(run.folder, 6, 0.5, surroundings, (f"api.captions.base_url={url}/v1",))
-    with np.load(more) as found:
-        assert found["images"].shape == (6, SIDE, SIDE, 1)

@@ -20,8 +20,7 @@ from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.durability.driver import begin_or_go_on, forked
 from tests.endpoints.asking import CANARY, impatient, serve
-from tests.endpoints.batch_server import LINES, BatchServer
-from tests.endpoints.chat_server import ChatServer
+from tests.endpoints.chat_server import LINES, BatchServer, ChatServer
 from tests.endpoints.faults import Script
 from tests.endpoints.serving import serving
 from tests.lines import CANARY as PRIVATE
@@ -174,15 +173,6 @@ def test_a_batch_that_the_endpoint_has_forgotten_is_submitted_again_and_counted(
     answer = random(api, job=JobNote("batch_999", calls=1))
     assert (answer.usage.calls, server.submitted) == (2, 1)
     assert "submitted again" in caplog.text
-
-
-def test_answers_that_the_endpoint_has_deleted_are_missing(make, caplog):
-    api, server = make()
-    random(api)
-    server.files.clear()
-    answer = random(api, job=JobNote("batch_000", calls=1))
-    assert answer.missing[3] == Failed("the batch batch_000 holds no answer to the request")
-    assert "the file file-output_file_id-1 of a batch is gone" in caplog.text
 
 
 def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_noted(make):

@@ -118,17 +118,11 @@ def test_settings_out_of_range_are_refused_by_name(settings, named):
 
 def test_parents_of_another_generator_are_refused(glyphs):
     parents = random(glyphs, "7")
-    columns = dict(parents.conditions.columns)
-
-    def varied_with(conditions):
-        return glyphs.variation_api(VariationRequest(parents.samples, ("7",), conditions, seeds(1), 0.5))
-
     with pytest.raises(APIError, match="carry no 'text'"):
-        varied_with(Conditions())
+        glyphs.variation_api(VariationRequest(parents.samples, ("7",), Conditions(), seeds(1), 0.5))
+    strange = Conditions(dict(parents.conditions.columns) | {"font": np.array(["Nobody"])})
     with pytest.raises(APIError, match="The font 'Nobody' of a parent"):
-        varied_with(Conditions(columns | {"font": np.array(["Nobody"])}))
-    with pytest.raises(APIError, match="parameters of shape"):
-        varied_with(Conditions(columns | {"parameters": np.zeros((1, 3), np.float32)}))
+        glyphs.variation_api(VariationRequest(parents.samples, ("7",), strange, seeds(1), 0.5))
 
 
 SEEDS = np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)

@@ -1,6 +1,5 @@
 """New images of an adapter, and variations, as the dispatcher asks for them; servers that end with the test."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import numpy as np
@@ -15,8 +14,6 @@ from tests.endpoints.serving import serving
 
 CANARY = "sk-canary-7f3a9e"
 """The key, which THE_KEY holds and no message."""
-
-Serve = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)

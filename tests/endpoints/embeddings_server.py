@@ -10,15 +10,7 @@ from tests.endpoints.hosted import Hosted, on
 
 
 class TextEmbeddingsServer(Hosted):
-    """An ASGI app: a vector for each text, the last one first; base64 where it is asked for.
-
-    Args:
-        script: which requests fail.
-        changed: put into each entry.
-        refused: requests with a text that holds it are rejected, in words on that text.
-        plain: numbers come as numbers, whatever is asked for.
-        mixes: the mean of a request's vectors is taken from each.
-    """
+    """An ASGI app: a vector for each text, the last one first; base64 where it is asked for."""
 
     def __init__(
         self,

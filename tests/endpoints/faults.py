@@ -30,14 +30,7 @@ _BODIES = {
 
 
 class Script:
-    """Which request has which fault: a seeded share of them, or the next ones in a list.
-
-    Attributes:
-        seen: fault → how often it was had; "" counts whole answers.
-        keys: the Authorization headers that came, or those that a host takes in their place.
-        bearers: the Authorization headers that came to a host.
-        delivered: images that were sent and arrived as far as the server can tell.
-    """
+    """Which request has which fault: a seeded share of them, or the next ones in a list."""
 
     def __init__(self, *, share=0.0, faults=(), first=()):
         self._random, self._share, self._faults = random.Random(7), share, faults

@@ -4,11 +4,7 @@ from tests.endpoints.faults import respond
 
 
 class Guarded:
-    """An app behind a guard, which lets in who shows one of `accepted`; after `expires` requests nobody but the last.
-
-    Attributes:
-        came: the headers of each request, and its address under `to`.
-    """
+    """An app behind a guard, which lets in who shows one of `accepted`; after `expires` requests only the last."""
 
     def __init__(self, app, *accepted, expires=10**9, status=401, words="no"):
         self._app, self._accepted, self._expires = app, accepted, expires

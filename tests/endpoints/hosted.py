@@ -133,17 +133,7 @@ class Job:
 
 
 class JobHost(Hosted):
-    """Takes jobs, and ends each at its second look; with the fault `lost` it takes one, and its answer is lost.
-
-    Attributes:
-        knows: ends without a result that such a host has.
-        submit_at: which request submits the first job.
-        outcomes: of the next jobs: refusal, failed, cancelled, unknown, fewer, torn, large, elsewhere; "" a result.
-        finished: how many jobs may end; those after them stay at work.
-        jobs: id → job.
-        submitted: how often each id was submitted.
-        fetched: headers of the requests for images that need no key.
-    """
+    """Takes jobs, and ends each at its second look; with the fault `lost` it takes one, and its answer is lost."""
 
     key_headers = ("authorization", "x-key")
     knows: tuple[str, ...] = ("refusal", "failed", "cancelled")

@@ -85,9 +85,6 @@ class GeminiServer(Hosted):
     def generate(self, asked, call):
         body, fault = asked.body, asked.fault
         self.script.requests.append({**body, "call": call})
-        if fault == "quota":
-            info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "0.05s"}
-            return 429, {"error": {"code": 429, "message": "Quota exceeded", "details": [info]}}
         if fault in GEMINI_ANSWERS:
             total, answer = GEMINI_ANSWERS[fault]
             answer = answer if fault == "blocked" else {"candidates": [answer]}

@@ -10,17 +10,7 @@ SIDE = 16
 
 
 class OpenAIServer(Hosted):
-    """Every image has pixels of its own, so that it can be found again.
-
-    Args:
-        script: which requests fail.
-        response_format: `b64_json`: images are in the answer; `url`: unless a request says b64_json, the answer names a
-            path on the server's disk (Xinference, SGLang, LocalAI); `refused`: a request that says it is rejected
-            (OpenAI's gpt-image models).
-        side: of its images, pixels.
-        heeds: the field by which an edit says how much of its image may be new; None: it all is; `nothing`: three
-            quarters, the same at every edit of one image (Xinference 4.1, with a fixed seed).
-    """
+    """Every image has pixels of its own, so that it can be found again."""
 
     fails_at_get = False  # who are you: it does not say
 

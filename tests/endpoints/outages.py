@@ -6,13 +6,7 @@ from tests.endpoints.faults import fail
 
 
 class Away:
-    """An ASGI app before another: after every `every` answers it is away for `seconds`, `times` times.
-
-    Attributes:
-        since: when it went away last; 0: never.
-        gone: how often it went away.
-        asked: requests that came while it was away.
-    """
+    """An ASGI app before another: after every `every` answers it is away for `seconds`, `times` times."""
 
     def __init__(self, app, *, every, seconds, times=3, fault="503 html"):
         self._app, self._every, self._seconds, self._times, self._fault = app, every, seconds, times, fault

@@ -8,15 +8,7 @@ from tests.endpoints.hosted import Hosted, on, pixels_of, png, shade_of
 
 
 class SDServer(Hosted):
-    """Answers with flat images whose shade is the seed's, or half way between the parent's and white.
-
-    Args:
-        script: which requests fail.
-        side: of its images.
-        takes: `list`: each parent is varied, or the one as often as asked (AUTOMATIC1111); `first`: only the first of
-            them, as often as asked (stable-diffusion.cpp).
-        spread: by how much the shades of images of one request differ.
-    """
+    """Answers with flat images whose shade is the seed's, or half way between the parent's and white."""
 
     fails_at_get = False  # who are you: it does not say
 
@@ -55,14 +47,7 @@ class SDServer(Hosted):
 
 
 class EmbeddingServer(Hosted):
-    """{"data": [{"index", "embedding"}]}, out of order: the mean of each channel.
-
-    Args:
-        script: which requests fail.
-        changed: put into each entry.
-        refused: requests with an image whose first value it is are rejected, in words on that image.
-        status: by which they are.
-    """
+    """{"data": [{"index", "embedding"}]}, out of order: the mean of each channel."""
 
     def __init__(self, script, changed=None, refused=None, status=400):
         super().__init__(script)

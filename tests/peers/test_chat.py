@@ -21,7 +21,7 @@ from pe.store.run import Run
 from pe.store.writer import read_journal
 from tests.adapters.language import tiny
 from tests.adapters.server.serving import free_port
-from tests.endpoints.batch_server import BatchServer
+from tests.endpoints.chat_server import BatchServer
 from tests.endpoints.faults import Script
 from tests.endpoints.serving import serving
 from tests.lines import content, installed

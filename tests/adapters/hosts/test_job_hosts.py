@@ -10,8 +10,7 @@ from adapters.comfyui import ComfyUI
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Failed, JobNote, LooksAtEndpoint, Refused
 from tests.endpoints.asking import CANARY, random, shades, varied
-from tests.endpoints.comfy_server import RANDOM, workflows
-from tests.endpoints.job_hosts import SERVERS, generator
+from tests.endpoints.job_hosts import RANDOM, SERVERS, generator, workflows
 
 OURS = ("comfyui",)
 """Hosts whose jobs have ids of ours."""

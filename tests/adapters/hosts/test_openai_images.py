@@ -4,7 +4,7 @@ import pytest
 
 from adapters.openai_images import OpenAIImages, OpenAISettings, billed
 from pe.engine.execution import Surroundings, run_recipe
-from pe.errors import APIError, RecipeError
+from pe.errors import RecipeError
 from pe.plugins.protocols import Failed, Refused, Usage
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal
@@ -98,14 +98,6 @@ def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselv
         assert {body["response_format"] for body in script.requests} == {"b64_json"}
     api, _ = make(default="url", response_format=None)
     assert "have it send the image itself (`response_format: b64_json`)" in random(api).missing[0].reason
-
-
-def test_response_format_is_not_sent_to_those_who_refuse_it(make):
-    api, script = make(default="refused", response_format=None)
-    assert len(random(api).samples) == 1
-    assert "response_format" not in script.requests[0]
-    with pytest.raises(APIError, match="Unknown parameter: 'response_format'"):
-        random(make(default="refused")[0])
 
 
 @pytest.mark.parametrize(

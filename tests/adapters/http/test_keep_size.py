@@ -6,12 +6,9 @@ import pytest
 from adapters.openai_images import OpenAIImages
 from adapters.sdapi import SDAPI
 from pe.data.decoding import convert_pixels
-from pe.data.images import Images
-from pe.data.population import NO_PARENT, Members, Population
-from pe.data.samples import DRAWN, Conditions
-from pe.dispatch.answers import Standing, decode, encode
+from pe.data.population import Members
+from pe.data.samples import DRAWN
 from pe.dispatch.dispatcher import Dispatcher
-from pe.dispatch.work import Work
 from pe.errors import RecipeError
 from pe.store.writer import RunWriter
 from tests.endpoints.asking import openai
@@ -57,16 +54,3 @@ def test_it_wants_one_size_that_is_known():
     sd = {"base_url": NOWHERE, "prompts": "a", "image_size": 8, "keep_size": True}
     assert SDAPI(**sd).info.kept is None  # it draws at image_size
     assert SDAPI(**sd, size=16).info.kept == (16, 16)
-
-
-def test_what_was_drawn_does_not_part_requests_and_is_packed_as_samples_are():
-    drawn = np.arange(3 * 80 * 70 * 3, dtype=np.uint32).astype(np.uint8).reshape(3, 80, 70, 3)
-    small = np.zeros((3, 4, 4, 1), np.uint8)
-    data = np.frombuffer(b"".join(encode({"images": small, f"condition.{DRAWN}": drawn})), np.uint8)
-    assert len(data) < drawn.size / 2
-    np.testing.assert_array_equal(decode(data)[f"condition.{DRAWN}"], drawn)
-    api = SDAPI(base_url=NOWHERE, prompts="a", image_size=4, size=80, keep_size=True, batch=8, several_parents=True)
-    labels, prompts = np.zeros(3, np.int32), Conditions({"prompt": np.array(["a"] * 3), DRAWN: drawn})
-    source = Population(Images(small), labels, prompts, np.full(3, NO_PARENT))
-    work = Work("population/1", labels, ("a",), 1, np.arange(3), source, 0.5)
-    assert [len(chunk) for chunk in work.chunks(np.arange(3), Standing.untouched(3), api)] == [3]

@@ -151,12 +151,6 @@ def test_an_answer_that_is_there_is_never_given_up_for_another_seed():
         shared.call(Sender(), lost)
 
 
-def test_without_patience_a_request_is_made_so_often_and_given_up():
-    sender = Sender(*[Fault("busy", 503)] * 99)
-    outcome = policy(tries=3, patience=0.0).call(sender, str)
-    assert (outcome.calls, sender.calls, outcome.miss) == (3, 3, Failed("HTTP 503: busy", attempt=False))
-
-
 @pytest.mark.parametrize("fault", [Fault("down", 503), Fault("down", 503, wait=500), Fault("slow down", 429, wait=500)])
 def test_who_waits_is_told_to_stop(fault):
     def check_stop():
