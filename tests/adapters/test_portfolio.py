@@ -124,27 +124,21 @@ def test_generators_that_do_not_fit_together_are_refused_in_a_sentence():
         Portfolio(of=[PEN, PEN]).check_labels(["a", "中"])
 
 
-MEMBERS = {
-    "portfolio": ("{kind: portfolio, of: [{kind: glyphs}, {kind: public_images, path: pool}]}", "api.of.1", "api.of.0"),
-    "captions": (
-        "{kind: caption_then_draw, captions: {kind: public_texts, path: pool}, draw: {kind: glyphs}}",
-        "api.captions",
-        "api.draw",
-    ),
-}
-"""A recipe's `api`, and where its pool and its pen stand."""
-
-
-@pytest.mark.parametrize("kind", MEMBERS)
-def test_paths_machine_settings_and_single_keys_of_members_are_those_of_generators(tmp_path, kind):
-    api, pool, pen = MEMBERS[kind]
+@pytest.mark.parametrize(
+    ("api", "pool", "pen"),
+    [
+        ("portfolio, of: [{kind: glyphs}, {kind: public_images, path: pool}]", "of.1", "of.0"),
+        ("caption_then_draw, captions: {kind: public_texts, path: pool}, draw: {kind: glyphs}", "captions", "draw"),
+    ],
+)
+def test_paths_machine_settings_and_single_keys_of_members_are_those_of_generators(tmp_path, api, pool, pen):
     place = tmp_path / "recipe.yaml"
-    place.write_text(f"private: {{kind: mnist}}\nprivacy: {{epsilon: 1, delta: 1.0e-6}}\napi: {api}\n")
+    place.write_text(f"private: {{kind: mnist}}\nprivacy: {{epsilon: 1, delta: 1.0e-6}}\napi: {{kind: {api}}}\n")
     before = Recipe.load(place)
     assert str(tmp_path.resolve() / "pool") in before.dump()
-    machine = (f"{pool}.path=elsewhere", f"{pen}.price.call=1", "limits.max_cost=3")
+    machine = (f"api.{pool}.path=elsewhere", f"api.{pen}.price.call=1", "limits.max_cost=3")
     assert differences(before, Recipe.load(place, machine)) == []
-    assert differences(before, Recipe.load(place, (f"{pen}.size=4",))) == [f"{pen}.size: None → 4"]
+    assert differences(before, Recipe.load(place, (f"api.{pen}.size=4",))) == [f"api.{pen}.size: None → 4"]
 
 
 PRICED: dict[str, Any] = {"price": {"call": 0.25, "image": 0.5}}

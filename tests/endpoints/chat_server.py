@@ -1,7 +1,5 @@
 """OpenAI's chat completions as servers speak them, over an imaginary model that fills blanks and heeds its seed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

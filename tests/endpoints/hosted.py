@@ -1,7 +1,5 @@
 """What scripted servers share: faults, keys, imaginary models; and the jobs of hosts that answer by jobs."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -169,11 +167,6 @@ class JobHost(Hosted):
 
     def ended(self, name):
         return self.jobs[name].looks > 1 and list(self.jobs).index(name) < self.finished
-
-    @property
-    def held(self):
-        """Jobs that were looked at, and may not end."""
-        return sum(job.looks > 0 for place, job in enumerate(self.jobs.values()) if place >= self.finished)
 
 
 def encoded(pixels):

@@ -1,7 +1,5 @@
 """Hosts that answer at once, as their documents have them (named in adapters/hosts.py), and how to ask each."""
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Callable

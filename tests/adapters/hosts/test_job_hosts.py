@@ -12,9 +12,6 @@ from pe.plugins.protocols import Failed, JobNote, LooksAtEndpoint, Refused
 from tests.endpoints.asking import CANARY, random, shades, varied
 from tests.endpoints.job_hosts import RANDOM, SERVERS, generator, workflows
 
-OURS = ("comfyui",)
-"""Hosts whose jobs have ids of ours."""
-
 
 @pytest.fixture
 def make(serve, tmp_path):
@@ -110,7 +107,7 @@ def test_a_lost_answer_costs_nothing_where_the_id_is_ours(make, kind):
     server.script._first = [""] * server.submit_at + ["lost"]
     answer = random(api)
     assert len(answer.samples) == 1
-    assert len(server.jobs) == answer.usage.calls == (1 if kind in OURS else 2)
+    assert len(server.jobs) == answer.usage.calls == (1 if kind == "comfyui" else 2)
 
 
 # The hosted models: what is sent under which name, and what is fetched.

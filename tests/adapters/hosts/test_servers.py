@@ -80,17 +80,14 @@ def test_hugging_face_s_format_brings_one_image_a_call(hugging):
     assert script.keys == {f"Bearer {CANARY}"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "degree"),
-    [({"degree_field": "strength", "degree_exact": True}, "exact"), ({"degree_field": "strength"}, "wording")],
-)
-def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging, settings, degree):
-    api, script = hugging(**settings)
+@pytest.mark.parametrize("exact", [True, False])
+def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging, exact):
+    api, script = hugging(degree_field="strength", degree_exact=exact)
     assert len(varied(api, 0.3, [50]).samples) == 1
     parameters = script.requests[0]["parameters"]
-    assert api.capabilities.degree == degree
+    assert api.capabilities.degree == ("exact" if exact else "wording")
     assert parameters["strength"] == 0.3
-    assert ("close variation" in parameters["prompt"]) == (degree == "wording")
+    assert ("close variation" in parameters["prompt"]) == (not exact)
 
 
 def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging):

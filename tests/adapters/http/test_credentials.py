@@ -118,12 +118,6 @@ def test_a_key_that_is_the_same_again_is_not_tried_again(serve, tmp_path):
     assert len(server.came) == 1
 
 
-def test_a_refusal_of_a_content_filter_renews_no_key(serve, tmp_path):
-    server = guarded("nobody", status=403, words="blocked by the content filter")
-    assert len(asked(serve(server), key_command=printing(tmp_path / "runs")).missing) == 1
-    assert (tmp_path / "runs").read_text().strip() == "1"
-
-
 @pytest.mark.parametrize(
     ("adapter", "task", "more"),
     [(OpenAIImages, "images/generations", {"image_size": 16}), (Chat, "chat/completions", {})],

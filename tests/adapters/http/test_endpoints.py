@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from adapters.http import Connection, Endpoints, Rejected
+from adapters.http import Connection, Endpoints
 from tests.endpoints.asking import CANARY
 from tests.endpoints.faults import respond
 
@@ -56,10 +56,3 @@ def test_one_in_trouble_is_left_alone_and_the_other_answers(trouble, serve):
     ask(40, serve(trouble), serve(sound), concurrency=8)
     assert trouble.had <= 8  # those that were on their way when the first came back
     assert sound.had == 40
-
-
-def test_what_will_not_heal_is_not_asked_of_the_other(serve):
-    wrong, other = App(0, 400), App(0, 400)
-    with pytest.raises(Rejected):
-        ask(1, serve(wrong), serve(other))
-    assert wrong.had + other.had == 1
