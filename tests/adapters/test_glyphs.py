@@ -80,8 +80,7 @@ def test_strokes_have_the_width_asked_for(tmp_path):
 
 
 def test_symbol_and_placeholder_fonts_are_left_out():
-    files = find_fonts("matplotlib")
-    able = {name for name, path in files.items() if draws(path, "0123456789")}
+    able = {name for name, path in find_fonts("matplotlib").items() if draws(path, "0123456789")}
     assert {"DejaVuSans", "DejaVuSerif", "STIXGeneral", "cmr10", "cmtt10"} <= able
     assert not able & {"cmex10", "cmsy10", "LastResortHE-Regular", "STIXNonUni", "DejaVuSansDisplay"}
 

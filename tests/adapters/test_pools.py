@@ -103,15 +103,11 @@ def test_by_label_each_label_draws_from_its_own_subfolder(tmp_path):
         deal(api, "grey")
 
 
-def test_files_of_different_sizes_need_a_size(tmp_path):
+def test_a_damaged_file_of_the_pool_and_one_of_another_size_are_named(tmp_path):
     write(tmp_path / "a.png", 1, (10, 10))
     write(tmp_path / "b.png", 1, (10, 11))
     with pytest.raises(RecipeError, match=r"differ in size \(b.png and a.png\)"):
         PublicImages(path=str(tmp_path))
-
-
-def test_a_damaged_file_of_the_pool_is_named(tmp_path):
-    write(tmp_path / "a.png", 1)
     (tmp_path / "b.png").write_bytes(b"nothing")
     with pytest.raises(BadImage, match=r"b\.png"):
         PublicImages(path=str(tmp_path))

@@ -17,48 +17,32 @@ from tests.endpoints.faults import Script
 from tests.endpoints.serving import serving
 from tests.generators import Mean
 
-EMBEDDINGS: dict[str, Embedding] = {
+EMBEDDINGS = {
     "pixels": Pixels(size=12, batch_size=8),
     "pyramid": Pixels(features="pyramid", size=12, batch_size=8),
     "gradients": Pixels(features="gradients", size=12, cells=3, batch_size=8),
     "tfidf": TfIdf(batch_size=8),
     "the tests' own": Mean(),
 }
-PROJECTED = ("tfidf of public texts", "tfidf by svd")
-NETWORKS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_transformers", "static")
+OTHERS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_transformers", "static", "hash", "svd")
 
 
 @pytest.fixture(scope="module")
-def random_networks(tmp_path_factory):
-    return networks(tmp_path_factory.mktemp("weights"))
-
-
-@pytest.fixture(scope="module")
-def projected(tmp_path_factory):
+def made(tmp_path_factory):
+    """All of them; the last over an endpoint that counts words."""
     public = tmp_path_factory.mktemp("public") / "texts.txt"
     public.write_text("\n".join(texts(60, seed=5).strings))
-    return {
-        name: TfIdf(public=public, projection=projection, dimensions=20, batch_size=8)
-        for name, projection in zip(PROJECTED, ("hash", "svd"), strict=True)
-    }
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    """Over an endpoint that counts words."""
+    common = {"public": public, "dimensions": 20, "batch_size": 8}
+    projected = {name: TfIdf(projection=name, **common) for name in ("hash", "svd")}
     given = {"model": "m", "trusted_with_private_data": True, "key_env": None, "batch_size": 8}
     with serving(TextEmbeddingsServer(Script())) as url:
-        yield OpenAIEmbeddings(base_url=f"{url}/v1", **given)
+        served = {"openai_embeddings": OpenAIEmbeddings(base_url=f"{url}/v1", **given)}
+        yield EMBEDDINGS | networks(tmp_path_factory.mktemp("weights")) | projected | served
 
 
-@pytest.fixture(params=[*EMBEDDINGS, *NETWORKS, *PROJECTED, "openai_embeddings"])
-def embedding(request):
-    name = request.param
-    if name == "openai_embeddings":
-        return request.getfixturevalue("endpoint")
-    if name in EMBEDDINGS:
-        return EMBEDDINGS[name]
-    return request.getfixturevalue("projected" if name in PROJECTED else "random_networks")[name]
+@pytest.fixture(params=[*EMBEDDINGS, *OTHERS, "openai_embeddings"])
+def embedding(request, made):
+    return made[request.param]
 
 
 def images(count, seed=0):

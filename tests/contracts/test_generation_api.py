@@ -63,10 +63,7 @@ def captions(folder):
     return {"captions": written, "draw": {"kind": "glyphs", "size": 16}}
 
 
-def texts():
-    return [" ".join(language.WORDS[i : i + 25]) for i in range(3)]
-
-
+TEXTS = [" ".join(language.WORDS[i : i + 25]) for i in range(3)]
 LOCAL = {
     "caption_then_draw": captions,
     "causal_lm": lambda folder: {"model": language.causal(folder), "prompts": "{label}", "max_tokens": 12} | ONE,
@@ -74,7 +71,7 @@ LOCAL = {
     "glyphs": lambda _: {"size": 16},
     "glyphs, by prompts": lambda _: {"size": 16, "prompts": ['a thin "{label}"', 'a bold "{label}"']},
     "improved_diffusion": improved_diffusion,
-    "masked_lm": lambda folder: {"model": language.masked(folder), "prompts": texts()} | ONE,
+    "masked_lm": lambda folder: {"model": language.masked(folder), "prompts": TEXTS} | ONE,
     "pixel_diffusion": lambda folder: {"model": tiny.pixel_folder(folder, 3), "steps": 5} | ONE,
     "portfolio": lambda _: {"of": [{"kind": "glyphs", "size": 16, "name": name} for name in ("one", "other")]},
     "public_images": pool_of_images,

@@ -150,9 +150,8 @@ class JobHost(Hosted):
         """Take a job on; `shades`: of its images."""
         with self._lock:
             outcome = self.outcomes.pop(0) if self.outcomes else ""
-            images = [png(shade, self.side + (outcome == "large")) for shade in shades]
+            images = [png(shade, self.side) for shade in shades]
             images = images[:-1] if outcome == "fewer" else images
-            images = [image[:60] for image in images] if outcome == "torn" else images
             self.submitted[name] += 1
             self.jobs[name] = Job(body, images, outcome)
 

@@ -13,11 +13,8 @@ from botocore.credentials import Credentials
 from starlette.responses import Response
 
 from adapters.hosts import Bedrock, Gemini, Stability, Together
-from adapters.http import Host as HTTPHost
 from tests.endpoints.faults import Script
 from tests.endpoints.hosted import Hosted, degree_of, on
-
-Generator = HTTPHost[Any]
 
 ACCESS = {
     "AWS_ACCESS_KEY_ID": "AKIACANARY",
@@ -151,7 +148,7 @@ class Host:
     """A host, how its adapter is made, the server's faults that are refusals, and how a key is sent."""
 
     serve: Callable[[Script], Hosted]
-    kind: Callable[..., Generator]
+    kind: Callable[..., Any]
     settings: dict[str, Any]
     refusals: tuple[str, ...] = ("refusal",)
     keyed: str = "Bearer {}"

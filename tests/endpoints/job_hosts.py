@@ -3,7 +3,6 @@
 import base64
 import json
 import uuid
-from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
@@ -247,12 +246,7 @@ def workflows(folder):
     return {"random": PLACES | {"file": folder / "random.json"}, "variations": varied}
 
 
-SERVERS: dict[str, Callable[..., JobHost]] = {
-    "bfl": BFLServer,
-    "comfyui": ComfyServer,
-    "fal": FalServer,
-    "replicate": ReplicateServer,
-}
+SERVERS = {"bfl": BFLServer, "comfyui": ComfyServer, "fal": FalServer, "replicate": ReplicateServer}
 
 
 def generator(kind, url, folder, **settings):

@@ -110,9 +110,6 @@ def test_a_lost_answer_costs_nothing_where_the_id_is_ours(make, kind):
     assert len(server.jobs) == answer.usage.calls == (1 if kind == "comfyui" else 2)
 
 
-# The hosted models: what is sent under which name, and what is fetched.
-
-
 def bodies(server):
     return [job.body for job in server.jobs.values()]
 
@@ -190,7 +187,6 @@ def test_several_images_of_a_job(make):
     assert (answer.usage.calls, answer.usage.images) == (1, 3)
     assert [type(miss) for miss in random(api, 3, seed=5).missing.values()] == [Failed]
     assert bodies(server)[0]["image_size"] == {"width": 32, "height": 16}
-    assert api.capabilities.max_chunk == 3
 
 
 def test_a_large_parent_is_uploaded(make, monkeypatch):
@@ -198,9 +194,6 @@ def test_a_large_parent_is_uploaded(make, monkeypatch):
     api, server = make("replicate")
     assert shades(varied(api, 0.4, [100])) == [60]
     assert bodies(server)[0]["input"]["image"].endswith("/v1/files/0")
-
-
-# ComfyUI: the places in workflows, what is refused before anything is sent, and what a job leaves.
 
 
 def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, tmp_path):
@@ -228,7 +221,6 @@ def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, 
         ({"seed": "seed"}, "a place is NODE.INPUT"),
         ({"seed": "3.latent_image"}, "3.latent_image is connected to another node"),
         ({"batch": None}, "random.batch names no place"),
-        ({"file": "nowhere.json"}, "random.file: nowhere.json cannot be read"),
         ({"file": "editor.json"}, "is no workflow in API format"),
     ],
 )
@@ -241,13 +233,10 @@ def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, monkeypat
         ComfyUI(**flows, base_url="http://127.0.0.1:1", prompts="a {label}", image_size=16, batch=2)
 
 
-def test_what_comfyui_says_of_a_workflow_is_told(make, tmp_path):
+def test_what_comfyui_says_of_a_workflow_is_told(make):
     api, server = make("comfyui")
     with pytest.raises(APIError, match="Prompt outputs failed validation"):
         varied(api, 0.125)
     server.outcomes = ["failed", "cancelled"]
     assert random(api, seed=1).missing == {0: Failed("KSampler failed: Allocation on device")}
     assert "cancelled" in random(api, seed=2).missing[0].reason
-    flows = workflows(tmp_path)
-    flows["random"]["output"] = 7  # which saves none
-    assert "0 images" in random(make("comfyui", **flows)[0]).missing[0].reason

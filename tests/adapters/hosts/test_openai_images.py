@@ -47,15 +47,6 @@ def test_one_request_brings_n_images_of_one_prompt(make):
     assert script.keys == {f"Bearer {CANARY}"}
 
 
-def test_organisation_and_project_are_sent_as_openais_sdk_does(serve, monkeypatch):
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
-    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
-    server = Guarded(OpenAIServer(Script()), f"Bearer {CANARY}")
-    random(OpenAIImages(**openai(serve(server), server=None)))
-    (headers,) = server.came
-    assert (headers["openai-organization"], headers["openai-project"]) == ("org-1", "proj-2")
-
-
 def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make):
     api, script = make(wordings={0.5: "like {prompt}, a little changed", 1: "another"}, input_fidelity="high")
     assert len(varied(api, 0.5, [77, 77]).samples) == len(varied(api, 0.51, [77]).samples) + 1 == 2

@@ -34,12 +34,6 @@ def test_basic_auth_and_headers_come_from_the_environment(serve, monkeypatch):
     assert [(each["authorization"], each["x-tenant"]) for each in server.came] == [(basic, "canary-tenant")]
 
 
-def test_without_a_key_none_is_sent(serve):
-    server = guarded("")
-    assert len(asked(serve(server)).samples) == 1
-    assert not any({"authorization", "api-key"} & each.keys() for each in server.came)
-
-
 FAILING = [sys.executable, "-c", "raise SystemExit('log in')"]
 
 
