@@ -9,51 +9,32 @@ mkdir -p "$peers"
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 quiet="--quiet --disable-pip-version-check"
 
-fresh() { # NAME: an environment, unless it is complete
-  test ! -e "$peers/$1/complete" && rm -rf "${peers:?}/$1" && "$venv/bin/python" -m venv "$peers/$1"
+own() { # NAME BORROWS PACKAGE…: an environment with these, and if it borrows with all that the toolkit's has
+  test -e "$peers/$1/complete" && return
+  rm -rf "${peers:?}/$1"
+  "$venv/bin/python" -m venv "$peers/$1"
+  if "$2"; then
+    echo "$site" >"$("$peers/$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/toolkit.pth"
+  fi
+  "$peers/$1/bin/pip" install $quiet "${@:3}"
+  touch "$peers/$1/complete"
 }
 
-if fresh litellm; then
-  "$peers/litellm/bin/pip" install $quiet 'litellm[proxy]==1.106.2'
-  touch "$peers/litellm/complete"
-fi
+own litellm false 'litellm[proxy]==1.106.2'
+own readers false 'datasets==5.2.0' 'mlcroissant==1.1.1' 'webdataset==1.0.2' pillow
+own loggers true 'tensorboard==2.21.0' 'mlflow==3.17.2' 'wandb==0.31.0'
+own store true 'moto[server]==5.2.5' 's3fs==2026.9.0'
+own xinference true 'xinference==4.1.0' 'transformers==5.17.0'
+# diffusers needs this one, whose newer click Xinference's own requirements exclude: it runs with it all the same
+"$peers/xinference/bin/pip" install $quiet 'huggingface-hub>=1.32,<2'
+own stable-diffusion.cpp false 'cmake==4.*' ninja
 
-if fresh readers; then
-  "$peers/readers/bin/pip" install $quiet 'datasets==5.2.0' 'mlcroissant==1.1.1' 'webdataset==1.0.2' pillow
-  touch "$peers/readers/complete"
-fi
-
-borrow() { # NAME: what the toolkit's environment has, this one has, too
-  echo "$site" >"$("$peers/$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/toolkit.pth"
-}
-
-if fresh loggers; then
-  borrow loggers
-  "$peers/loggers/bin/pip" install $quiet 'tensorboard==2.21.0' 'mlflow==3.17.2' 'wandb==0.31.0'
-  touch "$peers/loggers/complete"
-fi
-
-if fresh store; then
-  borrow store
-  "$peers/store/bin/pip" install $quiet 'moto[server]==5.2.5' 's3fs==2026.9.0'
-  touch "$peers/store/complete"
-fi
-
-if fresh xinference; then
-  borrow xinference
-  "$peers/xinference/bin/pip" install $quiet 'xinference==4.1.0' 'transformers==5.17.0'
-  # diffusers needs this one, whose newer click Xinference's own requirements exclude: it runs with it all the same
-  "$peers/xinference/bin/pip" install $quiet 'huggingface-hub>=1.32,<2'
-  touch "$peers/xinference/complete"
-fi
-
-if fresh stable-diffusion.cpp; then
-  here="$peers/stable-diffusion.cpp"
-  "$here/bin/pip" install $quiet 'cmake==4.*' ninja
+here="$peers/stable-diffusion.cpp"
+if test ! -e "$here/build/complete"; then
   "$here/bin/pip" download $quiet --no-deps --no-binary :all: -d "$here" 'stable-diffusion-cpp-python==0.4.7'
   tar -xzf "$here"/stable_diffusion_cpp_python-*.tar.gz -C "$here"
   PATH="$(cd "$here/bin" && pwd):$PATH" cmake -G Ninja -S "$here"/stable_diffusion_cpp_python-*/vendor/stable-diffusion.cpp \
     -B "$here/build" -DCMAKE_BUILD_TYPE=Release -DSD_SERVER_BUILD_FRONTEND=OFF -DSD_WEBP=OFF -DSD_WEBM=OFF >/dev/null
   PATH="$(cd "$here/bin" && pwd):$PATH" cmake --build "$here/build" --target sd-server >/dev/null
-  touch "$here/complete"
+  touch "$here/build/complete"
 fi

@@ -28,7 +28,6 @@ class Route:
     channels: int = 3
     degree: bool = True  # variations of a lower degree lie nearer to their parents
     seed: bool = True  # equal seeds give equal new images, and equal variations
-    several: Literal["each", "first", "refused", ""] = ""  # what becomes of several parents in a request, if sent
     wrong: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)  # rejected settings, words of the answer
 
     def recipe(self, url: str, **more: Any) -> dict[str, Any]:
@@ -87,7 +86,6 @@ ROUTES = (
         "sdapi",
         SD | {"batch": 1, "extra": {"model": "tiny"}},
         side=32,
-        several="refused",
         wrong={"no model": ({"extra": None}, "Model not found")},
     ),
     Route(
@@ -96,7 +94,6 @@ ROUTES = (
         "sdapi",
         SD | {"steps": 4, "sampler": "Euler"},
         side=64,
-        several="first",
         wrong={"another size": ({"image_size": 32}, "is 64×64 pixels")},
     ),
     Route(

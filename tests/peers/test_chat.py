@@ -4,9 +4,7 @@ LiteLLM mocks the texts of some models, and hands others on in OpenAI's format, 
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +42,7 @@ PRICE = {"million_tokens": {"text_in": 1000.0, "text_out": 2000.0}, "currency": 
 
 
 @pytest.fixture(scope="module")
-def transformers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def transformers(tmp_path_factory):
     """The settings of an adapter to transformers' server, of the toolkit's own environment, pinned to a model."""
     port, folder = free_port(), tmp_path_factory.mktemp("transformers")
     (folder / "hf" / "hub").mkdir(parents=True)  # else its list of models is a 500
@@ -57,7 +55,7 @@ def transformers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 
 
 @pytest.fixture(scope="module")
-def behind() -> Iterator[tuple[BatchServer, str]]:
+def behind():
     server = BatchServer(Script())
     with serving(server) as url:
         yield server, f"{url}/v1"
@@ -75,7 +73,7 @@ def proxy(behind, tmp_path_factory, keys):
 
 
 @pytest.fixture
-def server(behind: tuple[BatchServer, str]) -> Iterator[BatchServer]:
+def server(behind):
     """What answers behind the proxy; its script is empty again afterwards."""
     yield behind[0]
     behind[0].script = Script()
@@ -86,7 +84,7 @@ def random(api: Chat, count: int = 1, seed: int = 7, job: JobNote | None = None)
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
 
 
-def test_texts_and_variations_of_transformers_come_with_their_tokens_counted(transformers: dict[str, Any]) -> None:
+def test_texts_and_variations_of_transformers_come_with_their_tokens_counted(transformers):
     api = Chat(**transformers, system="Be brief.", temperature=1.2, top_p=0.9)
     parent = random(api)
     labels, seeds = ("film",), np.array([3], np.uint64)
@@ -101,13 +99,10 @@ def test_texts_and_variations_of_transformers_come_with_their_tokens_counted(tra
     assert first == again != other
 
 
-def test_a_mocked_text_comes_with_its_tokens_counted(proxy: dict[str, Any]) -> None:
+def test_the_proxy_heeds_n_and_where_transformers_drops_it_the_texts_that_lack_are_failures(proxy, transformers):
     answer = random(Chat(**proxy | {"model": "mock"}, n=2, variation="paraphrase"), 2)
-    assert answer.samples.strings == [MOCKED["mock"]] * 2  # it heeds n
+    assert answer.samples.strings == [MOCKED["mock"]] * 2
     assert answer.usage == Usage(1, 2, tokens=30, text_in=10, text_out=20)
-
-
-def test_transformers_drops_n_and_the_texts_that_lack_are_failures(transformers: dict[str, Any]) -> None:
     answer = random(Chat(**transformers, n=2, variation="paraphrase"), 2)
     assert answer.missing[1].reason == "the endpoint sent 1 texts where 2 were asked for"
 
@@ -142,13 +137,7 @@ def test_what_a_model_behind_the_proxy_withholds_is_an_outcome(proxy, server, fa
     assert isinstance(random(Chat(**proxy | {"model": "filtered"})).missing[0], Refused)  # by the proxy's own policy
 
 
-@pytest.mark.parametrize("served", ["transformers", "proxy"])
-def test_pe_doctor_looks_at_it(served: str, request: pytest.FixtureRequest) -> None:
-    (found,) = Chat.look(request.getfixturevalue(served))
-    assert found.state == "ok", found
-
-
-def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy: dict[str, Any], server: BatchServer) -> None:
+def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy, server):
     before, note = server.submitted, JobNote()
     settings = proxy | {"seed_field": "seed", "batch": 4, "poll": 0.1}
     answer = random(Chat(**settings), 4, job=note)
@@ -165,7 +154,7 @@ def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy: dict[str, Any]
 def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(served, tmp_path, request):
     api = {"kind": "chat", "concurrency": 2} | request.getfixturevalue(served)
     priced = {"seed_field": "seed", "price": PRICE}
-    given = content(tmp_path, api if served == "transformers" else api | priced)
+    given = content(tmp_path, api) if served == "transformers" else content(tmp_path, api | priced)
     if served == "proxy":
         given["limits"] = {"max_cost": 100}
     run = killed(tmp_path, given, chunks=9)

@@ -3,17 +3,13 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
 import pe
-from pe.private.modalities import ImageSource
-from pe.store.run import Run
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
 from tests.peers.servers import free_port, python_of, running
@@ -62,7 +58,7 @@ FORMS = {
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, dict[str, Any]]:
+def exported(tmp_path_factory):
     """A run's samples in all forms, exported or written by `datasets` and `webdataset`; the run; what they read."""
     folder = tmp_path_factory.mktemp("written")
     make_private(folder / "private.npz")
@@ -77,7 +73,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, dict[
     return folder, run, json.loads(answer.stdout.splitlines()[-1])
 
 
-def test_datasets_mlcroissant_and_webdataset_read_every_sample(exported: tuple[Path, Run, dict[str, Any]]) -> None:
+def test_datasets_mlcroissant_and_webdataset_read_every_sample(exported):
     _, run, found = exported
     made = run.synthetic
     pixels = made.samples.array.reshape(12, -1).tolist()
@@ -85,25 +81,18 @@ def test_datasets_mlcroissant_and_webdataset_read_every_sample(exported: tuple[P
     assert found == {"datasets": rows, "mlcroissant": rows, "webdataset": rows, "errors": []}
 
 
-def opened(folder: Path, form: str) -> ImageSource:
+@pytest.mark.parametrize("form", ["saved", "tars"])
+def test_what_a_library_wrote_holds_the_samples_of_the_run(form, exported):
+    folder, run, _ = exported
     given = dict(FORMS[form])
     kind = pe.WebDataset if given.pop("kind") == "webdataset" else pe.ImageParquet
-    return kind(folder / form, size=4, channels=1, **given)
-
-
-@pytest.mark.parametrize("form", ["saved", "tars"])
-def test_what_a_library_wrote_holds_the_samples_of_the_export(form, exported):
-    (blocks, labels), (other, of) = (
-        (next(source.blocks(12))[0].array, source.labels)
-        for source in (opened(exported[0], one).open() for one in (form, "exported/data"))
-    )
-    assert len(blocks) == 12
-    np.testing.assert_array_equal(blocks, other)
-    np.testing.assert_array_equal(labels, of)
+    source = kind(folder / form, size=4, channels=1, **given).open()
+    np.testing.assert_array_equal(next(source.blocks(12))[0].array, run.synthetic.samples.array)
+    np.testing.assert_array_equal(source.labels, run.synthetic.labels)
 
 
 @pytest.fixture(scope="module")
-def store(exported: tuple[Path, Run, dict[str, Any]]) -> Iterator[dict[str, str]]:
+def store(exported):
     """An S3 store on loopback that holds the same files: what the environment must say to reach it."""
     folder, port = exported[0], free_port()
     url = f"http://127.0.0.1:{port}"
