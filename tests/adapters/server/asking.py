@@ -94,7 +94,6 @@ def pixels(answer: Any) -> Pixels:
 
 
 def png(image: Pixels) -> bytes:
-    """A PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG")
     return buffer.getvalue()

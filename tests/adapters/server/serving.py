@@ -21,8 +21,6 @@ PATIENCE = 150.0
 
 @dataclass(eq=False)
 class Server:
-    """A server, which may only be starting."""
-
     url: str
     process: subprocess.Popen[bytes]
     folder: Path
@@ -31,8 +29,7 @@ class Server:
         """The processes that came from the command, and what they call themselves."""
         return {pid: title(pid) for pid in of_session(self.process.pid)}
 
-    def replicas(self, deployment: str = "engine") -> list[int]:
-        """The processes of a deployment's replicas."""
+    def replicas(self, deployment: str) -> list[int]:
         return [pid for pid, name in self.titles().items() if name.startswith(f"ray::ServeReplica:pe:{deployment}")]
 
     def logs(self) -> str:
@@ -53,12 +50,6 @@ class Server:
             found[name.removeprefix("pe_server_")] += value
         return found
 
-    def wait_for(self) -> None:
-        """Until it answers."""
-        said = self.folder / "printed"
-        wait_until(lambda: f"at {self.url}" in said.read_text() or self.process.poll() is not None, PATIENCE)
-        assert self.process.poll() is None, said.read_text()
-
     def end(self) -> int:
         """Ask it to end, as a person does; the status it ends with."""
         self.process.send_signal(signal.SIGTERM)
@@ -66,8 +57,8 @@ class Server:
 
 
 @contextmanager
-def starting(model: str, *options: str, **environment: str) -> Iterator[Server]:
-    """A server that starts; nothing of it is left after the block."""
+def served(model: str, *options: str, **environment: str) -> Iterator[Server]:
+    """A server that answers; nothing of it is left after the block."""
     with tempfile.TemporaryDirectory(prefix="pe-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # Ray's sockets
         port = free_port()
         command = [str(Path(sys.executable).with_name("pe")), "serve", model, "--port", str(port), *options]
@@ -79,6 +70,9 @@ def starting(model: str, *options: str, **environment: str) -> Iterator[Server]:
             )
         server = Server(f"http://127.0.0.1:{port}", process, Path(folder))
         try:
+            said = Path(folder, "printed")
+            wait_until(lambda: f"at {server.url}" in said.read_text() or process.poll() is not None, PATIENCE)
+            assert process.poll() is None, said.read_text()
             yield server
             if process.poll() is None:
                 server.end()
@@ -87,16 +81,7 @@ def starting(model: str, *options: str, **environment: str) -> Iterator[Server]:
             process.wait()
 
 
-@contextmanager
-def served(model: str, *options: str, **environment: str) -> Iterator[Server]:
-    """A server that answers, until the end of the block."""
-    with starting(model, *options, **environment) as server:
-        server.wait_for()
-        yield server
-
-
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -80,7 +80,7 @@ async def test_items_of_one_kind_share_a_batch_whoever_asked_and_those_of_two_ki
 
 
 @in_a_loop
-async def test_a_large_request_is_cut_comes_back_in_order_and_each_batch_is_told_of() -> None:
+async def test_a_large_request_is_cut_and_comes_back_in_order_and_each_batch_is_told_of() -> None:
     engine = Engine()
     assert values(await engine.batches.make(items(A, *range(10)), "one")) == list(range(10))
     assert [images for images, *_ in engine.told] == [4, 4, 2]

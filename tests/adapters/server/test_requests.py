@@ -10,7 +10,7 @@ from ray.exceptions import RayActorError
 from starlette.requests import Request
 
 from adapters.server import ingress as bodies
-from adapters.server.checks import Description, Limits, Settings, checked
+from adapters.server.checks import Description, Limits, Settings
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchAnswer, BatchRequest
 from adapters.server.ingress import JSON, Bounded
@@ -21,14 +21,6 @@ SMALL = Description("small", 2, class_count=62, shape=(28, 28, 1))
 
 def wanted(size: tuple[int, int] | None = None, count: int = 1) -> BatchRequest:
     return BatchRequest(np.arange(count, dtype=np.uint64), size=size)
-
-
-def test_a_model_of_one_size_takes_that_size_and_no_other() -> None:
-    settings = Settings(model="small")
-    found = [checked(wanted(size), SMALL, settings) for size in (None, (28, 28))]
-    assert [each.size for each in found] == [None, None]  # both are of one batch
-    with pytest.raises(Refusal, match="28x28"):
-        checked(wanted((28, 32)), SMALL, settings)
 
 
 def body_of(pieces: list[bytes], pause: float) -> Bounded:

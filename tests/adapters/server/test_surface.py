@@ -7,9 +7,7 @@ import re
 import shlex
 import socket
 import subprocess
-import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +17,6 @@ import numpy as np
 import openai
 import pytest
 import torch
-from click.testing import CliRunner
 
 from adapters.diffusion.text_to_image import TextToImage
 from adapters.server.checks import Limits
@@ -27,26 +24,11 @@ from adapters.server.errors import CODES
 from adapters.server.formats import BatchRequest
 from adapters.server.ingress import ROUTES
 from adapters.server_client import ServerClient
-from pe.cli.plan import doctor
 from pe.errors import RecipeError
 from pe.plugins.protocols import GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny
-from tests.adapters.server.asking import (
-    BATCH,
-    EDITS,
-    GENERATIONS,
-    JSON,
-    Pixels,
-    apart,
-    ask,
-    batch,
-    bearer,
-    generate,
-    get,
-    near,
-    pixels,
-    png,
-)
+from tests.adapters.server import asking
+from tests.adapters.server.asking import Pixels, apart, ask, batch, bearer, generate, get, near, pixels, png
 from tests.adapters.server.test_malformed import FORM, GOOD, form
 
 PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text(encoding="utf-8")
@@ -63,42 +45,27 @@ def test_the_description_is_of_the_routes_there_are(small: str) -> None:
         assert [*operation.get("requestBody", {}).get("content", {})] == ([kind] if kind else [])
         assert ("security" in operation) == (path not in OPEN)
         assert set(operation["responses"]) == {"200", *map(str, CODES)}
-        shown = small + path.replace("{model}", "small")
-        if method == "GET" and path != "/metrics":  # which asks Ray
-            assert [ask(shown, method=each)[0] for each in ("GET", "HEAD")] == [200, 200]
-        assert ask(shown, method="GET" if method == "POST" else "POST")[0] == 405, path
     assert page["info"]["x-limits"] == Limits(steps=50).model_dump()
     components = {"components": page["components"]}  # to which the schemas refer
     jsonschema.validate(get(small, "/nowhere")[1], components | page["components"]["schemas"]["Error"])
-    answered = page["paths"][GENERATIONS]["post"]["responses"]["200"]["content"][JSON]["schema"]
+    answered = page["paths"][asking.GENERATIONS]["post"]["responses"]["200"]["content"][asking.JSON]["schema"]
     status, answer = generate(small, {"prompt": "7"})
     assert status == 200
     jsonschema.validate(answer, components | answered)
 
 
 def test_without_a_key_no_page_of_another_site_is_answered(small: str) -> None:
-    """Neither one whose name was bound to this machine, nor a form that sends to it."""
     own = {}, {"Host": "localhost:8000", "Origin": "http://localhost:3000"}, {"Host": "[::1]:8000"}
     hosts = ("rebound.example:8000", "127.0.0.1.example", "127.0.0.1@rebound.example", "", "[broken")
     origins = ("https://other.example", "null", "http://[broken")
     others = *({"Host": host} for host in hosts), *({"Origin": origin} for origin in origins)
     body = form(GOOD, ("image", png(np.zeros((28, 28), np.uint8))))
     for headers in (*own, *others):
-        for method, path, sent in (("GET", "/v1/models", None), ("POST", EDITS, body)):
+        for method, path, sent in (("GET", "/v1/models", None), ("POST", asking.EDITS, body)):
             connection = http.client.HTTPConnection(urlsplit(small).netloc, timeout=60)
             connection.request(method, path, sent, ({"Content-Type": FORM} if sent else {}) | headers)
             assert connection.getresponse().status == (200 if headers in own else 401), (path, headers)
             connection.close()
-
-
-def test_the_doctor_looks_at_an_endpoint_and_opens_no_file(small: str) -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody answers
-        taken.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        cases = {small: (0, "ready"), nobody: (1, "no answer"), "file:///etc/passwd": (1, "no address")}
-        for url, (status, words) in cases.items():
-            result = CliRunner().invoke(doctor, ["--endpoint", url])
-            assert (result.exit_code, words in result.output) == (status, True)
 
 
 def test_the_python_and_the_curl_of_the_page_run(small: str, tmp_path: Path) -> None:
@@ -113,13 +80,6 @@ def test_the_python_and_the_curl_of_the_page_run(small: str, tmp_path: Path) -> 
     assert '"b64_json"' in told
     exec(compile(batches, "server.md", "exec"), names)
     assert names["images"].shape == (10, 28, 28, 1)
-
-
-def test_the_page_lists_every_limit_and_every_path() -> None:
-    for name, value in Limits():
-        assert f"| {name} | {value:,.0f} |" in PAGE
-    for path, *_ in ROUTES:
-        assert path.replace("{model:path}", "NAME").replace("/v1/models/NAME", "`/v1/models/NAME`") in PAGE, path
 
 
 def sdk(url: str, key: str = "none") -> openai.OpenAI:
@@ -154,10 +114,7 @@ def test_an_edit_is_a_variation_of_its_strength(small: str) -> None:
     with pytest.raises(openai.BadRequestError, match="leaves no denoising step"):
         edited(small, parent[0], 0.01)
     assert edited(small, np.zeros((61, 90, 3), dtype=np.uint8), 0).shape == (1, 28, 28)  # of another size and colour
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the client has deprecated it
-        answer = sdk(small).images.create_variation(image=("a.png", png(parent[0]), "image/png"), n=3)
-    assert len(answer.data) == 3
+    assert ask(small + asking.VARIATIONS, form({"n": 3}, ("image", png(parent[0]))), content_type=FORM)[0] == 200
 
 
 def test_models_and_errors_are_those_of_openai_s_client(small: str) -> None:
@@ -166,29 +123,12 @@ def test_models_and_errors_are_those_of_openai_s_client(small: str) -> None:
     own = model.model_extra["pe"]
     assert (own["class_count"], own["classes"][:2], own["shape"]) == (62, ["0", "1"], [28, 28, 1])
     assert own["limits"] == Limits(steps=50).model_dump()
-    for lost in (lambda: sdk(small).models.retrieve("dall-e-3"), lambda: drawn(small, model="dall-e-3")):
-        with pytest.raises(openai.NotFoundError, match="'small'") as told:
-            lost()
-        assert told.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError, match="'small'") as told:
+        drawn(small, model="dall-e-3")
+    assert told.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as bad:
         drawn(small, 17)
     assert (bad.value.param, bad.value.type) == ("n", "invalid_request_error")
-
-
-def test_many_at_once_get_what_each_gets_alone_and_one_bad_request_fails_alone(small: str) -> None:
-    rng = np.random.default_rng(3)
-    requests = []
-    for i in range(12):
-        n, degree = 1 + i % 3, (None, 0.5, 0.7, 1.0)[i % 4]
-        images = None if degree is None else rng.integers(0, 256, (n, 28, 28, 1)).astype(np.uint8)
-        seeds = rng.integers(0, 2**64, n, dtype=np.uint64)
-        requests.append(BatchRequest(seeds, degree, 2 + i % 2, images=images, classes=rng.integers(0, 62, n)))
-    bad = BatchRequest(np.zeros(1, np.uint64), 0.01, 2, images=np.zeros((1, 28, 28, 1), np.uint8))
-    with ThreadPoolExecutor(13) as clients:
-        *together, no_step = clients.map(lambda wanted: batch(small, wanted), [*requests, bad])
-    for wanted, found in zip(requests, together, strict=True):
-        assert apart(found.images, batch(small, wanted).images) <= 1
-    assert "leaves no denoising step" in no_step.missing[0].reason
 
 
 FIRST, SECOND = KEYS = ("first-key-of-the-tests", "second-key-of-the-tests")
@@ -222,7 +162,7 @@ def test_nothing_is_done_without_a_key_of_the_server(text: str, key: str | None)
     for path in ("/v1/models", "/v1/models/x", "/metrics"):
         status, answer = get(text, path, header)
         assert (status, answer["error"]["type"]) == (401, "authentication_error")
-    for path in (GENERATIONS, EDITS, BATCH):
+    for path in (asking.GENERATIONS, asking.EDITS, asking.BATCH):
         assert ask(text + path, b"", **bearer(header))[0] == 401
     assert get(text, "/readyz")[0] == get(text, "/openapi.json")[0] == 200  # of no use to a stranger
     assert len(sdk(text, FIRST).models.list().data) == len(sdk(text, SECOND).models.list().data) == 1
@@ -240,9 +180,8 @@ def test_prompts_sizes_guidance_and_negative_prompts_are_heeded(text: str) -> No
     for other in (of("a dog"), *(of(**extra) for extra in others)):
         assert apart(other, plain) > 1
     file = ("a.png", png(np.zeros((33, 47, 3), np.uint8)), "image/png")
-    for size, shape in ((openai.NOT_GIVEN, (32, 40)), ("32x48", (48, 32))):  # without a size it keeps its own
-        answer = sdk(text, FIRST).images.edit(image=file, prompt="a", size=size, extra_body={"strength": 0.5})
-        assert pixels(answer).shape[1:3] == shape
+    answer = sdk(text, FIRST).images.edit(image=file, prompt="a", extra_body={"strength": 0.5})
+    assert pixels(answer).shape[1:3] == (32, 40)  # without a size it keeps its own
 
 
 @pytest.mark.parametrize(
@@ -250,12 +189,9 @@ def test_prompts_sizes_guidance_and_negative_prompts_are_heeded(text: str) -> No
     [
         ({"prompt": "a" * 4001}, "prompt"),
         ({"prompt": "\ud800"}, "prompt"),
-        ({"negative_prompt": "\udfff"}, "prompt"),
         ({"negative_prompt": "b", "guidance_scale": 1}, "negative_prompt"),
-        ({"size": "33x32"}, "size"),
         ({"size": "128x128"}, "size"),
         ({"class_label": 1}, "class_label"),
-        ({"n": 5}, "n"),
         ({"num_inference_steps": 9}, "num_inference_steps"),
     ],
 )
@@ -281,18 +217,15 @@ def test_the_client_answers_as_the_local_adapter_does(text: str, model: str, mon
     assert max(apart(one[i], other[i]) for i in (0, 1)) <= 1
     with pytest.raises(RecipeError, match="takes prompts"):
         ServerClient(base_url=text, key_env="TEST_KEY").random_api(RandomRequest(("a",), np.zeros(1, np.uint64)))
-    result = CliRunner().invoke(doctor, ["--endpoint", f"{text}/v1"])
-    assert (result.exit_code, "--key-env" in result.output) == (1, True)
-    assert CliRunner().invoke(doctor, ["--endpoint", text, "--key-env", "TEST_KEY"]).exit_code == 0
 
 
 def test_a_key_has_no_more_under_way_than_it_may_and_others_are_let_in(text: str) -> None:
     address = urlsplit(text)
-    head = f"POST {GENERATIONS} HTTP/1.1\nHost: a\nAuthorization: Bearer {FIRST}\nContent-Type: {JSON}\n"
+    head = f"POST {asking.GENERATIONS} HTTP/1.1\nHost: a\nAuthorization: Bearer {FIRST}\nContent-Type: {asking.JSON}\n"
     with socket.create_connection((address.hostname, address.port)) as half_sent:
         half_sent.sendall(f"{head}Content-Length: 100\n\n{{".replace("\n", "\r\n").encode())
         get(text, "/v1/models", FIRST)  # by then the server has seen the other
-        status, _, headers = ask(text + GENERATIONS, b"{}", content_type=JSON, **bearer(FIRST))
+        status, _, headers = ask(text + asking.GENERATIONS, b"{}", content_type=asking.JSON, **bearer(FIRST))
         assert (status, headers["Retry-After"]) == (429, "1")
         assert generate(text, {"prompt": "a", "size": "32x32"}, SECOND)[0] == 200
 
