@@ -14,16 +14,10 @@ from pe.plugins import start_ray
 from tests.cluster.processes import descendants, kill, title
 
 ROOT = Path(__file__).parents[2]
-STORE = 80 * 2**20
-"""Bytes of a node's memory for objects, the fewest that Ray takes."""
+STORE = 80 * 2**20  # bytes of a node's memory for objects, the fewest that Ray takes
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
-_QUICK = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 100,
-    "health_check_failure_threshold": 5,
-    "metrics_report_interval_ms": 200,
-}
-"""How soon a dead node is noticed, and how often metrics are told."""
+_SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 100, "health_check_failure_threshold": 5}
+_SOON["metrics_report_interval_ms"] = 200  # and how soon a dead node is noticed
 
 
 class Nodes:
@@ -32,14 +26,10 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._cluster = Cluster(shutdown_at_exit=False)
-        ours = {"dashboard_host": HEAD, "dashboard_port": 0, "no_monitor": True, "_system_config": _QUICK}
+        ours = {"dashboard_host": HEAD, "dashboard_port": 0, "no_monitor": True, "_system_config": _SOON}
         self._add(HEAD, include_dashboard=True, **ours)
         self.address, self.dashboard = str(self._cluster.address), f"http://{self._cluster.webui_url}"
         self.other()
-
-    def head(self) -> tuple[int, ...]:
-        """The processes of the head, its raylet first."""
-        return _processes(self._cluster.head_node)
 
     def other(self) -> tuple[int, ...]:
         """The processes of the other node, its raylet first; it is started unless it is there."""
@@ -52,11 +42,9 @@ class Nodes:
         return _processes(node)
 
     def running(self, name: str) -> bool:
-        """Whether a worker's title begins with this name."""
         return any(title(pid).startswith(name) for node in self._cluster.list_all_nodes() for pid in _processes(node))
 
     def end(self) -> None:
-        """End all that was started."""
         ours = [pid for pid in descendants(os.getpid())[1:] if str(self.folder) in title(pid)]
         ours = [pid for one in ours for pid in descendants(one)]
         for node in self._cluster.list_all_nodes():
@@ -74,7 +62,7 @@ def _processes(node: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def two_nodes(**environment: str) -> Iterator[Nodes]:
+def two_nodes() -> Iterator[Nodes]:
     """The cluster, until the end of the block; so long the environment is its owner's, and all who join inherit it."""
     owner_s = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": start_ray._token(), "RAY_USAGE_STATS_ENABLED": "0"}
     owner_s |= {"RAY_worker_niceness": "0", "PYTHONPATH": str(ROOT)}  # the workers import tests.cluster.things
@@ -82,7 +70,7 @@ def two_nodes(**environment: str) -> Iterator[Nodes]:
         tempfile.TemporaryDirectory(prefix="t-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
-        for name, value in (owner_s | environment | {"RAY_TMPDIR": folder}).items():
+        for name, value in (owner_s | {"RAY_TMPDIR": folder}).items():
             patch.setenv(name, value)
         start_ray._read_environment()
         nodes = Nodes(Path(folder))

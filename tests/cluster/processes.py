@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+# 127.0.0.1, ::1 and ::ffff:127.0.0.1, as /proc/net/tcp has them
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
-"""127.0.0.1, ::1 and ::ffff:127.0.0.1, as /proc/net/tcp has them."""
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 150) -> None:

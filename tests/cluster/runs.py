@@ -10,7 +10,6 @@ from pe.data.images import Images
 from pe.engine.execution import Surroundings, run_recipe
 from pe.histogram import PrivateWork, Voting, count_votes
 from pe.planning.build import object_kind
-from pe.plugins.protocols import Embedding
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
@@ -19,8 +18,7 @@ from pe.store.run import Run
 from tests.cluster.things import Chatty, Deadly, Dies, Flat
 from tests.generators import Shades
 
-SMALL = 2**10
-"""Bytes of a shard: 16 of these images' vectors."""
+SMALL = 2**10  # bytes of a shard: 16 of these images' vectors
 
 
 def content(data: Path, **evolution: object) -> dict[str, object]:
@@ -55,11 +53,9 @@ def write_private(folder: Path, count: int = 90) -> Path:
     return file
 
 
-def carry_out(recipe: Recipe, out: Path, work: PrivateWork, embedding: Embedding | None = None) -> Run:
+def carry_out(recipe: Recipe, out: Path, work: PrivateWork) -> Run:
     """The run, with the same noise each time."""
-    return run_recipe(
-        recipe, out, Surroundings(api=Shades(), embedding=embedding, noise=UnsafeSeededNoise(1), work=work)
-    )
+    return run_recipe(recipe, out, Surroundings(api=Shades(), noise=UnsafeSeededNoise(1), work=work))
 
 
 def released(run: Path) -> dict[str, bytes]:
@@ -67,11 +63,11 @@ def released(run: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in [*(run / "releases").iterdir(), run / "synthetic.npz"]}
 
 
-def check_lost_votes(marker: Path, end: Callable[[], None], candidates: int = 30, units: int = 20) -> None:
+def check_lost_votes(marker: Path, end: Callable[[], None], candidates: int = 30) -> None:
     """The votes are those of one process, though a worker comes to its end, which the marker tells."""
     rng = np.random.default_rng(0)
     vectors, labels = rng.standard_normal((200, 8)).astype(np.float32), rng.integers(0, 2, 200).astype(np.int32)
-    private = PrivateEmbeddings(vectors, labels, np.arange(200) % units, ("a", "b"))
+    private = PrivateEmbeddings(vectors, labels, np.arange(200) % 20, ("a", "b"))
     public = rng.standard_normal((candidates, 8)).astype(np.float32), rng.integers(0, 2, candidates).astype(np.int32)
     found = RayWork(None, None, shard_bytes=SMALL).count_votes(private, *public, 2**16, Deadly(3, end=end))
     assert marker.exists()

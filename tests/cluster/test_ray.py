@@ -48,10 +48,9 @@ def test_a_run_on_ray_releases_what_a_run_in_one_process_does(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("units", [20, pytest.param(200, marks=pytest.mark.slow)])  # of 200 records
-def test_a_killed_worker_s_votes_are_counted_again(units: int, tmp_path: Path) -> None:
+def test_a_killed_worker_s_votes_are_counted_again(tmp_path: Path) -> None:
     marker = tmp_path / "killed"
-    runs.check_lost_votes(marker, partial(die_once, marker), units=units)
+    runs.check_lost_votes(marker, partial(die_once, marker))
 
 
 @pytest.mark.usefixtures("place")

@@ -45,14 +45,11 @@ def both(nodes: Nodes) -> Iterator[Nodes]:
         ray.shutdown()
 
 
-def test_the_votes_of_a_node_that_ends_are_counted_again(both: Nodes, tmp_path: Path) -> None:
+def test_the_votes_and_blocks_of_a_node_that_ends_are_counted_and_embedded_again(both: Nodes, tmp_path: Path) -> None:
     marker = tmp_path / "ended"
     many = 20_000  # candidates, whose votes stay on the node that counted them until they are asked for
     runs.check_lost_votes(marker, partial(end_node, both.other(), marker), candidates=many)
-
-
-def test_the_blocks_of_a_node_that_ends_are_embedded_again(both: Nodes, tmp_path: Path) -> None:
-    marker = tmp_path / "ended"
+    marker = tmp_path / "ended again"
     runs.check_lost_blocks(marker, partial(end_node, both.other(), marker), runs.some(90, 255, step=8))  # in each block
 
 
@@ -78,14 +75,8 @@ def test_a_run_whose_process_was_killed_goes_on_as_if_it_had_not_been(nodes: Nod
     assert runs.released(run) == runs.released(never_killed.folder)
 
 
-LISTS = ("list_actors", "list_objects", "list_workers", "list_nodes", "list_jobs")
-"""Of the state API."""
-
-PAGES = (
-    *("api/v0/tasks?detail=1&limit=1000", "api/v0/actors?detail=1", "api/v0/objects", "api/v0/tasks/summarize"),
-    *("logical/actors", "nodes?view=summary", "events", "api/jobs/"),
-)
-"""Of the dashboard."""
+LISTS = ("list_actors", "list_objects", "list_workers", "list_jobs")  # of the state API
+PAGES = ("api/v0/tasks?detail=1&limit=1000", "api/v0/actors?detail=1", "api/v0/objects", "logical/actors", "events")
 
 
 def test_nothing_private_reaches_what_a_cluster_tells_or_keeps(both: Nodes, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,8 +16,7 @@ from pe.data.images import Images
 from pe.histogram import Voting
 from tests.cluster.processes import kill, wait_until
 
-CANARY = b"Canary, sing on!"
-"""The 16 pixels of a private image."""
+CANARY = b"Canary, sing on!"  # the 16 pixels of a private image
 
 
 def die_once(marker: Path) -> None:
@@ -30,10 +29,7 @@ def die_once(marker: Path) -> None:
 
 
 def end_node(processes: tuple[int, ...], marker: Path) -> None:
-    """End the node of these processes at its second call, as a machine's end would; other nodes wait for it.
-
-    The marker exists from then on.
-    """
+    """End the node of these processes at its second call, as a machine's end would; others wait for the marker."""
     if os.getppid() != processes[0]:
         wait_until(marker.exists)
         return
@@ -79,8 +75,6 @@ class OfThisProcess(Flat):
 
 
 class Broken(Flat):
-    """Fails on everything."""
-
     def embed(self, samples: Images) -> np.ndarray:
         raise ValueError("no weights")
 
