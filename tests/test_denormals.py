@@ -8,25 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
 import adapters
-from adapters.diffusion.improved import TRAINED, cosine
-from adapters.diffusion.improved_unet import waves
-from adapters.glyphs import Glyphs, _spline_basis
-from adapters.trained.diffusion_networks import scheduler
-from adapters.trained.noisy_mean import frequencies
 from embeddings.pixels import Pixels, _reduction, _resampling
 from embeddings.torch_model import _filter, _legacy
 from pe.data.images import Images
 
 LEAST = float(np.finfo(np.float32).tiny)
-SIDES = (4, 7, 16, 28, 64, 100, 224, 512, 1000)
+SIDES = (4, 28, 64, 224, 1000)
 
 
 def blurs() -> Iterator[np.ndarray]:
-    for size, length, blur in product(SIDES[:-3], SIDES, (0.3, 0.5, 1.0, 2.0, 4.0)):
+    for size, length, blur in product(SIDES[:-2], SIDES, (0.3, 1.0, 4.0)):
         if blur < size:
             yield _reduction(size, length, blur)
             yield _resampling(size, length).astype(np.float32)
@@ -37,18 +31,6 @@ def resizes() -> Iterator[np.ndarray]:
         yield from (_filter(size, length, "bicubic"), _filter(size, length, "bilinear"), _legacy(size, length))
 
 
-def glyphs() -> Iterator[np.ndarray]:
-    yield from map(_spline_basis, range(8, 513))
-    templates = Glyphs(size=28, texts={"all": tuple("0123456789ABgq&")})._book.templates
-    yield from (templates.fields, templates.stems, templates.hairs)
-
-
-def schedules() -> Iterator[np.ndarray]:
-    kept, levels = cosine(TRAINED), scheduler().alphas_cumprod.numpy()
-    yield waves(torch.arange(TRAINED), 128).numpy()
-    yield from (kept, np.sqrt(kept), 1 - kept, levels, np.sqrt(levels), 1 - levels)
-
-
 def weights() -> Iterator[np.ndarray]:
     files = list(Path(adapters.__file__).parent.rglob("*.safetensors"))
     assert files
@@ -56,25 +38,15 @@ def weights() -> Iterator[np.ndarray]:
         yield from load_file(file).values()
 
 
-BUILT: dict[str, Callable[[], Iterator[np.ndarray]]] = {
-    "the blur of pixels": blurs,
-    "resizing for networks": resizes,
-    "drawn glyphs": glyphs,
-    "noise schedules": schedules,
-    "DP-MERF's frequencies": lambda: iter([frequencies(2000, 784, [10.0], 0)]),
-    "shipped weights": weights,
-}
-
-
-@pytest.mark.parametrize("name", BUILT)
-def test_no_number_is_denormal(name: str) -> None:
-    arrays = [np.abs(np.asarray(array, np.float64)) for array in BUILT[name]()]  # as float32 computes with them
+@pytest.mark.parametrize("built", [blurs, resizes, weights])
+def test_no_number_is_denormal(built: Callable[[], Iterator[np.ndarray]]) -> None:
+    arrays = [np.abs(np.asarray(array, np.float64)) for array in built()]  # as float32 computes with them
     assert sum(array.size for array in arrays) > 1000
     assert sum(int(((array > 0) & (array < LEAST)).sum()) for array in arrays) == 0
 
 
 @pytest.mark.parametrize("features", ["pixels", "pyramid", "gradients"])
-@pytest.mark.parametrize("side", [28, 64, 200])
+@pytest.mark.parametrize("side", [28, 200])
 def test_no_image_makes_the_pixels_embedding_compute_a_denormal_number(features: str, side: int) -> None:
     spots = np.zeros((64, side, side, 1), np.uint8)
     spots[np.arange(64), np.arange(64) % side, np.arange(64) * 7 % side] = 1 + np.arange(64)[:, None]

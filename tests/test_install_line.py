@@ -15,7 +15,6 @@ from pe.errors import pip_install
     [
         (None, "pip install 'private-evolution-toolkit[cpu]'"),
         ({"url": "https://host/pe.whl", "archive_info": {}}, "pip install 'private-evolution-toolkit[cpu]'"),
-        ({"url": "file:///src/pe", "dir_info": {}}, "pip install '/src/pe[cpu]'"),
         ({"url": "file:///my%20src/pe", "dir_info": {"editable": True}}, "pip install -e '/my src/pe[cpu]'"),
         ({"url": "file:///ann's/pe", "dir_info": {}}, "pip install '/ann'\"'\"'s/pe[cpu]'"),
     ],

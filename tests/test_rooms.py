@@ -26,14 +26,6 @@ def test_no_file_lies_on_a_circle_of_imports() -> None:
     assert len(list(TopologicalSorter(imports).static_order())) > 150  # a CycleError names the files
 
 
-def test_every_room_has_its_line_on_the_page() -> None:
-    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    rooms, files = run_path(str(DOCS / "rooms.py"))["rooms"]()
-    named = {room: f"`pe/{room}.py`" if room in files else f"`pe/{room}/`" for room in rooms}
-    named |= {room: f"`{room}/`" for room in ("adapters", "embeddings")}
-    assert not [room for room, name in named.items() if name not in page]
-
-
 def test_what_a_benchmark_imports_is_there() -> None:
     missing = [
         f"{path.name}: {node.module}.{name.name}"

@@ -23,26 +23,16 @@ from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.release import Relation
 from tests.durability.driver import make_private
 from tests.endpoints.serving import serving
-from tests.generators import Mean, Shades
-from tests.rows import block, defined
+from tests.rows import defined
 
 
-def test_the_generator_is_one_of_40_lines_at_most(tmp_path: Path) -> None:
-    assert len(block("Discs").splitlines()) <= 40
+def test_the_generator_and_the_embedding_are_ones(tmp_path: Path) -> None:
     make_private(tmp_path / "private.npz")
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"])
     settings = {"population": 20, "iterations": 2, "lookahead": 2, "degree": 0.3, "noise_multiplier": 1, "delta": 1e-5}
-    run = pe.evolve(data, defined("Discs")(), embedding=Mean(), out=tmp_path / "run", **settings)
+    run = pe.evolve(data, defined("Discs")(), embedding=defined("MeanColour")(), out=tmp_path / "run", **settings)
     assert run.synthetic.samples.array.shape == (20, 32, 32, 1)
     assert len(np.unique(run.synthetic.conditions["disc"], axis=0)) > 10
-
-
-def test_the_embedding_is_one(tmp_path: Path) -> None:
-    make_private(tmp_path / "private.npz")
-    data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"])
-    settings = {"population": 8, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
-    run = pe.evolve(data, Shades(), embedding=defined("MeanColour")(), out=tmp_path / "run", **settings)
-    assert run.synthetic.samples.array.shape == (8, 4, 4, 1)
 
 
 def test_the_endpoint_draws_varies_and_tells_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,9 +63,7 @@ def test_the_endpoint_draws_varies_and_tells_refusals(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("relation", "sensitivity"), [(Relation.ADD_REMOVE, 1.0), (Relation.REPLACE_ONE, 2.0)])
-def test_the_fit_releases_what_it_planned_and_then_answers(
-    tmp_path: Path, relation: Relation, sensitivity: float
-) -> None:
+def test_the_fit_releases_what_it_planned_and_then_answers(tmp_path, relation, sensitivity):
     terms = FitTerms(("dark", "light"), (4, 4, 1), 1000, relation, "record", Budget(50, 1e-5))
     shades = np.repeat([50, 200], 500).astype(np.uint8)
     records = PrivateRecords(
