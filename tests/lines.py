@@ -12,6 +12,7 @@ import pytest
 from pe.data.texts import Texts
 from pe.plugins.protocols import PluginInfo
 from tests.endpoints.chat_server import WORDS
+from tests.rows import site
 
 LABELS = ("film", "food")
 CANARY = "ward-7f3a9e"
@@ -33,11 +34,7 @@ class WordCounts:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedding `words`, as somebody's package brings it."""
-    info = tmp_path / "site" / "lines-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lines\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[pe.embeddings]\nwords = tests.lines:WordCounts\n")
-    monkeypatch.syspath_prepend(str(info.parent))
+    monkeypatch.syspath_prepend(site(tmp_path, "[pe.embeddings]\nwords = tests.lines:WordCounts\n"))
 
 
 def content(folder: Path, api: dict[str, Any], count: int = 60, **evolution: Any) -> dict[str, Any]:

@@ -23,24 +23,28 @@ def block(name: str) -> str:
 
 
 def defined(name: str) -> Any:
-    """A class of the page."""
     names: dict[str, Any] = {"__name__": name}
     exec(compile(block(name), "write-your-own.md", "exec", dont_inherit=True), names)
     return names[name]
+
+
+def site(folder: Path, entry_points: str) -> str:
+    """A folder of packages with one that brings these plug-ins."""
+    info = folder / "site" / "somebody_s-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody_s\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    return str(info.parent)
 
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recipe over 1,900 private rows; 100 more are for a test."""
     (points,) = (each for each in re.findall(r"```toml\n(.*?)```", PAGE, re.S) if "pe.modalities" in each)
-    info = tmp_path / "site" / "rows-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rows\nVersion: 1\n")
     groups = tomllib.loads(points)["project"]["entry-points"]
     lines = [f"[{group}]\n{name} = {value}" for group, named in groups.items() for name, value in named.items()]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    (info.parent / "rows.py").write_text(block("Rows"))
-    monkeypatch.syspath_prepend(str(info.parent))
+    monkeypatch.syspath_prepend(site(tmp_path, "\n".join(lines)))
+    (tmp_path / "site" / "rows.py").write_text(block("Rows"))
     monkeypatch.setattr(samples, "_modalities", {})
     rows = np.random.default_rng(0).normal(2, 0.2, (2000, 2))
     np.save(tmp_path / "rows.npy", rows[:1900])

@@ -20,7 +20,6 @@ import pe
 from pe.cli.plan import explain, plan
 from pe.errors import LimitReached, RecipeError
 from pe.plugins.registry import plugins
-from pe.recipe.explain import kinds, sections
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -95,15 +94,6 @@ def test_every_example_is_planned_without_data_keys_or_weights(path: Path, monke
     assert found["epsilon"] > 0
     # a folder of public images must be there for the number of calls; all others know it beforehand
     assert (found["api_calls"]["random"] is None) == (path.name in FROM_A_POOL)
-
-
-def test_the_page_of_all_keys_has_every_part_and_every_key() -> None:
-    page = CliRunner().invoke(explain, ["--markdown"], catch_exceptions=False).output
-    for part in (*sections(), *kinds()):
-        heading = f"\n{'###' if part.kind else '##'} {part.title}\n"
-        assert heading in page
-        table = page.split(heading)[1].split("\n#")[0]
-        assert [key.name for key in part.keys] == re.findall(r"^\| `([^`]+)` \|", table, re.M), part.title
 
 
 def test_every_public_name_says_what_its_arguments_are() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +18,7 @@ from pe.errors import pip_install
         ({"url": "file:///ann's/pe", "dir_info": {}}, "pip install '/ann'\"'\"'s/pe[cpu]'"),
     ],
 )
-def test_it_names_the_clone_or_the_index_and_a_shell_can_run_it(
-    origin: dict[str, object] | None, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_names_the_clone_or_the_index_and_a_shell_can_run_it(origin, line, tmp_path, monkeypatch):
     installed = tmp_path / "private_evolution_toolkit-1.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: private-evolution-toolkit\nVersion: 1\n")

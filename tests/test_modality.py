@@ -68,7 +68,7 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
     assert values["memorisation"]["copies"]["generated"] == 60
     said = stopped("evaluate", run, "--test", tmp_path / "test.npy", "--classifiers", "mlp")
     assert said == "The classifier 'mlp' is of images, and the run's data are rows: take linear_probe."
-    shutil.rmtree(tmp_path / "site" / "rows-1.dist-info")
+    shutil.rmtree(tmp_path / "site" / "somebody_s-1.dist-info")
     samples._modalities.clear()
     assert stopped("report", run).startswith("Unknown source 'row_file'")
 

@@ -35,9 +35,7 @@ def pictures(html: str) -> list[Image.Image]:
     return [Image.open(io.BytesIO(base64.b64decode(one))) for one in found]
 
 
-def test_a_run_shows_its_evolution_its_guarantee_and_its_labels_and_an_unfinished_one_how_far_it_is(
-    private: pe.ImageNpz, tmp_path: Path
-) -> None:
+def test_a_run_shows_its_evolution_and_guarantee_and_an_unfinished_one_how_far_it_is(private, tmp_path):
     with pytest.raises(LimitReached):
         pe.evolve(private, Shades(), embedding=Mean(), out=tmp_path / "run", **SETTINGS, max_images=45)
     shown = pe.Run.open(tmp_path / "run")._repr_html_()

@@ -29,7 +29,6 @@ def text_of(subject: str, rng: np.random.Generator) -> str:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """A recipe, and all that it names."""
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
     with (tmp_path / "data" / "notes.csv").open("w", newline="", encoding="utf-8") as file:
@@ -113,14 +112,3 @@ def test_a_private_text_among_the_public_ones_refuses_the_start_whoever_reads_it
     content[section]["text_column"] = "note"
     recipe.write_text(yaml.safe_dump(content))
     assert "The public texts" in stopped("run", recipe, "--out", tmp_path / "run")
-
-
-def test_an_embedding_s_public_texts_that_change_stop_a_resumed_run(recipe: Path, tmp_path: Path) -> None:
-    content = yaml.safe_load(recipe.read_text())
-    content["embedding"] = {"kind": "tfidf", "public": "words.txt"}
-    recipe.write_text(yaml.safe_dump(content))
-    (tmp_path / "words.txt").write_text("one line\nanother line")
-    stopped("run", recipe, "--out", tmp_path / "run", "--set", "limits.max_images=50")
-    (tmp_path / "words.txt").write_text("one line\na third line")
-    said = stopped("resume", tmp_path / "run", "--set", "limits.max_images=null")
-    assert "words.txt are not those that" in said

@@ -88,9 +88,7 @@ class Reader:
             assert masked(line) in found, f"{line!r} is not in\n{self.printed}"
 
 
-def test_every_command_and_snippet_of_the_tutorial_runs(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_and_snippet_of_the_tutorial_runs(address, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pe.recipe.usual_embedding._networks_here", lambda: iter(()))  # as without the extra
     reader = Reader(address, monkeypatch, capsys)
