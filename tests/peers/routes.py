@@ -108,13 +108,11 @@ ROUTES = (
 
 
 def draw(api: OpenAIImages | SDAPI, count: int = 1, seed: int = 7) -> Answer:
-    """What an adapter makes of a request for new images."""
     seeds, labels = np.arange(seed, seed + count, dtype=np.uint64), ("7",) * count
     return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds)))
 
 
 def vary(api: OpenAIImages | SDAPI, parents: np.ndarray, degree: float, seed: int = 7) -> Answer:
-    """What an adapter makes of a request for variations."""
     seeds, labels = np.arange(seed, seed + len(parents), dtype=np.uint64), ("7",) * len(parents)
     conditions = api.draw_conditions(labels, seeds)
     return api.variation_api(VariationRequest(Images(parents), labels, conditions, seeds, degree))
@@ -128,7 +126,6 @@ def pixels(answer: Answer) -> np.ndarray:
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Mean absolute difference, grey levels."""
     return float(np.abs(one.astype(float) - other.astype(float)).mean())
 
 

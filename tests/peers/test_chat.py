@@ -150,20 +150,14 @@ def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy, server):
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("served", ["transformers", "proxy"])
-def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(served, tmp_path, request):
-    api = {"kind": "chat", "concurrency": 2} | request.getfixturevalue(served)
-    priced = {"seed_field": "seed", "price": PRICE}
-    given = content(tmp_path, api) if served == "transformers" else content(tmp_path, api | priced)
-    if served == "proxy":
-        given["limits"] = {"max_cost": 100}
-    run = killed(tmp_path, given, chunks=9)
+def test_a_run_that_is_killed_goes_on_and_pays_for_nothing_twice(proxy, tmp_path):
+    api = {"kind": "chat", "concurrency": 2, "seed_field": "seed", "price": PRICE} | proxy
+    run = killed(tmp_path, content(tmp_path, api) | {"limits": {"max_cost": 100}}, chunks=9)
     resume_run(run, Surroundings())
     with read_journal(Run.open(run)) as journal:
         totals = journal.totals().usage
     assert totals.images == TEXTS
     assert len(Run.open(run).synthetic) == 20
-    if served == "proxy":
-        assert (totals.text_in, totals.text_out) == (10 * TEXTS, 30 * TEXTS)
-        cost = price_of(Recipe.load(run / "recipe.yaml")).of(totals)
-        assert cost == pytest.approx(TEXTS * (10 * 0.001 + 30 * 0.002))
+    assert (totals.text_in, totals.text_out) == (10 * TEXTS, 30 * TEXTS)
+    cost = price_of(Recipe.load(run / "recipe.yaml")).of(totals)
+    assert cost == pytest.approx(TEXTS * (10 * 0.001 + 30 * 0.002))
