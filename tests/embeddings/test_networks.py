@@ -10,7 +10,7 @@ from sklearn.datasets import load_sample_images
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 from transformers import Dinov2Model
 
-from embeddings.networks import WEIGHTS, DINOv2, EfficientNetLite, Inception, OpenCLIP, build_inception
+from embeddings.networks import WEIGHTS, EfficientNetLite, Inception, OpenCLIP, build_inception
 from pe.data.images import Images
 from pe.errors import RecipeError
 from tests.embeddings.networks import dinov2_folder, images, lively, open_clip_files, tiny_dinov2
@@ -82,7 +82,6 @@ def test_open_clip_prepares_images_as_the_tag_of_the_weights_asks(tmp_path):
     ("settings", "says"),
     [
         ({"model": "ViT-B-33"}, "OpenCLIP knows no 'ViT-B-33'; did you mean"),
-        ({"model": "hf-hub:laion/x"}, "OpenCLIP knows no"),
         ({"pretrained": "laion2b"}, "'ViT-B-32' has no weights 'laion2b'"),
         ({"model": "none.json", "weights": "w.pt"}, "'none.json' is no OpenCLIP configuration"),
         ({"model": "tower.json"}, "name its file of weights too"),
@@ -93,12 +92,9 @@ def test_open_clip_names_what_it_does_not_know(settings, says):
         OpenCLIP(**settings, device="cpu", offline=True).embed(images(1))
 
 
-def test_dinov2_gives_the_class_token_of_prepared_images(tmp_path, capfd):
-    folder = dinov2_folder(tmp_path)
-    capfd.readouterr()
-    samples = images(3, height=32, width=32)
+def test_dinov2_gives_the_class_token_of_prepared_images(tmp_path):
+    folder, samples = dinov2_folder(tmp_path), images(3, height=32, width=32)
     ours = tiny_dinov2(folder).embed(samples)
-    assert capfd.readouterr() == ("", "")
     cut = torch.from_numpy(np.moveaxis(samples.pixels[:, 2:30, 2:30], 3, 1).copy()).float() / 255
     mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     given = (cut - mean[:, None, None]) / deviation[:, None, None]
@@ -107,32 +103,13 @@ def test_dinov2_gives_the_class_token_of_prepared_images(tmp_path, capfd):
     np.testing.assert_allclose(ours, tokens[:, 0].numpy(), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"layernorm.weight": None},
-        {"embeddings.register_tokens": torch.zeros(1, 4)},
-        {"layernorm.weight": torch.zeros(7)},
-    ],
-    ids=["missing", "left over", "misshapen"],
-)
-def test_dinov2_refuses_weights_that_the_library_would_fill_up_at_random(tmp_path, change, capfd):
+@pytest.mark.parametrize("name", ["layernorm.weight", "embeddings.register_tokens"])
+def test_dinov2_refuses_weights_that_the_library_would_fill_up_at_random(tmp_path, name):
     folder = dinov2_folder(tmp_path)
     file = folder / "model.safetensors"
-    tensors = {name: tensor for name, tensor in (load_file(file) | change).items() if tensor is not None}
-    save_file(tensors, file, metadata={"format": "pt"})
-    capfd.readouterr()
-    with pytest.raises(RecipeError, match="holds is no DINOv2") as caught:
+    save_file(load_file(file) | {name: torch.zeros(7)}, file, metadata={"format": "pt"})
+    with pytest.raises(RecipeError, match="holds is no DINOv2"):
         tiny_dinov2(folder).embed(images(1))
-    assert "\n" not in str(caught.value)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_dinov2_wants_crops_of_whole_patches(tmp_path):
-    with pytest.raises(RecipeError, match="a multiple of the network's patch, 14 pixels"):
-        tiny_dinov2(dinov2_folder(tmp_path), crop=30).embed(images(1))
-    with pytest.raises(RecipeError, match="1 ≤ crop ≤ resize"):
-        DINOv2(resize=20, crop=28)
 
 
 def test_efficientnet_lite_sees_what_photographs_show():

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-from embeddings.torch_model import antialiased, shortest_side, tensorflow_bilinear
+from embeddings.torch_model import antialiased, tensorflow_bilinear
 from tests.embeddings.networks import images
 
 SIZES = [(33, 50, 17, 20), (12, 12, 31, 40), (64, 64, 64, 64), (200, 300, 7, 224)]
@@ -30,11 +30,3 @@ def test_tensorflow_bilinear_is_that_of_torch_fidelity(height, width, new_height
     given = tensor(images(2, height=height, width=width).pixels)
     theirs = interpolate_bilinear_2d_like_tensorflow1x(given, size=(new_height, new_width), align_corners=False)
     np.testing.assert_allclose(tensorflow_bilinear(given, new_height, new_width).numpy(), theirs.numpy(), atol=1e-3)
-
-
-def test_the_middle_is_cut_from_the_shorter_side():
-    wide = torch.zeros(1, 1, 10, 30)
-    wide[..., 10:20] = 255
-    cut = shortest_side(wide, 10, 8)
-    assert cut.shape == (1, 1, 8, 8)
-    assert cut.min() == 255

@@ -1,8 +1,5 @@
 """Sentence embeddings: what the library itself gives, as a function of one text alone, to the last bit."""
 
-import shutil
-
-import huggingface_hub.constants
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -93,13 +90,3 @@ def test_a_model_that_lacks_weights_is_refused_and_code_beside_one_is_not_run(tm
     assert not told.exists()
     with pytest.raises(ContractError, match="'sentence_transformers' takes texts, not Images"):
         embedding(str(tmp_path)).embed(Images(np.zeros((1, 2, 2, 3), np.uint8)))
-
-
-def test_offline_a_repository_is_read_from_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    made, texts = encoder(tmp_path / "made"), Texts.of(written(7))
-    repository = tmp_path / "models--some--encoder"
-    shutil.copytree(made, repository / "snapshots" / "abc")
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("abc")
-    np.testing.assert_array_equal(embedding("some/encoder").embed(texts), embedding(made).embed(texts))

@@ -11,9 +11,9 @@ from torch import nn
 from embeddings import torch_model
 from embeddings.torch_model import Network, NetworkSettings, TorchEmbedding, _arithmetic
 from pe.data.texts import Texts
-from pe.errors import ContractError, RecipeError
+from pe.errors import RecipeError
 from pe.private import PrivateDataset, embed_private
-from tests.embeddings.networks import dinov2_folder, images, networks, tiny_dinov2
+from tests.embeddings.networks import images, networks
 from tests.embeddings.test_sentence_transformers import written
 from tests.fake_cards import REFUSALS
 
@@ -131,17 +131,6 @@ def test_auto_takes_all_gpus_of_one_kind(kinds, wanted, places, monkeypatch, cap
     assert caplog.messages == (told if len(set(kinds)) > 1 else [])
 
 
-def test_vectors_are_the_same_to_1e_4_in_batches_of_any_size_and_grey_is_colour_without_colour(random_networks):
-    embedding, pixels = random_networks["open_clip"], images(11, channels=1)
-    whole = embedding.embed(pixels)
-    for size in (1, 8):
-        parts = [embedding.embed(pixels.take(slice(start, start + size))) for start in range(0, 11, size)]
-        np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-4)
-    colour = type(pixels)(np.repeat(pixels.pixels, 3, axis=3))
-    np.testing.assert_array_equal(embedding.embed(colour), whole)
-    assert embedding.embed(pixels.take([])).shape == (0, whole.shape[1])
-
-
 @pytest.mark.parametrize("setting", ["tf32", "ieee"])
 def test_on_a_card_arithmetic_is_exact_whatever_torch_was_told_and_so_it_is_left(setting, monkeypatch):
     places = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
@@ -152,14 +141,6 @@ def test_on_a_card_arithmetic_is_exact_whatever_torch_was_told_and_so_it_is_left
         assert torch.backends.cudnn.deterministic
     assert [place.fp32_precision for place in places] == [setting] * 2
     assert not torch.backends.cudnn.deterministic
-
-
-def test_lower_precision_is_near_and_comes_out_as_float32(tmp_path):
-    folder = dinov2_folder(tmp_path)
-    exact, *low = (tiny_dinov2(folder, precision=each).embed(images(8)) for each in ("fp32", "bf16", "fp16"))
-    for vectors in low:
-        assert vectors.dtype == np.float32
-        assert 0 < np.abs(vectors - exact).max() < 0.1
 
 
 def test_constructing_loads_neither_torch_nor_weights():
@@ -177,34 +158,12 @@ def test_constructing_loads_neither_torch_nor_weights():
 
 
 @pytest.mark.parametrize(
-    ("whole", "batch_size", "says", "remedy"),
+    ("batch_size", "says"),
     [
-        (False, 4, "3 images at once", "take a smaller embedding.batch_size than 4, or embedding.device: cpu."),
-        (False, 1, "1 images at once", "take embedding.device: cpu."),
-        (True, 1, "the network", "take embedding.device: cpu."),
+        (4, r"refused 3 images at once .*: take a smaller embedding\.batch_size than 4, or embedding\.device: cpu"),
+        (1, r"refused 1 images at once .*: take embedding\.device: cpu"),
     ],
 )
-def test_want_of_memory_is_told_with_a_remedy(whole, batch_size, says, remedy, monkeypatch):
-    error = REFUSALS["cudnn get"]()
-    module = Sums(error=error)
-
-    def refuse(*_):
-        raise error
-
-    if whole:
-        monkeypatch.setattr(module, "to", refuse)
-    with pytest.raises(RecipeError) as caught:
-        OfSums(module, batch_size=batch_size).embed(images(3))
-    assert str(caught.value) == (
-        f"The device refused {says} in the embedding 'sums', most likely for want of memory ({error}): {remedy}"
-    )
-    assert caught.value.__cause__ is error
-
-
-def test_another_error_is_not_taken_for_want_of_memory_nor_another_word_for_a_device_nor_a_text_for_an_image():
-    with pytest.raises(RuntimeError, match="sizes differ"):
-        OfSums(Sums(error=RuntimeError("sizes differ"))).embed(images(3))
-    with pytest.raises(RecipeError, match="device is 'cuda:x'"):
-        OfSums(device="cuda:x")
-    with pytest.raises(ContractError, match="'sums' takes images"):
-        OfSums().embed(["text"])
+def test_want_of_memory_is_told_with_a_remedy(batch_size, says):
+    with pytest.raises(RecipeError, match=says):
+        OfSums(Sums(error=REFUSALS["cudnn get"]()), batch_size=batch_size).embed(images(3))

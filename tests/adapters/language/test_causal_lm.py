@@ -8,7 +8,7 @@ import transformers
 from adapters import local_text
 from adapters.local_text import CausalLM
 from pe.data.texts import Texts
-from pe.errors import APIError, RecipeError
+from pe.errors import RecipeError
 from pe.plugins.protocols import Failed, RandomRequest, VariationRequest
 from tests.adapters.language import tiny
 
@@ -76,19 +76,6 @@ def test_tokens_are_drawn_from_the_model_s_own_distribution():
     assert edges == [0, 3]
 
 
-def test_a_text_follows_from_its_seed_and_not_from_its_batch(folder):
-    prompts = ["a {label} review", "a longer review of a {label}, in warm words"]
-    whole = random(made(folder, prompts=prompts)).samples.strings
-    alone = [random(made(folder, prompts=prompts), SEEDS[i : i + 1]).samples.strings[0] for i in (0, 11)]
-    assert [whole[i] for i in (0, 11)] == alone
-    assert len(set(whole)) == len(SEEDS)
-
-
-@pytest.mark.parametrize("settings", [{"temperature": 1e-4}, {"top_k": 1}, {"top_p": 1e-6}])
-def test_a_low_temperature_or_one_token_to_choose_from_leaves_no_choice(folder, settings):
-    assert len(set(random(made(folder, **settings)).samples.strings)) == 1
-
-
 def test_a_text_that_does_not_end_is_cut_off(folder):
     missing = random(made(folder, cut=False)).missing
     assert len(missing) > 6
@@ -100,15 +87,6 @@ def test_what_does_not_fit_into_the_model_fails_alone(tmp_path):
     answer = varied(api, "good bad warm", "good " * 200)
     assert set(answer.missing) == {1}
     assert "with max_tokens: 8 the model takes 120" in answer.missing[1].reason
-
-
-def test_want_of_memory_for_one_text_is_one_sentence(folder, monkeypatch):
-    def scarce(self, ids, **settings):
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr(transformers.LlamaForCausalLM, "generate", scarce)
-    with pytest.raises(APIError, match="cpu refused a single text, most likely for want of memory"):
-        random(made(folder))
 
 
 def test_a_model_that_is_not_there_or_has_no_head_that_writes_is_refused(tmp_path):

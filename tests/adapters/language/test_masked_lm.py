@@ -63,19 +63,6 @@ def test_a_new_text_is_a_public_one_with_a_share_of_it_anew(folder):
     assert 0.4 < np.mean(kept) < 0.8
 
 
-def test_a_text_follows_from_its_seed_and_not_from_its_batch(folder):
-    parents = [" ".join(tiny.WORDS[i : i + 5 + 2 * i]) for i in range(10)]
-    whole = varied(made(folder), 0.5, parents).samples.strings
-    alone = [varied(made(folder), 0.5, parents[i : i + 1], SEEDS[i:]).samples.strings[0] for i in (0, 9)]
-    assert [whole[i] for i in (0, 9)] == alone
-
-
-def test_one_token_to_choose_from_leaves_no_choice(folder):
-    for settings, alike in (({"top_k": 1}, True), ({"temperature": 1e-4}, True), ({}, False)):
-        texts = varied(made(folder, passes=1, **settings), 1.0, ["good bad warm"] * 8).samples.strings
-        assert (len(set(texts)) == 1) is alike
-
-
 def test_a_text_that_is_too_long_or_empty_fails_alone(folder):
     answer = varied(made(folder), 0.5, ["good bad", "good " * 100, ""])
     assert len(answer.samples) == 1
@@ -91,8 +78,3 @@ def test_a_model_that_knows_no_mask_is_refused(tmp_path):
     tokenizer.save_pretrained(folder)
     with pytest.raises(RecipeError, match="has a tokenizer without a mask"):
         varied(made(folder), 0.5, [PARENT])
-
-
-def test_what_a_degree_means_is_told(folder):
-    assert made(folder).describe_degree(0.25) == "0.25 of the tokens masked and filled in anew"
-    assert made(folder).describe_degree(0) == "the parent itself"
