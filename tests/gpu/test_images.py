@@ -1,8 +1,5 @@
-"""What an image depends on: not on its batch, its process, what saves memory or time, or the number of GPUs."""
+"""What an image depends on: not on its batch, what saves memory or time, or the number of GPUs."""
 
-import hashlib
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 
@@ -34,13 +31,6 @@ def test_in_full_float32_an_image_depends_on_its_batch_by_one_grey_level(precisi
                 assert apart <= 1 or precision != FULL
 
 
-def test_two_processes_make_the_same_images_to_the_last_bit(device, tell):
-    command = [sys.executable, "-m", "tests.gpu.test_images", device]
-    first, second = (subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout for _ in range(2))
-    tell("SHA-256", first.split())
-    assert first.splitlines()[-1] == second.splitlines()[-1]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -67,16 +57,3 @@ def test_neither_what_saves_memory_or_time_nor_a_second_gpu_moves_an_image(chang
     apart = grey_levels(*made.values())
     tell(f"{changes}: grey levels apart", apart)
     assert apart <= NEAR
-
-
-def hashes(device):
-    tiny = device == "cpu"
-    found = [new_images(PixelSpace(model="small", steps=STEPS[tiny], device=device, batch_size=8), 8)]
-    if not tiny:
-        with stable_diffusion(tiny, device) as build:
-            found.append(new_images(build(precision="bf16", batch_size=8), 8))
-    return " ".join(hashlib.sha256(images.tobytes()).hexdigest()[:16] for images in found)
-
-
-if __name__ == "__main__":
-    print(hashes(sys.argv[1]))
