@@ -34,8 +34,8 @@ def saved(pipeline, folder):
     return str(folder)
 
 
-def _edits(build):
-    return lambda folder, _: {"variation_model": saved(build(), folder / "edits")}
+def _edits(folder, _):
+    return {"variation_model": saved(tiny_edit.instruct_pix2pix(), folder / "edits")}
 
 
 def _ip_adapter(folder, pipeline):
@@ -53,18 +53,10 @@ KINDS = {
     "Stable Diffusion XL": Kind(tiny.stable_diffusion_xl, "noise"),
     "Latent Consistency": Kind(tiny.latent_consistency, "noise"),
     "Flux": Kind(tiny.flux, "noise", SHORT),
-    "Flux Kontext": Kind(tiny_edit.flux_kontext, "instruction", SHORT, grows=False),
-    "InstructPix2Pix": Kind(
-        tiny.stable_diffusion, "instruction", beside=_edits(tiny_edit.instruct_pix2pix), grows=False
-    ),
+    "InstructPix2Pix": Kind(tiny.stable_diffusion, "instruction", beside=_edits, grows=False),
     "Kandinsky 2.2": Kind(tiny_edit.kandinsky, "meaning", FEW),
     "IP-Adapter": Kind(tiny.stable_diffusion, "meaning", beside=_ip_adapter),
-    "Image variation": Kind(tiny.stable_diffusion, "meaning", beside=_edits(tiny_edit.image_variation)),
     "ControlNet": Kind(tiny.stable_diffusion, "structure", beside=_controlnet),
 }
-_SLOW = ("Flux Kontext", "Image variation")
-_ELSEWHERE = ("Stable Diffusion XL", "Latent Consistency")
-EACH = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in KINDS if name not in _ELSEWHERE
-]
-"""Those of `make test` stand for each way to vary, for U-Nets and for transformers."""
+EACH = [name for name in KINDS if name not in ("Stable Diffusion XL", "Latent Consistency")]
+"""They stand for each way to vary, for U-Nets and for transformers."""

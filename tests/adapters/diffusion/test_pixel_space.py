@@ -157,27 +157,12 @@ def test_an_image_of_no_numbers_has_failed_and_its_neighbours_have_not(tmp_path)
     assert answer.conditions["api_class"].tolist() == [0, 0]
 
 
-def test_each_iteration_takes_its_own_steps_and_guidance_and_new_samples_take_the_first(tmp_path):
-    model = tiny.pixel_folder(tmp_path / "model", classes=7)
-    api = api_of(model, steps=[4, 8], guidance=[3, 1])
-    guided, plain = api_of(model, steps=4, guidance=3), api_of(model, steps=8)
-    parents = drawn(guided)
-    assert_same(drawn(api), parents)
-    for iteration, one in ((1, guided), (2, plain)):
-        assert_same(varied(api, parents, 0.5, iteration=iteration), varied(one, parents, 0.5))
-    assert api.describe_degree(0.5, 2) == "noised and denoised, the last 4 of 8 steps"
-    with pytest.raises(RecipeError, match="steps has 2 entries, and none for iteration 3: give steps one number, or"):
-        api.describe_degree(0.5, 3)
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"steps": [5, 0]}, "steps is 0: it must be at least 1"),
         ({"guidance": [2, 0.5]}, "guidance is 0.5: it must be at least 1, which is none"),
         ({"eta": 1.5}, r"eta is 1.5: it must lie in \[0, 1\]"),
         ({"sampler": "euler"}, "sampler is 'euler': it must be one of ddim, ddpm"),
-        ({"batch_size": 0}, "batch_size is 0"),
         ({"precision": "fp8"}, "precision is 'fp8': it must be one of auto, fp32, bf16, fp16"),
     ],
 )

@@ -59,17 +59,11 @@ def refused(make, **settings):
 
 def test_offline_asks_nobody_and_says_where_to_get_the_model(asked, tmp_path):
     for make in MAKERS.values():
-        assert refused(make, model="owner/name", offline=True) == (
-            "The weights of owner/name are not here and offline is true: get it from https://huggingface.co/owner/name "
-            "on a machine with a network (`hf download owner/name --local-dir FOLDER`), put the folder here and name "
-            "it under model."
-        )
-    folder = tmp_path / "torch" / "hub" / "checkpoints"
-    assert refused(ImprovedDiffusion, model=CHECKPOINT, device="cpu", offline=True) == (
-        f"The weights {CHECKPOINT}.pt are not here and offline is true: get it from {PLACE}{CHECKPOINT}.pt and put it "
-        f"in {folder}, or name its place under model."
-    )
-    assert not folder.exists()
+        said = refused(make, model="owner/name", offline=True)
+        assert "owner/name are not here and offline is true: get it from https://huggingface.co/owner/name" in said
+    said = refused(ImprovedDiffusion, model=CHECKPOINT, device="cpu", offline=True)
+    assert f"get it from {PLACE}{CHECKPOINT}.pt and put it in {tmp_path}/torch/hub/checkpoints, or name its" in said
+    assert not (tmp_path / "torch").exists()
     assert not asked
 
 
@@ -77,10 +71,8 @@ def test_no_network_ends_in_a_sentence(asked, tmp_path):
     for make in MAKERS.values():
         said = refused(make, model="owner/name")
         assert "The weights of owner/name cannot be fetched (" in said
-        assert "hf download owner/name --local-dir FOLDER" in said
     said = refused(ImprovedDiffusion, model=CHECKPOINT, device="cpu")
     assert f"The weights {CHECKPOINT}.pt cannot be fetched (" in said
-    assert f"put it in {tmp_path}/torch/hub/checkpoints, or name its place under model" in said
     assert asked
 
 

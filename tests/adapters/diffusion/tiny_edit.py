@@ -33,29 +33,6 @@ def instruct_pix2pix():
     )
 
 
-def image_variation():
-    """Stable Diffusion image variations: a CLIP embedding of the parent stands where the prompt's stood."""
-    return diffusers.StableDiffusionImageVariationPipeline(
-        tiny.vae(),
-        clip_vision(),
-        tiny.cross_unet(),
-        diffusers.DDIMScheduler(**tiny.betas()),
-        None,
-        tiny.extractor(),
-        requires_safety_checker=False,
-    )
-
-
-def flux_kontext():
-    """FLUX.1 Kontext [dev], whose transformer is told the guidance scale."""
-    parts = tiny.flux().components
-    config = parts["transformer"].config
-    transformer = diffusers.FluxTransformer2DModel.from_config(config, guidance_embeds=True)
-    bold(parts["vae"].encoder.conv_out, 16)
-    bold(parts["vae"].decoder.conv_out, 2)
-    return diffusers.FluxKontextPipeline(**parts | {"transformer": bold(transformer, 2)})
-
-
 def kandinsky():
     """Kandinsky 2.2: a prior makes an image embedding of the prompt, a decoder makes an image of the embedding."""
     prior = diffusers.PriorTransformer(
