@@ -6,6 +6,7 @@ LocalAI 82c191a (routes), OpenVINO Model Server 7e4df0c (imagegenutils.cpp), sta
 058a7f0 (api.py, installer.py).
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 from tests.endpoints.faults import Script
@@ -36,7 +37,7 @@ class ForeignOpenAI(OpenAIServer):
 
     def __init__(self, server, loads=0):
         super().__init__(Script(), "url")
-        self.gets, self.loads = OPENAI.get(server, {}), loads
+        self.kind, self.loads = SimpleNamespace(gets=OPENAI.get(server, {})), loads
         self.asked: list[str] = []
         self.requests = self.script.requests
 
@@ -45,7 +46,7 @@ class ForeignOpenAI(OpenAIServer):
         self.asked.append(path)
         if len(self.asked) <= self.loads:
             return 503, {"detail": "loading"}
-        return self.gets.get(path, (404, {"detail": "Not Found"}))
+        return self.kind.gets.get(path, (404, {"detail": "Not Found"}))
 
 
 OPTIONS: dict[str, Any] = {
