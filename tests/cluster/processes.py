@@ -38,7 +38,6 @@ def of_session(session: int) -> list[int]:
 
 
 def end_session(session: int) -> None:
-    """Kill all processes of a session."""
     while left := of_session(session):
         kill(left)
         time.sleep(0.02)
@@ -51,7 +50,6 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and all that came from it."""
     parents = {}
     for one in _pids():
         with suppress(OSError):

@@ -33,7 +33,6 @@ JSON = "application/json"
 
 
 def settings_of(*options: str) -> Settings:
-    """What `pe serve` makes of its command line."""
     printed = CliRunner().invoke(serve, [*options, "--print-config"], catch_exceptions=False).output
     return Settings.model_validate(yaml.safe_load(printed)["applications"][0]["args"])
 
@@ -69,19 +68,16 @@ def bearer(key: str | None) -> dict[str, str]:
 
 
 def get(url: str, path: str, key: str | None = None) -> tuple[int, Any]:
-    """Status and JSON."""
     status, answer, _ = ask(url + path, **bearer(key))
     return status, json.loads(answer)
 
 
 def generate(url: str, content: dict[str, Any], key: str | None = None) -> tuple[int, Any]:
-    """Status and JSON of the answer of images/generations."""
     status, answer, _ = ask(url + GENERATIONS, json.dumps(content).encode(), content_type=JSON, **bearer(key))
     return status, json.loads(answer)
 
 
 def batch(url: str, wanted: BatchRequest) -> BatchAnswer:
-    """The answer of batch/images."""
     status, answer, _ = ask(url + BATCH, pack_request(wanted), content_type=ARRAYS)
     assert status == 200, answer
     return read_answer(answer, len(wanted))

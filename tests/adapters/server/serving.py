@@ -29,8 +29,8 @@ class Server:
         """The processes that came from the command, and what they call themselves."""
         return {pid: title(pid) for pid in of_session(self.process.pid)}
 
-    def replicas(self, deployment: str) -> list[int]:
-        return [pid for pid, name in self.titles().items() if name.startswith(f"ray::ServeReplica:pe:{deployment}")]
+    def replicas(self) -> list[int]:
+        return [pid for pid, name in self.titles().items() if name.startswith("ray::ServeReplica:pe:engine")]
 
     def logs(self) -> str:
         """All that was logged, by Ray as well, and printed."""

@@ -99,14 +99,6 @@ def forms() -> Iterator[Sent]:
     dice = random.Random(1)
     for i in range(40):
         yield Sent((EDITS, VARIATIONS)[i % 2], whole[: dice.randrange(len(whole) - 4)], FORM)
-        yield Sent(EDITS, changed(whole, dice), FORM, (200, 400, 404))
-
-
-def changed(whole: bytes, dice: random.Random) -> bytes:
-    data = bytearray(whole)
-    for _ in range(dice.randrange(1, 9)):
-        data[dice.randrange(len(data))] = dice.randrange(256)
-    return bytes(data)
 
 
 SEEDS, IMAGES = np.zeros(2, np.uint64), np.zeros((2, 28, 28, 1), np.uint8)
@@ -130,9 +122,6 @@ def batches() -> Iterator[Sent]:
         yield Sent(BATCH, data, ARRAYS)
     yield Sent(BATCH, pack_request(BatchRequest(SEEDS, steps=1, model="x")), ARRAYS, (404,))
     yield Sent(BATCH, b"{}", JSON, (415,))
-    whole, dice = pack_request(BatchRequest(SEEDS, 0.5, 2, images=IMAGES)), random.Random(2)
-    for _ in range(40):
-        yield Sent(BATCH, changed(whole, dice), ARRAYS, (200, 400))
 
 
 HEADERS: tuple[tuple[str, Any], ...] = (

@@ -1,27 +1,24 @@
 """The client over every kind of model and way to vary: what the server makes is what the local adapter makes."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from diffusers import DiffusionPipeline
 from safetensors.torch import save_file
 
 from adapters.diffusion.improved import ImprovedDiffusion
 from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
-from adapters.http.servers import recognised
 from adapters.server_client import ServerClient
 from pe.engine.health import endpoint_findings
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, GenerationAPI, RandomRequest, VariationRequest
 from tests.adapters.diffusion import tiny, tiny_edit
 from tests.adapters.diffusion.test_improved import SMALL, weights
-from tests.adapters.server.asking import apart, ask, get, near
+from tests.adapters.server.asking import apart, get, near
 
 CLASSES: dict[str | int, Any] = {"a": "7", "b": ["A", 3]}
 LABELS = tuple("abba")
@@ -111,45 +108,21 @@ def test_a_pixel_model_is_guided_where_one_of_its_classes_stands_for_none(tmp_pa
         assert described(url, "guidance") == [True]  # all its classes but one have names
 
 
-def saved(pipeline: DiffusionPipeline, folder: Path) -> str:
-    pipeline.save_pretrained(folder)
-    return str(folder)
-
-
-def _edits(folder: Path, _: Any) -> dict[str, Any]:
-    model = saved(tiny_edit.instruct_pix2pix(), folder / "edits")
-    return {"variation_model": model, "wordings": {0.5: "near {prompt}", 1.0: "far"}}
-
-
-def _controlnet(folder: Path, pipeline: Any) -> dict[str, Any]:
-    return {"controlnet": saved(tiny_edit.control_net(pipeline.unet), folder / "net"), "sampler": "euler"}
-
-
-WAYS: dict[str, tuple[Callable[[Path, Any], dict[str, Any]], str]] = {
-    "instruction": (_edits, "told by the server, in words of its own"),
-    "structure": (_controlnet, "drawn anew, with a weight of 0.5 for the parent's structure"),
-}
-
-
-@pytest.mark.parametrize("way", [pytest.param("instruction", marks=pytest.mark.slow), "structure"])
-def test_every_way_to_vary(way: str, tmp_path: Path) -> None:
+def test_a_model_that_varies_by_structure_says_so_and_is_not_asked_for_noise(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pipeline = tiny.stable_diffusion()
-    model = saved(pipeline, tmp_path / "model")
-    beside, meaning = WAYS[way]
-    more = beside(tmp_path, pipeline)
+    pipeline.save_pretrained(tmp_path / "model")
+    tiny_edit.control_net(pipeline.unet).save_pretrained(tmp_path / "net")
+    model, more = str(tmp_path / "model"), {"controlnet": str(tmp_path / "net"), "sampler": "euler"}
     common: dict[str, Any] = {"prompts": "a {label}", "steps": 3, "size": 64}
     with near(model, *options(more)) as url:
-        remote = ServerClient(base_url=url, vary=way, **common)
+        remote = ServerClient(base_url=url, vary="structure", **common)
         assert_same(remote, TextToImage(model=model, device="cpu", batch_size=2, **common, **more))
-        assert remote.describe_degree(0.5) == meaning
-        words = way == "instruction"
-        assert described(url, "vary", "degree") == [way, "wording" if words else "exact"]
-        profile = recognised("openai_images", f"{url}/v1", lambda address: json.loads(ask(address)[1]))
-        assert ("degree_exact" in profile.sets) is not words
-        with pytest.raises(APIError, match=f"by {way}, not by noise: put `vary: {way}` in the recipe"):
+        assert remote.describe_degree(0.5) == "drawn anew, with a weight of 0.5 for the parent's structure"
+        assert described(url, "vary", "degree") == ["structure", "exact"]
+        with pytest.raises(APIError, match="by structure, not by noise: put `vary: structure` in the recipe"):
             drawn(ServerClient(base_url=url, **common))
-        line = f"the server varies images by {way}, the degree {'told in words' if words else 'obeyed exactly'}"
-        for stated, state in ((way, "ok"), ("noise", "problem")):
+        line = "the server varies images by structure, the degree obeyed exactly"
+        for stated, state in (("structure", "ok"), ("noise", "problem")):
             told = endpoint_findings("diffusion_server", {"base_url": url, "vary": stated})
             assert [one.state for one in told if one.what == line] == [state]

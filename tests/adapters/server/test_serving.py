@@ -2,12 +2,9 @@
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -101,69 +98,15 @@ def wanted(count: int, first: int = 0, steps: int = 4) -> BatchRequest:
     return BatchRequest(np.arange(first, first + count, dtype=np.uint64), steps=steps)
 
 
-def shares(server: Server) -> set[str]:
-    """The replicas that made images."""
-    return {labels for name, labels, _ in server.lines() if name == "pe_server_images_total"}
-
-
-Answers = list[tuple[BatchRequest, Any]]
-
-
-@contextmanager
-def load(asked: Callable[[BatchRequest], Any], clients: int) -> Iterator[Answers]:
-    """Clients that ask again and again, until the end of the block; an answer None is none."""
-    answers: Answers = []
-    over = threading.Event()
-
-    def ask_on(client: int) -> None:
-        for number in range(10**6):
-            if over.is_set():
-                return
-            request = wanted(8, first=10**7 * client + 8 * number)
-            if (answer := asked(request)) is not None:
-                answers.append((request, answer))
-
-    with ThreadPoolExecutor(clients) as pool:
-        asking = [pool.submit(ask_on, client) for client in range(clients)]
-        try:
-            wait_until(lambda: len(answers) >= clients)
-            yield answers
-        finally:
-            over.set()
-    for each in asking:
-        each.result()
-
-
-def answered(answers: Answers, more: int) -> None:
-    aim = len(answers) + more
-    wait_until(lambda: len(answers) >= aim)
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Server]:
-    """A server of two replicas, which have both made images."""
-    with served(*OPTIONS, "2") as found:
-        wait_until(lambda: batch(found.url, wanted(64)) and len(shares(found)) == 2)
-        yield found
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("deployment", "refused"), [("engine", set()), ("ingress", {408, 429, 503})])
-def test_one_that_is_killed_under_load_costs_nothing_but_time(two: Server, deployment: str, refused: set[int]) -> None:
-    before, known = two.replicas(deployment), shares(two)
-
-    def asked(request: BatchRequest) -> Pixels | None:
-        status, answer, _ = ask(two.url + BATCH, pack_request(request), content_type=ARRAYS)
-        assert status == 200 or status in refused  # come again
-        return read_answer(answer, 8).images if status == 200 else time.sleep(0.2)
-
-    with load(asked, clients=6) as answers:
+def test_a_replica_that_is_killed_under_load_costs_nothing_but_time() -> None:
+    with served(*OPTIONS, "2") as server, ThreadPoolExecutor(12) as clients:
+        before = server.replicas()
+        requests = [wanted(64, first=64 * i) for i in range(8)]
+        answers = [clients.submit(batch, server.url, request) for request in requests]
+        time.sleep(0.7)
         os.kill(before[0], signal.SIGKILL)
-        answered(answers, 12)  # more than had been under way
-    with load(asked, clients=1) as later:  # one, which leaves the cores to what starts
-        while len(two.replicas(deployment)) < len(before) or (deployment == "engine" and not shares(two) - known):
-            answered(later, 4)
-    answers += later
-    for request, images in answers[:: len(answers) // 6]:
-        assert apart(images, drawn(LOCAL, request)) <= 1
-    assert before[0] not in two.replicas(deployment)
+        for request, answer in list(zip(requests, answers, strict=True))[::3]:
+            assert apart(answer.result().images, drawn(LOCAL, request)) <= 1
+        assert all(len(answer.result().images) == 64 for answer in answers)
+        wait_until(lambda: len({*server.replicas()} - {before[0]}) == 2)
