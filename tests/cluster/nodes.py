@@ -41,9 +41,6 @@ class Nodes:
         (node,) = self._cluster.worker_nodes
         return _processes(node)
 
-    def running(self, name: str) -> bool:
-        return any(title(pid).startswith(name) for node in self._cluster.list_all_nodes() for pid in _processes(node))
-
     def end(self) -> None:
         ours = [pid for pid in descendants(os.getpid())[1:] if str(self.folder) in title(pid)]
         ours = [pid for one in ours for pid in descendants(one)]

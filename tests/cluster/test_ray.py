@@ -24,7 +24,6 @@ from tests.cluster.things import CANARY, Broken, Deadly, Flat, OfThisProcess, di
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """Where Ray puts its files, while it runs."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
         patch.setenv("PYTHONPATH", str(ROOT))  # the workers import tests.cluster.things
         patch.setenv("OMP_NUM_THREADS", "7")  # this process's

@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -13,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray
-import yaml
 from ray.util import state
 
-from pe.engine.execution import Surroundings, run_recipe
+from pe.cluster.work import on_ray
 from pe.plugins.start_ray import start_ray
 from pe.recipe.schema import Recipe
 from tests.cluster import runs
@@ -53,26 +49,13 @@ def test_the_votes_and_blocks_of_a_node_that_ends_are_counted_and_embedded_again
     runs.check_lost_blocks(marker, partial(end_node, both.other(), marker), runs.some(90, 255, step=8))  # in each block
 
 
-def test_a_run_whose_process_was_killed_goes_on_as_if_it_had_not_been(nodes: Nodes, tmp_path: Path) -> None:
+def test_the_machines_to_which_private_records_go_are_named(nodes: Nodes, tmp_path: Path) -> None:
     nodes.other()
-    file, run, pe = tmp_path / "recipe.yaml", tmp_path / "run", Path(sys.executable).with_name("pe")
-    recipe = runs.content(runs.write_private(tmp_path, 40_000), iterations=1, neighbors=6)
-    recipe["private"] |= {"privacy_unit": "record", "declared_units": None, "declared_size": 40_000}
-    file.write_text(yaml.safe_dump(recipe | {"api": {"kind": "glyphs"}, "privacy": "none"}))  # to vote takes a second
-    with subprocess.Popen([pe, "run", file, "--out", run, "--ray", nodes.address]) as started:
-        try:
-            wait_until(lambda: nodes.running("ray::votes") or started.poll() is not None)
-        finally:
-            started.kill()
-    assert started.returncode == -signal.SIGKILL
-    assert (run / "confidential/embeddings/private_embeddings.npy").exists()
-    assert list((run / "releases").iterdir()) == []
-    wait_until(lambda: not nodes.running("ray::votes"))  # Ray ends the workers of a process that is gone
-    subprocess.run([pe, "resume", run, "--ray", nodes.address], check=True)
+    recipe = Recipe.parse(runs.content(runs.write_private(tmp_path)), "a test")
+    with on_ray(nodes.address, recipe) as work:
+        run = runs.carry_out(recipe, tmp_path / "run", work).folder
     record = json.loads((run / "confidential/audit-record.json").read_text())
-    assert {"who": "Ray's workers", "hosts": [HEAD, OTHER]}.items() <= record["recipients"][2].items()
-    never_killed = run_recipe(Recipe.load(file), tmp_path / "whole", Surroundings())
-    assert runs.released(run) == runs.released(never_killed.folder)
+    assert [one["hosts"] for one in record["recipients"] if one["who"] == "Ray's workers"] == [[HEAD, OTHER]]
 
 
 LISTS = ("list_actors", "list_objects", "list_workers", "list_jobs")  # of the state API
