@@ -17,7 +17,7 @@ from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, stated, worker
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
-from adapters.http.openai_sdk import MOST, OPENAI, Batches, Line, OpenAIConnection, OpenAIEndpoint
+from adapters.http.openai_api import MOST, OPENAI, Batches, Line, OpenAIConnection, OpenAIEndpoint
 from adapters.http.servers import look_at, server_by_address
 from adapters.text_prompts import Asking, Outcome, TextAnswers, answer_of
 from adapters.text_settings import WRITTEN, Written

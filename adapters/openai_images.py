@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, images_in, object_of, stated
 from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
-from adapters.http.openai_sdk import OPENAI, OpenAIConnection, billed_to
+from adapters.http.openai_api import OPENAI, OpenAIConnection, billed_to
 from adapters.http.servers import Served, ServedHost, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
 from adapters.prompts import Ladder

@@ -91,7 +91,7 @@ def bare_loop(train, epochs: int) -> float:
     import torch
     from torch.nn import functional
 
-    from pe.evaluation.training import _Batches, resnet9
+    from pe.evaluation.resnet9 import _Batches, resnet9
 
     model = resnet9(train.images.shape[2], 10).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9, weight_decay=5e-4, nesterov=True)

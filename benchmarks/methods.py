@@ -42,8 +42,8 @@ from pe.evaluation.fidelity import features, frechet_distance
 from pe.evaluation.labelled import Labelled, NetworkSettings, label_samples
 from pe.evaluation.sets import read_real
 from pe.evaluation.utility import Trial, utility
-from pe.planning.build import build_embedding
-from pe.planning.layout import plan_of
+from pe.planning.parts import build_embedding
+from pe.planning.releases import plan_of
 from pe.private.npz import MnistSample
 from pe.progress import Progress, Task
 from pe.recipe.schema import Recipe

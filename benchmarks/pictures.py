@@ -33,8 +33,8 @@ from pe.data.tables import files_below
 from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.sets import Notes, Request, gather
-from pe.planning.build import build_generator, object_kind
 from pe.planning.choice import choose_evolution
+from pe.planning.parts import build_generator, object_kind
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.progress import Progress
 from pe.recipe.reading import with_change

@@ -28,7 +28,7 @@ from record import keep, where
 from pe.data.images import Images
 from pe.engine.execution import Surroundings, run_recipe
 from pe.evaluation.memorisation import membership
-from pe.planning.build import object_kind
+from pe.planning.parts import object_kind
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.places import CONFIDENTIAL

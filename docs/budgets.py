@@ -18,7 +18,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/data": (2370, 14),
     "pe/dispatch": (1040, 5),
     "pe/engine": (3140, 15),
-    "pe/evaluation": (3560, 14),
+    "pe/evaluation": (3570, 14),
     "pe/fit": (380, 2),
     "pe/nearest": (830, 6),
     "pe/planning": (2480, 9),
@@ -31,7 +31,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "adapters": (5030, 19),
     "adapters/diffusion": (2900, 13),
     "adapters/http": (2600, 11),
-    "adapters/server": (1950, 10),
+    "adapters/server": (1940, 10),
     "adapters/trained": (6050, 23),
     "embeddings": (1550, 7),
 }

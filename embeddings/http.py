@@ -13,7 +13,7 @@ import numpy as np
 
 from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, encoded, object_of, stated
 from adapters.http.answers import read_base64
-from adapters.http.openai_sdk import OpenAIConnection, OpenAIEndpoint
+from adapters.http.openai_api import OpenAIConnection, OpenAIEndpoint
 from adapters.http.policy import Outcome
 from pe.data.samples import Samples
 from pe.data.texts import Texts

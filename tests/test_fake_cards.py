@@ -8,7 +8,7 @@ from torch import nn
 from adapters.trained.dp_imgsyn_networks import Reader
 from pe.data.images import Images
 from pe.evaluation.labelled import Labelled, NetworkSettings
-from pe.evaluation.training import fit_network
+from pe.evaluation.resnet9 import fit_network
 from tests.fake_cards import fake_cards
 
 

@@ -57,7 +57,7 @@ def serve(
 
     OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
-    from adapters.server import application
+    from adapters.server import deploy
     from adapters.server.checks import Settings, is_loopback
     from adapters.server.replica import check
     from pe.plugins.settings import read_settings
@@ -78,15 +78,15 @@ def serve(
         click.echo(_config(settings, host, port), nl=False)
         return
     click.echo(f"Starting {model} …", err=True)
-    application.start(address, host, port)
+    deploy.start(address, host, port)
     try:
-        application.deploy(settings)
+        deploy.deploy(settings)
         ended = _on_end()
         click.echo(f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.", err=True)
         ended.wait()
         click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
     finally:
-        application.stop(settings.limits.seconds)
+        deploy.stop(settings.limits.seconds)
 
 
 def _on_end() -> threading.Event:
@@ -128,16 +128,14 @@ def _config(settings: Settings, host: str, port: int) -> str:
     """Return a file for `serve deploy`."""
     import yaml
 
-    from adapters.server import application
+    from adapters.server import deploy
 
     args = settings.model_dump(mode="json", exclude_defaults=True)
     content = {
         "proxy_location": "EveryNode",
         "http_options": {"host": host, "port": port},
-        "logging_config": application.LOGGING,
-        "applications": [
-            {"name": application.APP, "route_prefix": "/", "import_path": application.IMPORT_PATH, "args": args}
-        ],
+        "logging_config": deploy.LOGGING,
+        "applications": [{"name": deploy.APP, "route_prefix": "/", "import_path": deploy.IMPORT_PATH, "args": args}],
     }
     return yaml.safe_dump(content, sort_keys=False)
 

@@ -46,9 +46,9 @@ def plan(
 
     Nothing is called, no private record is read; the data set's ledger file is, for its cap.
     """
-    from pe.planning.build import set_up_generator
     from pe.planning.checks import look_ahead
     from pe.planning.forecast import forecast
+    from pe.planning.parts import set_up_generator
     from pe.recipe.schema import Recipe
 
     content = Recipe.load(recipe, changes)

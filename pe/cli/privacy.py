@@ -31,7 +31,7 @@ _relation = click.option(
 @json_option
 def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
     """ε of T histograms with a given noise multiplier."""
-    from pe.planning.layout import epsilon_for
+    from pe.planning.releases import epsilon_for
     from pe.privacy.release import Relation
     from pe.privacy.words import round_up
 
@@ -47,7 +47,7 @@ def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: st
 @json_option
 def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
     """The least noise multiplier for T histograms at (ε, δ)."""
-    from pe.planning.layout import noise_multiplier_for
+    from pe.planning.releases import noise_multiplier_for
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
     from pe.privacy.words import round_up

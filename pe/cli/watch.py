@@ -88,8 +88,8 @@ def watching(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
 def status(run_folder: Path, as_json: bool) -> None:
     """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""
     from pe.engine.status import status_of
-    from pe.planning.build import price_of
-    from pe.planning.layout import plan_of
+    from pe.planning.parts import price_of
+    from pe.planning.releases import plan_of
     from pe.recipe.schema import OBJECT, Recipe
     from pe.store.places import CERTIFICATE, RECIPE
     from pe.store.run import Run

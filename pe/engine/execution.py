@@ -29,12 +29,12 @@ from pe.errors import DamagedFile, PluginError, RunError
 from pe.fit.trainer import FIT, FITTED, MODEL, Fitted, Fitting, Kept, Trainer, load_model
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
 from pe.planning import checks
-from pe.planning.build import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.choice import choose_evolution
-from pe.planning.clock import clock_terms, deadlines
+from pe.planning.deadlines import clock_terms, deadlines
 from pe.planning.forecast import differences
-from pe.planning.layout import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
 from pe.planning.other_runs import OTHER_RUNS, OtherRun, disjoint_places, find_other_runs, is_undeclared
+from pe.planning.parts import build_dispatcher, build_embedding, build_generator, price_of
+from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate

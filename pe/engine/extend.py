@@ -19,8 +19,8 @@ from pe.engine.report import report_answers, write_report
 from pe.engine.status import pending_extension
 from pe.errors import RecipeError, RunError
 from pe.fit.trainer import Trainer, load_model
-from pe.planning.build import build_dispatcher, build_generator
 from pe.planning.forecast import differences
+from pe.planning.parts import build_dispatcher, build_generator
 from pe.plugins.protocols import GenerationAPI, info_of
 from pe.plugins.registry import load
 from pe.plugins.specs import members_of

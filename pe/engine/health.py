@@ -14,8 +14,8 @@ import numpy as np
 
 from pe.errors import MissingDependency, PEError, pip_install
 from pe.nearest import describe, nearest
-from pe.planning.build import set_up
 from pe.planning.checks import obstacles
+from pe.planning.parts import set_up
 from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
 from pe.plugins.protocols import Finding, LooksAtEndpoint
 from pe.plugins.registry import Group, libraries, load, missing_libraries, plugins, require

@@ -19,7 +19,7 @@ from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
 from pe.histogram import PrivateWork
 from pe.planning.checks import data_set_ledger, reads_public
-from pe.planning.clock import EMBEDDING
+from pe.planning.deadlines import EMBEDDING
 from pe.plugins.embed import check_comparable, try_embedding
 from pe.plugins.protocols import Embedding, ReadsPublicSamples
 from pe.privacy.data_set import DataSetLedger

@@ -17,8 +17,8 @@ from pe.dispatch.answers import Items, Standing
 from pe.dispatch.work import Work
 from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
-from pe.planning.build import build_embedding, build_generator, price_of
 from pe.planning.checks import check_public_place
+from pe.planning.parts import build_embedding, build_generator, price_of
 from pe.plugins.price import Price
 from pe.plugins.protocols import (
     KINDS,

@@ -17,9 +17,9 @@ from pe.engine.loggers import Bars, logger
 from pe.engine.probe import DEGREES, LadderProbe, probe_ladder
 from pe.engine.process import logging_to, stop_from_python
 from pe.errors import PluginError, RecipeError, check_list, nearest_name
-from pe.planning.build import object_kind, set_up_generator
 from pe.planning.checks import look_ahead
 from pe.planning.forecast import Forecast, forecast
+from pe.planning.parts import object_kind, set_up_generator
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.registry import check_name
 from pe.plugins.settings import Settings

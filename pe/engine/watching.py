@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from pe.engine.status import is_writer, status_of, waits_of, writer_of
 from pe.errors import PEError, RunError
-from pe.planning.build import price_of
+from pe.planning.parts import price_of
 from pe.report.live import LivePage, Pieces
 from pe.store.places import RECIPE
 from pe.store.run import Run

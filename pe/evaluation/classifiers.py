@@ -229,7 +229,7 @@ class Classifier:
         if self.shallow:
             return SHALLOW[self.name](train, validation, classes, seed)
         try:
-            from pe.evaluation.training import fit_network
+            from pe.evaluation.resnet9 import fit_network
         except ImportError as error:
             raise MissingDependency.of("torch", "evaluation", f"The classifier '{self.name}'") from error
         return fit_network(train, validation, classes, seed, self.settings)

@@ -22,9 +22,9 @@ from pe.errors import ContractError, RecipeError, RunError
 from pe.evaluation.labelled import Labelled, Labels, label_samples
 from pe.histogram import Voting, histogram_release, noisy_votes
 from pe.lookahead import embed
-from pe.planning.build import build_dispatcher, price_of, usage_of
 from pe.planning.calls import Span, first_calls, variation_calls, variation_images
 from pe.planning.choice import Numbers, choose
+from pe.planning.parts import build_dispatcher, price_of, usage_of
 from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, Usage, info_of
 from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Release

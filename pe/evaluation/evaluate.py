@@ -31,7 +31,7 @@ from pe.evaluation.verdict import (
     remedies,
     verdict,
 )
-from pe.planning.layout import plan_of
+from pe.planning.releases import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.specs import PluginSpec, construct
 from pe.privacy.words import NO_NOISE

@@ -20,7 +20,7 @@ from pe.evaluation.labelled import Labelled
 from pe.evaluation.methods import Mask, Values, are_among, beyond_chance, methods_of
 from pe.fit.trainer import MODEL, Fitted, HasRecordLoss
 from pe.nearest import nearest
-from pe.planning.build import set_up
+from pe.planning.parts import set_up
 from pe.plugins.protocols import Vectors
 from pe.privacy.accounting import epsilon
 from pe.privacy.calibration import most_hits

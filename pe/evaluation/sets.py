@@ -31,8 +31,8 @@ from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_among, methods_of
 from pe.fit.trainer import load_model
-from pe.planning.build import build_embedding, set_up_generator
-from pe.planning.layout import plan_of
+from pe.planning.parts import build_embedding, set_up_generator
+from pe.planning.releases import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.specs import PluginSpec
 from pe.private.dataset import PrivateDataset, sample_digest

@@ -14,9 +14,9 @@ from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe
-from pe.planning.build import check_modality, set_up, unpriced, usage_of
 from pe.planning.calls import Span
 from pe.planning.choice import few_warnings, signal_of, signal_warnings
+from pe.planning.parts import check_modality, set_up, unpriced, usage_of
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.price import Price
 from pe.plugins.protocols import (

@@ -11,9 +11,9 @@ from math import ceil, erfc, exp, floor, inf, pi, prod, sqrt
 from typing import Any
 
 from pe.errors import RecipeError
-from pe.planning.build import price_of
 from pe.planning.calls import IMAGES, may_try
-from pe.planning.layout import planned_releases
+from pe.planning.parts import price_of
+from pe.planning.releases import planned_releases
 from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.settings import read_settings

@@ -13,12 +13,12 @@ from typing import Any
 from pe.data.display import Page
 from pe.fit.trainer import DryRun
 from pe.planning import checks
-from pe.planning.build import class_of, price_of, set_up, unpriced, usage_of
 from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total, variation_calls, variation_images
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
-from pe.planning.clock import ClockPlan, held_back
-from pe.planning.layout import fit_dry_runs, is_fitted, lay_out
+from pe.planning.deadlines import ClockPlan, held_back
 from pe.planning.other_runs import find_other_runs
+from pe.planning.parts import class_of, price_of, set_up, unpriced, usage_of
+from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI, Usage, info_of
 from pe.plugins.registry import Group, load, plugins
@@ -362,7 +362,7 @@ def forecast(
 
     Args:
         recipe: the recipe.
-        api: the generator (`pe.planning.build.set_up_generator`), asked what it can do; None: the calls are unknown.
+        api: the generator (`pe.planning.parts.set_up_generator`), asked what it can do; None: the calls are unknown.
         here: warnings about this machine (`pe.planning.checks.obstacles`), and why the calls are unknown.
         samples_per_second: the generator's rate, > 0; None: the time is unknown.
         dry_run: try a few steps of the fit here, on random images.

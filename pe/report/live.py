@@ -16,9 +16,9 @@ import numpy as np
 
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.dispatch.answers import decode
-from pe.planning.build import price_of
 from pe.planning.checks import guarantee_warnings
-from pe.planning.layout import plan_of
+from pe.planning.parts import price_of
+from pe.planning.releases import plan_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE, finite
 from pe.recipe.schema import Recipe

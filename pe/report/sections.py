@@ -18,10 +18,10 @@ import numpy.typing as npt
 from pe.data.population import Population
 from pe.data.samples import GENERATOR, Samples, suspicions
 from pe.errors import DamagedFile, RunError
-from pe.planning.build import price_of
 from pe.planning.checks import guarantee_warnings
 from pe.planning.choice import signal_of
-from pe.planning.layout import plan_of
+from pe.planning.parts import price_of
+from pe.planning.releases import plan_of
 from pe.plugins.price import Price
 from pe.plugins.protocols import NOTHING, Usage
 from pe.privacy.accounting import epsilon

@@ -17,8 +17,8 @@ from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import APIError, RecipeError
-from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import forecast
+from pe.planning.parts import price_of, set_up_generator
 from pe.plugins.protocols import Answer, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal

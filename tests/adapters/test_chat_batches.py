@@ -9,7 +9,7 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import Rejected
-from adapters.http import openai_sdk as openai_batches
+from adapters.http import openai_api as openai_batches
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.engine.execution import Surroundings, run_recipe

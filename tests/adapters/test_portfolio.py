@@ -10,8 +10,8 @@ from adapters.portfolio import Portfolio
 from pe.data.samples import GENERATOR, Conditions
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.errors import APIError, LimitReached, RecipeError
-from pe.planning.build import price_of, set_up_generator
 from pe.planning.forecast import differences, forecast
+from pe.planning.parts import price_of, set_up_generator
 from pe.plugins.protocols import RandomRequest, Usage, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pe.data.samples import modality
-from pe.planning.build import set_up
+from pe.planning.parts import set_up
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
 from pe.recipe.schema import Recipe

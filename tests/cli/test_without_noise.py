@@ -10,7 +10,7 @@ import pe
 from pe.engine.execution import Surroundings, resume_run, stored_recipe
 from pe.errors import BudgetExceeded, Interrupted, RecipeError, RunError
 from pe.planning.choice import choose_evolution
-from pe.planning.layout import lay_out
+from pe.planning.releases import lay_out
 from pe.privacy.certificate import verify
 from pe.privacy.covered import BANNER
 from pe.privacy.data_set import DataSetLedger

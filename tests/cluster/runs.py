@@ -9,7 +9,7 @@ from pe.cluster.work import RayWork
 from pe.data.images import Images
 from pe.engine.execution import Surroundings, run_recipe
 from pe.histogram import PrivateWork, Voting, count_votes
-from pe.planning.build import object_kind
+from pe.planning.parts import object_kind
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private

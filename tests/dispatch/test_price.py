@@ -10,7 +10,7 @@ import pytest
 
 from pe.dispatch.limits import Limits, LimitToRaise, Meter
 from pe.errors import RecipeError
-from pe.planning.build import build_dispatcher, build_generator, price_of
+from pe.planning.parts import build_dispatcher, build_generator, price_of
 from pe.plugins import protocols as usage_module
 from pe.plugins.protocols import Answer, Usage
 from pe.progress import Progress

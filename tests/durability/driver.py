@@ -13,7 +13,7 @@ import numpy as np
 from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
 from pe.engine.execution import Surroundings, resume_run, run_recipe
-from pe.planning.build import object_kind
+from pe.planning.parts import object_kind
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
 

@@ -8,7 +8,7 @@ import pytest
 from adapters.http import policy as policy_module
 from embeddings.tfidf import TfIdf
 from pe.engine.execution import Surroundings
-from pe.planning.build import object_kind
+from pe.planning.parts import object_kind
 from pe.recipe.schema import Recipe
 from tests.durability.driver import PRIVATE, SameNoise, begin_or_go_on, forked, make_private
 from tests.endpoints.chat_server import ChatServer

@@ -13,9 +13,9 @@ from pe.data.images import Images
 from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.ladder import FEWEST, SPACES, Rung, chance, judge, measure
 from pe.errors import APIError, LimitReached
-from pe.planning.build import set_up_generator
 from pe.planning.calls import IMAGES, PARENTS
 from pe.planning.forecast import forecast
+from pe.planning.parts import set_up_generator
 from pe.recipe.schema import Recipe
 from pe.report.sections import shareable_report
 from pe.store.export import examine

@@ -141,7 +141,7 @@ class Timed(Shades):
 def test_private_work_between_requests_that_leave_the_machine_ends_at_its_deadline(
     private, tmp_path, monkeypatch, clock, waits
 ):
-    monkeypatch.setattr("pe.planning.clock._AT_LEAST", 1.0)  # far from what a loaded machine takes without a clock
+    monkeypatch.setattr("pe.planning.deadlines._AT_LEAST", 1.0)  # far from what a loaded machine takes without a clock
     api = Timed()
     run = evolve(private, tmp_path / "run", api, iterations=1, public_clock=clock, max_images=99)
     assert (api.times[1] - api.times[0] >= 1) == waits
@@ -150,7 +150,7 @@ def test_private_work_between_requests_that_leave_the_machine_ends_at_its_deadli
 
 
 def test_private_work_that_misses_its_deadline_is_told_and_noted_in_the_audit_record(private, tmp_path, monkeypatch):
-    monkeypatch.setattr("pe.planning.clock._AT_LEAST", 0.01)
+    monkeypatch.setattr("pe.planning.deadlines._AT_LEAST", 0.01)
 
     seen = []
 

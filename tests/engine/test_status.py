@@ -11,8 +11,8 @@ from pe.cli.watch import status
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.status import Phase, status_of
 from pe.errors import RunError
-from pe.planning.build import object_kind, price_of
-from pe.planning.layout import lay_out
+from pe.planning.parts import object_kind, price_of
+from pe.planning.releases import lay_out
 from pe.plugins.protocols import Answer, Usage
 from pe.recipe.schema import Recipe
 from pe.store.places import WAITING

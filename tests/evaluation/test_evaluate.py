@@ -12,7 +12,7 @@ import pe
 from pe.errors import APIError, LimitReached, RecipeError, RunError
 from pe.evaluation.controls import choose_without_votes, images_asked_for, plan_vote, random_selection_run
 from pe.evaluation.evaluate import EARLIER, METRICS_FILE, pairs_file, store_evaluation
-from pe.planning.layout import plan_of
+from pe.planning.releases import plan_of
 from pe.plugins.protocols import PluginInfo
 from pe.privacy.accounting import epsilon
 from pe.recipe.schema import Recipe

@@ -12,7 +12,7 @@ import pytest
 from adapters.chat import Chat
 from adapters.http import Rejected
 from pe.engine.execution import Surroundings, resume_run
-from pe.planning.build import price_of
+from pe.planning.parts import price_of
 from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
 from pe.store.run import Run

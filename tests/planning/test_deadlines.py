@@ -8,8 +8,8 @@ import pytest
 
 from embeddings.pixels import Pixels
 from pe.nearest import nearest
-from pe.planning.clock import EMBEDDING, clock_terms, deadlines, held_back, round_up
-from pe.planning.layout import fit_dry_runs, lay_out
+from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, round_up
+from pe.planning.releases import fit_dry_runs, lay_out
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
 from tests.engine.small import but

@@ -9,12 +9,12 @@ import pytest
 from pe.data.samples import Conditions
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.planning.build import object_kind, set_up_generator
 from pe.planning.calls import Span
 from pe.planning.checks import check_price, obstacles
 from pe.planning.choice import MOST_NOISE, Signal
 from pe.planning.forecast import forecast
-from pe.planning.layout import lay_out
+from pe.planning.parts import object_kind, set_up_generator
+from pe.planning.releases import lay_out
 from pe.plugins.protocols import Answer, PluginInfo
 from pe.privacy.accounting import epsilon
 from pe.progress import Progress

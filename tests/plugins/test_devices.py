@@ -7,7 +7,7 @@ from adapters.diffusion.device import choose_devices
 from embeddings.networks import EfficientNetLite
 from pe.errors import RecipeError
 from pe.evaluation.labelled import NetworkSettings
-from pe.evaluation.training import fit_network
+from pe.evaluation.resnet9 import fit_network
 from pe.plugins import devices
 from pe.plugins.devices import find_device, listed_cards, memory_refused, unseen_cards
 from tests.fake_cards import REFUSALS

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from pe.errors import PrivacyError
 from pe.histogram import histogram_releases
-from pe.planning.layout import PlanSettings, noise_multiplier_for, plan
+from pe.planning.releases import PlanSettings, noise_multiplier_for, plan
 from pe.privacy import calibration
 from pe.privacy.accounting import epsilon
 from pe.privacy.calibration import calibrate, most_hits

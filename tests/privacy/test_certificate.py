@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from scipy.stats import norm
 
-from pe.planning.layout import PlanSettings, plan
+from pe.planning.releases import PlanSettings, plan
 from pe.privacy.certificate import FORMAT, build_certificate, verify
 from pe.privacy.covered import hash_files, release_file
 from pe.privacy.ledger import Budget, Ledger, MemoryStore

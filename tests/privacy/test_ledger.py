@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pe.errors import BudgetExceeded, PrivacyError
-from pe.planning.layout import PlanSettings, plan
+from pe.planning.releases import PlanSettings, plan
 from pe.privacy.accounting import delta, epsilon
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise

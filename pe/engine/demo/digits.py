@@ -16,8 +16,8 @@ from pe.evaluation.classifiers import at_once, side_by_side
 from pe.evaluation.controls import one_vote_run, unevolved
 from pe.evaluation.utility import CLASSIFIERS, accuracy
 from pe.fit.trainer import load_model
-from pe.planning.build import build_embedding, build_generator
-from pe.planning.layout import plan_of
+from pe.planning.parts import build_embedding, build_generator
+from pe.planning.releases import plan_of
 from pe.plugins.registry import require_extras
 from pe.private.npz import DIGITS, MnistSample
 from pe.recipe.schema import Recipe

@@ -22,8 +22,8 @@ from adapters.server.checks import Settings
 from adapters.server.command import serve
 from adapters.server.errors import Door
 from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, pack_request, read_answer
-from adapters.server.ingress import Ingress
 from adapters.server.replica import Replica
+from adapters.server.routes import Ingress
 from tests.endpoints.serving import serving
 
 Pixels = npt.NDArray[np.uint8]

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.server import application, replica
-from adapters.server.application import DOOR, room_for
+from adapters.server import replica
 from adapters.server.checks import Settings, digest_of
 from adapters.server.command import serve
+from adapters.server.deploy import DOOR, room_for
 from adapters.server.replica import PixelFamily, Replica, TextFamily, family_of
 from pe.errors import RecipeError
 from tests.adapters.diffusion import tiny
@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_cannot_be_served_is_one_sentence_before_ray_is_started(line, here, monkeypatch):
     monkeypatch.setenv("SHORT", "short")
-    monkeypatch.setattr(application, "start", lambda *_: pytest.fail("Ray was to be started"))
+    monkeypatch.setattr(deploy, "start", lambda *_: pytest.fail("Ray was to be started"))
     result = CliRunner().invoke(serve, line.split())
     assert isinstance(result.exception, RecipeError), result.exception
     for words in REFUSED[line]:
@@ -167,7 +167,7 @@ def test_the_manifest_for_kubernetes_is_what_the_command_in_it_prints_which_hold
     assert yaml.safe_load(config.replace("0" * 64, digest_of(KEY))) == yaml.safe_load(printed)
     (application,) = ServeDeploySchema.model_validate(yaml.safe_load(config)).applications
     assert Settings.model_validate(application.args).gpus_per_replica == 1  # whatever Ray has when it reads the file
-    assert application.import_path == "adapters.server.application:build"
+    assert application.import_path == "adapters.server.deploy:build"
     cluster = yaml.safe_load(KUBERAY)["spec"]["rayClusterConfig"]
     assert cluster["authOptions"]["mode"] == "token"
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):

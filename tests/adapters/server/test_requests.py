@@ -9,11 +9,11 @@ import pytest
 from ray.exceptions import RayActorError
 from starlette.requests import Request
 
-from adapters.server import ingress as bodies
+from adapters.server import routes as bodies
 from adapters.server.checks import Description, Limits, Settings
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchAnswer, BatchRequest
-from adapters.server.ingress import JSON, Bounded
+from adapters.server.routes import JSON, Bounded
 from adapters.server.service import Admission, Service
 
 SMALL = Description("small", 2, class_count=62, shape=(28, 28, 1))

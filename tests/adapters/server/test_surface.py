@@ -22,7 +22,7 @@ from adapters.diffusion.text_to_image import TextToImage
 from adapters.server.checks import Limits
 from adapters.server.errors import CODES
 from adapters.server.formats import BatchRequest
-from adapters.server.ingress import ROUTES
+from adapters.server.routes import ROUTES
 from adapters.server_client import ServerClient
 from pe.errors import RecipeError
 from pe.plugins.protocols import GenerationAPI, RandomRequest, VariationRequest

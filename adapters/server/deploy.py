@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ray.serve import Application
 
 APP = "pe"
-IMPORT_PATH = "adapters.server.application:build"
+IMPORT_PATH = "adapters.server.deploy:build"
 DOOR = "adapters.server.errors:middlewares"
 LOGGING = {"encoding": "JSON", "enable_access_log": False}
 
@@ -46,8 +46,8 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
     import ray
     from ray import serve
 
-    from adapters.server.ingress import Ingress
     from adapters.server.replica import Replica
+    from adapters.server.routes import Ingress
 
     settings = Settings.model_validate(settings)
     gpus, cores, most = room_for(settings, ray.cluster_resources())
