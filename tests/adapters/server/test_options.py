@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.server import replica
+from adapters.server import deploy, replica
 from adapters.server.checks import Settings, digest_of
 from adapters.server.command import serve
 from adapters.server.deploy import DOOR, room_for
