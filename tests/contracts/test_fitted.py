@@ -58,6 +58,8 @@ RELEASES = dict.fromkeys(FITS, _BLOCKS) | {
     "privimage_gan": ["fit/semantics", *_BLOCKS],
 }
 every = pytest.mark.parametrize("kind", FITS)
+QUICK = ("dp_gaussian", "dp_merf", "dp_imgsyn", "dpdm", "dpgan", "privimage")
+"""One of each kind of fit: their whole runs are in `make test`, those of the others in `make test-slow`."""
 
 
 @pytest.fixture(autouse=True)
@@ -240,7 +242,7 @@ OTHERS = 2 * [i for i in ALL if i % len(CLASSES) != 1]
 """Another number of records, and none of the second label."""
 
 
-@every
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in FITS])
 @pytest.mark.usefixtures("releases_held_fixed")
 def test_fit_and_votes_are_on_one_ledger_and_all_that_a_run_shows_is_the_same_for_other_records(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
