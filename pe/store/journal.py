@@ -127,9 +127,8 @@ def _translated(path: Path, participle: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise RunError(
-            f"The journal {path} cannot be {participle} ({error}): see to the disk, or restore it from a copy."
-        ) from error
+        remedy = "then resume the run" if participle == "written" else "or restore it from a copy"
+        raise RunError(f"The journal {path} cannot be {participle} ({error}): see to the disk, {remedy}.") from error
 
 
 def has_tables(path: Path) -> bool:
