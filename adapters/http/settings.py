@@ -133,7 +133,7 @@ class Connection(Settings):
         client_cert: a file with this client's certificate (PEM).
         client_key: a file with its private key (PEM); None: it stands in `client_cert`.
         timeout: seconds to connect, and between two bytes.
-        total_timeout: seconds of a whole request; None: 900, or twice `timeout` if that is more.
+        total_timeout: seconds until the last byte of an answer's body; None: 900, or twice `timeout` if that is more.
         tries: how often a request is made before the server counts as away.
         patience: seconds that a server which is away, or throttles, is waited for; then the run stops, to be resumed.
     """
