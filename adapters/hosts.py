@@ -152,8 +152,8 @@ class AWSCredentials(Credentials):
 
     def _frozen(self) -> Any:
         try:
-            found = self._session.get_credentials()  # which it keeps, and renews
-            keys = found.get_frozen_credentials() if found else None
+            credentials = self._session.get_credentials()  # which it keeps, and renews
+            keys = credentials.get_frozen_credentials() if credentials else None
         except self._error as error:
             raise RecipeError(
                 f"api bedrock: AWS gives no credentials ({error}): log in again, or mend ~/.aws."

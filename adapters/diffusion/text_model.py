@@ -134,9 +134,9 @@ class TextLoader:
         self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
         self._memory = Memory(**{name: getattr(config, name) for name in MEMORY_SETTINGS})
         names = ("model", "revision", "variant", "safety_checker", "pipeline", "single_file", "quantization")
-        given = {name: getattr(config, name) for name in names}
+        arguments = {name: getattr(config, name) for name in names}
         lora, components = lora_of(config.lora), config.components or {}
-        self._files = TextFiles(**given, offline=offline, components=components, lora=lora)
+        self._files = TextFiles(**arguments, offline=offline, components=components, lora=lora)
         self._varying = self._files
         if config.variation_model is not None:
             self._varying = TextFiles(config.variation_model, offline=offline, safety_checker=config.safety_checker)

@@ -157,9 +157,9 @@ def modality(kind: str) -> type[Samples]:
 
 def kind_among(names: Collection[str]) -> str:
     """Return the modality's name among those of stored columns; raise PluginError if there is none."""
-    known = set(names) & _modalities.keys() or {point.name for point in entry_points(group="pe.modalities")}
+    installed_names = set(names) & _modalities.keys() or {point.name for point in entry_points(group="pe.modalities")}
     for name in names:
-        if name in known:
+        if name in installed_names:
             return name
     raise PluginError(
         f"No installed modality is named by a column ({', '.join(names)}): restore the file, or install the modality."

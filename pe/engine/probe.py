@@ -332,11 +332,11 @@ def _founders(
     labels, none = np.zeros(count, np.int32), np.full(count, NO_PARENT)
     work = Work("probe/parents", labels, (label,), seed, none, alike=alike)
     answers, call = _ask(work, "RANDOM_API", api, price)
-    made = len(call.samples)
-    if not made:
+    count = len(call.samples)
+    if not count:
         raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
     conditions = Conditions.concatenate([one.conditions for items, one in answers if items.size])
-    return Population(call.samples, labels[:made], conditions, none[:made]), call
+    return Population(call.samples, labels[:count], conditions, none[:count]), call
 
 
 def _variations(phase: str, founders: Population, parents: Items, label: str, seed: int, degree: float) -> Work:

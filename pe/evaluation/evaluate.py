@@ -133,9 +133,9 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbeddin
     """The embeddings asked for, or the run's own, unless it sends samples to others and may be somebody else's."""
     recipe = Recipe.load(run.folder / RECIPE)
     specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
-    chosen = bool(request.embeddings)
-    if request.embedding is not None and not chosen:
-        embeddings, chosen = [CachedEmbedding(type(request.embedding).__name__, request.embedding)], True
+    is_explicit = bool(request.embeddings)
+    if request.embedding is not None and not is_explicit:
+        embeddings, is_explicit = [CachedEmbedding(type(request.embedding).__name__, request.embedding)], True
     else:
         if specs[0].kind.startswith(OBJECT):
             own, standard = specs[0].kind.removeprefix(OBJECT), recipe.private.modality.embedding
@@ -144,11 +144,11 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbeddin
                 "passed: pe.evaluate(…, embedding=…)."
             )
             specs = (PluginSpec(kind=standard),)
-        made = ((spec, construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs)
-        embeddings = [CachedEmbedding(embedding_name(spec), embedding) for spec, embedding in made]
+        pairs = ((spec, construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs)
+        embeddings = [CachedEmbedding(embedding_name(spec), embedding) for spec, embedding in pairs]
     for each in embeddings:
         if hosts := info_of(each.embedding).hosts:
-            if not chosen and not (run.folder / FULL_RECIPE).is_file():
+            if not is_explicit and not (run.folder / FULL_RECIPE).is_file():
                 raise RecipeError(
                     f"The recipe that came with {run.folder} embeds by '{each.name}', which would hand your test "
                     f"{noun} to {', '.join(hosts)}: name an embedding that you want by --embedding."

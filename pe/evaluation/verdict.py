@@ -50,9 +50,9 @@ _HEADLINES = {
     NOT_SHOWN: (f"{_NOT_SHOWN} the votes helped", f"{_NOT_SHOWN} evolving beat one vote"),
     HURT: ("The votes hurt", "One vote beat evolving"),
 }
-"""Of the votes, and of evolving."""
+"""Headlines on the votes, and on evolving."""
 _CONTROLS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "random selection"}
-"""Without votes."""
+"""The controls without votes."""
 
 
 @dataclass(frozen=True)

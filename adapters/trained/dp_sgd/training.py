@@ -288,7 +288,7 @@ class Training:
         stream = BytesIO()
         torch.save((self._model, self._loss), stream)
         place = f"cuda:{self._device.index or 0}" if self._device.type == "cuda" else str(self._device)
-        stream.seek(0)
+        stream.seek(0)  # whole objects are loaded, which is safe here: they were saved a moment ago, and not to a file
         model, loss = torch.load(stream, map_location={place: str(device)}, weights_only=False)
         return type(self)(model, loss, self.settings, device)
 
