@@ -246,9 +246,9 @@ class CaptionThenDraw(OfSeveral):
 
     def _tokens(self) -> Usage | None:
         """Tokens of a sample that are billed; None: not known. No host or no price of tokens: none."""
-        priced, tokens = any(not member.price.free for member in self._members), Usage(0)
+        has_price, tokens = any(not member.price.free for member in self._members), Usage(0)
         for member in self._members:
-            if member.info.hosts == () or (priced and not member.price.has_tokens):
+            if member.info.hosts == () or (has_price and not member.price.has_tokens):
                 continue
             if member.info.tokens is None:
                 return None

@@ -101,8 +101,8 @@ class ComfyUISettings(ByJobs):
     @property
     def fixed_size(self) -> tuple[int, int] | None:
         """(height, width) that every image must have; None: the workflows say it."""
-        sized = all(flow.width and flow.height for flow in (self.random, self.variations))
-        return (self.size or self.image_size) if sized else None
+        has_sizes = all(flow.width and flow.height for flow in (self.random, self.variations))
+        return (self.size or self.image_size) if has_sizes else None
 
     @model_validator(mode="after")
     def _check_places(self) -> ComfyUISettings:
@@ -216,15 +216,15 @@ def _images(outputs: Any, node: str | int | None) -> list[Any]:
     }
     if node is not None:
         return list(by_node.get(str(node), ()))
-    saved = {
+    results = {
         name: images
         for name, images in by_node.items()
         if any(isinstance(image, dict) and image.get("type") == "output" for image in images)
     }
-    if len(saved) != 1:
-        nodes = f"nodes {', '.join(sorted(saved))} do" if saved else "none does"
+    if len(results) != 1:
+        nodes = f"nodes {', '.join(sorted(results))} do" if results else "none does"
         raise Ended(f"one node of a workflow saves its images, unless `output` names the node, and here {nodes}")
-    return next(iter(saved.values()))
+    return next(iter(results.values()))
 
 
 def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:

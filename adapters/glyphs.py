@@ -361,8 +361,8 @@ class Glyphs:
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
         scores = ndtri(random[:, 4:]).astype(np.float32)
-        picked = np.floor(random[:, 0] * counts).astype(np.int64)
-        text = np.array([choice[pick] for choice, pick in zip(choices, picked, strict=True)], dtype=np.int64)
+        picks = np.floor(random[:, 0] * counts).astype(np.int64)
+        text = np.array([choice[pick] for choice, pick in zip(choices, picks, strict=True)], dtype=np.int64)
         font = np.full(len(text), -1, dtype=np.int64)
         if parents is not None:
             old_text, old_font, old_scores = self._read(parents)

@@ -145,9 +145,9 @@ class AWSCredentials(Credentials):
         from botocore.awsrequest import AWSRequest
 
         headers = {"Content-Type": request.headers["Content-Type"]}
-        signed = AWSRequest(method=request.method, url=str(request.url), data=request.content, headers=headers)
-        SigV4Auth(self._frozen(), "bedrock", self._region).add_auth(signed)
-        request.headers.update(dict(signed.headers.items()))
+        aws_request = AWSRequest(method=request.method, url=str(request.url), data=request.content, headers=headers)
+        SigV4Auth(self._frozen(), "bedrock", self._region).add_auth(aws_request)
+        request.headers.update(dict(aws_request.headers.items()))
         return super().sign(request)
 
     def _frozen(self) -> Any:

@@ -78,7 +78,7 @@ class LocalModel(Settings):
             raise MissingDependency.of("transformers", "text", "A local language model") from error
         place = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
         source = {"revision": self.revision or "main", "local_files_only": self.offline or Path(place).is_dir()}
-        needed = "a folder, or OWNER/NAME of the hub, with config.json, .safetensors weights and a tokenizer"
+        remedy = "a folder, or OWNER/NAME of the hub, with config.json, .safetensors weights and a tokenizer"
         try:
             with quiet_transformers():
                 tokenizer = transformers.AutoTokenizer.from_pretrained(place, **source)
@@ -92,7 +92,7 @@ class LocalModel(Settings):
         except Exception as error:  # whatever a library makes of a broken or foreign file
             if memory_refused(error):
                 raise
-            raise RecipeError(f"model: '{self.model}' cannot be loaded ({words_of(error)}): name {needed}.") from error
+            raise RecipeError(f"model: '{self.model}' cannot be loaded ({words_of(error)}): name {remedy}.") from error
         if report["missing_keys"]:  # the library would draw them at random
             lacks = min(report["missing_keys"])
             raise RecipeError(f"model: '{self.model}' lacks the weights {lacks} of an {kind}: name one that has them.")
@@ -163,8 +163,8 @@ def pick(scores: torch.Tensor, numbers: npt.NDArray[np.float64]) -> torch.Tensor
 
     wide = torch.float32 if scores.device.type == "mps" else torch.float64  # mps has no larger one
     shares = scores.to(wide).softmax(-1).cumsum(-1)
-    drawn = torch.as_tensor(numbers, dtype=wide, device=scores.device)[:, None] * shares[:, -1:]
-    return torch.searchsorted(shares, drawn, right=True).clamp(max=scores.shape[-1] - 1)
+    points = torch.as_tensor(numbers, dtype=wide, device=scores.device)[:, None] * shares[:, -1:]
+    return torch.searchsorted(shares, points, right=True).clamp(max=scores.shape[-1] - 1)
 
 
 class CausalSettings(LocalModel, Written):
@@ -274,13 +274,13 @@ class _Writer:
         """Return the prompt as the model takes it: by its chat template, if it has one."""
         config, tokenizer = self._config, self._tokenizer
         system = [] if config.system is None else [config.system]
-        templated = tokenizer.chat_template is not None
+        has_template = tokenizer.chat_template is not None
         text = "\n\n".join([*system, prompt]) + "\n\n"
         messages = [{"role": "system", "content": text} for text in system] + [{"role": "user", "content": prompt}]
-        if templated:
+        if has_template:
             more = config.template or {}
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
-        tokens: list[int] = tokenizer(text, add_special_tokens=not templated, verbose=False)["input_ids"]
+        tokens: list[int] = tokenizer(text, add_special_tokens=not has_template, verbose=False)["input_ids"]
         return tokens
 
     def _generate(self, rows: list[list[int]], seeds: Seeds) -> list[Outcome]:
@@ -306,18 +306,18 @@ class _Writer:
             token = pick(scores, uniforms(seeds, f"token/{input_ids.shape[1] - width}"))
             return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
-        written = self._model.generate(
+        rows_out = self._model.generate(
             ids.to(self._device),
             attention_mask=mask.to(self._device),
             generation_config=config,
             logits_processor=LogitsProcessorList([*self._warpers, draw]),
         )
-        return [self._text(tokens) for tokens in written[:, width:].tolist()]
+        return [self._text(tokens) for tokens in rows_out[:, width:].tolist()]
 
     def _text(self, tokens: list[int]) -> Outcome:
         places = [place for place, token in enumerate(tokens) if token in self._ends]
         text = self._tokenizer.decode(tokens[: places[0]] if places else tokens, skip_special_tokens=True)
-        return self._answers.take(text, ended=bool(places))
+        return self._answers.take(text, is_whole=bool(places))
 
 
 def _warpers(config: CausalSettings, own: Any) -> list[Any]:
@@ -466,7 +466,7 @@ class _Filler:
         if 0 < self._config.top_k < scores.shape[1]:
             least = scores.topk(self._config.top_k).values[:, -1:]
             scores = scores.masked_fill(scores < least, -torch.inf)
-        drawn, start = pick(scores, numbers)[:, 0].cpu().numpy(), 0
+        picks, start = pick(scores, numbers)[:, 0].cpu().numpy(), 0
         for row, group in zip(rows, groups, strict=True):
-            row[group] = drawn[start : start + len(group)]
+            row[group] = picks[start : start + len(group)]
             start += len(group)

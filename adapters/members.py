@@ -167,14 +167,14 @@ class OfSeveral(ABC):
 
 def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:
     """Look at the endpoint of each generator (with its settings) that has one: see `LooksAtEndpoint.look`."""
-    looked = False
+    any_look = False
     for spec, settings in specs:
         require("pe.adapters", spec.kind)
         plugin = load("pe.adapters", spec.kind)
         if isinstance(plugin, LooksAtEndpoint):
-            looked = True
+            any_look = True
             yield from plugin.look(settings)
-    if not looked:
+    if not any_look:
         words = f"{kind}: none of its generators has an endpoint that can be looked at"
         yield Finding("problem", words, "ask it for samples: pe probe RECIPE")
 
@@ -212,17 +212,17 @@ def part_of(request: Request, items: Items) -> Request:
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
     """Put the answers to parts of a request, each with its items, together."""
     missing: dict[int, Refused | Failed] = {}
-    usage, filled = NOTHING, []
+    usage, answers = NOTHING, []
     for items, answer in parts:
         missing |= {int(items[i]): miss for i, miss in answer.missing.items()}
         usage += answer.billed
         if len(answer.samples):
-            filled.append((np.delete(items, sorted(answer.missing)), answer))
-    if not filled:
+            answers.append((np.delete(items, sorted(answer.missing)), answer))
+    if not answers:
         return replace(parts[0][1], missing=missing, usage=usage)
-    if len(shapes := {answer.samples.array.shape[1:] for _, answer in filled}) > 1:
+    if len(shapes := {answer.samples.array.shape[1:] for _, answer in answers}) > 1:
         raise ContractError(f"The generators answered with samples of the shapes {sorted(shapes)}.")
-    order = np.argsort(np.concatenate([items for items, _ in filled]), kind="stable")
-    samples = type(filled[0][1].samples)(np.concatenate([answer.samples.array for _, answer in filled])[order])
-    conditions = Conditions.concatenate([answer.conditions for _, answer in filled]).take(order)
+    order = np.argsort(np.concatenate([items for items, _ in answers]), kind="stable")
+    samples = type(answers[0][1].samples)(np.concatenate([answer.samples.array for _, answer in answers])[order])
+    conditions = Conditions.concatenate([answer.conditions for _, answer in answers]).take(order)
     return Answer(samples, conditions, missing, usage)

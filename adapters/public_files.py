@@ -68,10 +68,10 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
     rule = None if size is None else resize
     deep: set[bool] = set()
     form = partial(convert_pixels, size=size, resize=rule, channels=channels, name=str(file), deep=deep)
-    converted = [form(image) for image in images]
+    arrays = [form(image) for image in images]
     if why := dimness(deep):
         raise RecipeError(f"path: '{file}': {why}")
-    return np.stack(converted), labels
+    return np.stack(arrays), labels
 
 
 def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels]]:

@@ -167,8 +167,8 @@ class ServerClient:
             return "told by the server, in words of its own"
         if vary != "noise" and 0 < degree < 1:
             return describe_weight(vary, degree)
-        described = describe_steps(of_iteration("steps", self._config.steps, iteration), degree)
-        return described if degree else f"{described}, without a call"
+        words = describe_steps(of_iteration("steps", self._config.steps, iteration), degree)
+        return words if degree else f"{words}, without a call"
 
     def describe_wait(self) -> str:
         """The reason for which requests wait now; empty: none."""
@@ -242,13 +242,13 @@ class ServerClient:
         rule = self._config.resize if size else None
         return np.stack([convert_pixels(each, size=size, resize=rule, channels=channels) for each in images])
 
-    def _conditions(self, labels: tuple[str, ...], carried: Conditions, seeds: Seeds) -> Conditions:
+    def _conditions(self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds) -> Conditions:
         """Conditions that the samples carry; drawn for those that carry none."""
         if self._prompts is not None:
-            return carried if PROMPT in carried else self._prompts.draw(labels, seeds)
+            return conditions if PROMPT in conditions else self._prompts.draw(labels, seeds)
         model = self._model.get()
-        if API_CLASS in carried and model.count is not None:
-            return carried
+        if API_CLASS in conditions and model.count is not None:
+            return conditions
         classes = model.draw(labels, seeds, self._classes)
         return Conditions() if classes is None else Conditions({API_CLASS: classes})
 

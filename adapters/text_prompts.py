@@ -118,8 +118,8 @@ class Asking:
 
     def for_variations(self, request: VariationRequest) -> list[str]:
         """Return the text that asks for a variation of each parent; where no word of it would stay, its own prompt."""
-        carried = self.prompts.of_request(request)
-        columns = {name: carried[name] for name in (PROMPT, *self.prompts.attributes) if name in carried}
+        conditions = self.prompts.of_request(request)
+        columns = {name: conditions[name] for name in (PROMPT, *self.prompts.attributes) if name in conditions}
         texts = []
         for i, (text, label) in enumerate(zip(strings_of(request.samples), request.labels, strict=True)):
             values = {name: str(column[i]) for name, column in columns.items()} | {"label": label}
@@ -200,12 +200,12 @@ class TextAnswers:
         self._taken, self._faults, self._answers = Counter[str](), Counter[str](), 0
         self._lock = Lock()
 
-    def take(self, answer: str, ended: bool) -> str | Failed:
+    def take(self, answer: str, is_whole: bool) -> str | Failed:
         """Turn an answer into a sample, or return the reason why it is none.
 
         Args:
             answer: as it came; white space, a template's markup and quotation marks around all of it are taken off.
-            ended: the model ended it; else it was cut off.
+            is_whole: the model ended it; else it was cut off.
         """
         answer_text, config = unwrap(plain(answer)), self._config
         with self._lock:
@@ -221,9 +221,10 @@ class TextAnswers:
         if len(text) > 1 and text[0] + text[-1] in ('""', "“”") and not {'"', "“", "”"} & set(text[1:-1]):
             text = text[1:-1].strip()
         if not text:
-            hint = "" if ended else f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+            reason = f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+            hint = "" if is_whole else reason
             return Failed(f"the model wrote nothing{hint}")
-        if not config.cut and not ended:
+        if not config.cut and not is_whole:
             return Failed(f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set cut: true")
         if not config.cut and len(text.encode()) > config.longest:
             return Failed(f"the text has more than {config.longest:,} bytes: raise longest, or set cut: true")
@@ -240,7 +241,7 @@ class TextAnswers:
                 self._answers += 1
                 self._faults[fault] += 1
             return Failed(fault)
-        return self.take(answer, ended=word not in _CUT)
+        return self.take(answer, is_whole=word not in _CUT)
 
     def describe(self) -> str:
         """Count the answers with markup and those that were no text, in a sentence; empty if there are none."""

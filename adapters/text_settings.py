@@ -94,9 +94,9 @@ class Written(Drawn):
     def _check_names(self) -> Self:
         names = {*(self.attributes or {}), *_GIVEN}
         for where, setting in (("prompts", self.prompts), ("wordings", self.wordings or {})):
-            allowed = names - {"prompt", "text", "words"} if where == "prompts" else names
-            for name in sorted({name for text in _all_texts(setting) for name in _NAME.findall(text)} - allowed):
-                raise RecipeError(f"{where} has {{{name}}}, which nothing replaces; {nearest_name(name, allowed)}")
+            names_here = names - {"prompt", "text", "words"} if where == "prompts" else names
+            for name in sorted({name for text in _all_texts(setting) for name in _NAME.findall(text)} - names_here):
+                raise RecipeError(f"{where} has {{{name}}}, which nothing replaces; {nearest_name(name, names_here)}")
         return self
 
 

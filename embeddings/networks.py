@@ -237,7 +237,7 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
         """Return the model's configuration, and the preparation that its weights ask for."""
         import open_clip
 
-        name, pretrained = self._config.model, self._config.pretrained
+        name, weights = self._config.model, self._config.pretrained
         if name.endswith(".json"):
             try:
                 content = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))
@@ -250,10 +250,10 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
         if config is None:
             nearest = nearest_name(name, open_clip.list_models())
             raise RecipeError(f"embedding.model: OpenCLIP knows no '{name}'; {nearest}")
-        tag = open_clip.get_pretrained_cfg(name, pretrained)
+        tag = open_clip.get_pretrained_cfg(name, weights)
         if not tag:
-            nearest = nearest_name(pretrained, open_clip.list_pretrained_tags_by_model(name))
-            raise RecipeError(f"embedding.pretrained: '{name}' has no weights '{pretrained}'; {nearest}")
+            nearest = nearest_name(weights, open_clip.list_pretrained_tags_by_model(name))
+            raise RecipeError(f"embedding.pretrained: '{name}' has no weights '{weights}'; {nearest}")
         return config, tag
 
     def _find(self, tag: Mapping[str, Any]) -> Path:
@@ -279,8 +279,8 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor]
     """Return what resizes images, whole or the middle of them, and normalises them, as the weights' tag asks."""
     from open_clip.transform import PreprocessCfg
 
-    stated = {name: value for name, value in tag.items() if name in ("mean", "std", "interpolation", "resize_mode")}
-    config = PreprocessCfg(size=module.image_size, **stated)
+    settings = {name: value for name, value in tag.items() if name in ("mean", "std", "interpolation", "resize_mode")}
+    config = PreprocessCfg(size=module.image_size, **settings)
     height, width = (config.size,) * 2 if isinstance(config.size, int) else config.size
     if config.resize_mode not in ("shortest", "squash") or (config.resize_mode == "shortest" and height != width):
         raise RecipeError(f"Images of {height}×{width} prepared by '{config.resize_mode}' are not supported.")
@@ -290,8 +290,8 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor]
 
     def prepare(images: Tensor) -> Tensor:
         whole = config.resize_mode == "squash"
-        resized = antialiased(images, height, width, kind) if whole else shortest_side(images, height, height, kind)
-        return _normalised(resized, tuple(config.mean), tuple(config.std))
+        small = antialiased(images, height, width, kind) if whole else shortest_side(images, height, height, kind)
+        return _normalised(small, tuple(config.mean), tuple(config.std))
 
     return prepare
 
@@ -350,10 +350,10 @@ class Inception(TorchEmbedding[InceptionSettings]):
 
     def _prepare(self, images: Tensor) -> Tensor:
         if self._config.resize == "tensorflow":
-            resized = tensorflow_bilinear(images, SIDE, SIDE)
+            small = tensorflow_bilinear(images, SIDE, SIDE)
         else:
-            resized = antialiased(images, SIDE, SIDE, between=False)
-        return (resized - 128) / 128
+            small = antialiased(images, SIDE, SIDE, between=False)
+        return (small - 128) / 128
 
 
 def build_inception() -> Any:
@@ -375,20 +375,20 @@ def build_inception() -> Any:
     return network
 
 
-def _without_padding(_module: Any, given: tuple[Tensor]) -> Tensor:
+def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
     """Turn the mean over 3×3 places, zeros around the map among them, into that over the places within the map."""
     from torch.nn import functional
 
-    within = given[0].new_ones(1, 1, *given[0].shape[2:])
-    return given[0] / functional.avg_pool2d(within, 3, 1, 1)
+    within = inputs[0].new_ones(1, 1, *inputs[0].shape[2:])
+    return inputs[0] / functional.avg_pool2d(within, 3, 1, 1)
 
 
-def _pool_by_maximum(block: Any, given: tuple[Tensor], output: Tensor) -> Tensor:
+def _pool_by_maximum(block: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
     """Put the maximum over 3×3 places in place of the mean, under the block's last branch."""
     import torch
 
-    pooled = block.branch_pool(torch.nn.functional.max_pool2d(given[0], 3, 1, 1))
-    return torch.cat([output[:, : -pooled.shape[1]], pooled], 1)
+    maximum = block.branch_pool(torch.nn.functional.max_pool2d(inputs[0], 3, 1, 1))
+    return torch.cat([output[:, : -maximum.shape[1]], maximum], 1)
 
 
 def _inception_features(module: Any, images: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ class Pixels:
         down[..., 1:-1, :] = smooth[..., 2:, :] - smooth[..., :-2, :]
         strength = right * right + down * down + np.float32(1e-12)
         pool = _resampling(self._config.cells, self._config.size).astype(np.float32)
-        pooled = []
+        cells = []
         for direction in range(DIRECTIONS):
             angle = 2 * np.pi * direction / DIRECTIONS
             along: Floats = np.maximum(
@@ -122,8 +122,8 @@ class Pixels:
             along *= along > _FLAT
             # The cosine cubed shares a gradient between its neighbouring directions.
             share: Floats = (along * along * along / strength).astype(np.float32, copy=False)
-            pooled.append(_both_sides(pool, share, pool))
-        return np.sqrt(np.maximum(np.stack(pooled, axis=2), 0))
+            cells.append(_both_sides(pool, share, pool))
+        return np.sqrt(np.maximum(np.stack(cells, axis=2), 0))
 
 
 def _both_sides(left: Floats, images: Floats, right: Floats) -> Floats:

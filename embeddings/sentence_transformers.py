@@ -181,19 +181,19 @@ class _Tokenizer:
         if not self._static:
             return np.stack([inputs[name].numpy() for name in self._names], axis=1)
         tokens, starts = inputs["input_ids"].numpy(), [*inputs["offsets"].tolist(), len(inputs["input_ids"])]
-        padded = np.zeros((rows, 2, length), np.int64)
-        for row, start, end in zip(padded, starts[:-1], starts[1:], strict=True):
+        ids = np.zeros((rows, 2, length), np.int64)
+        for row, start, end in zip(ids, starts[:-1], starts[1:], strict=True):
             count = min(end - start, length)
             row[0, :count], row[1, :count] = tokens[start : start + count], 1
-        return padded
+        return ids
 
     def features(self, module: nn.Module, batch: Tensor) -> Tensor:
         """Return the model's float32 (n, d) for a batch of `pad`."""
         inputs = dict(zip(self._names, batch.unbind(1), strict=True))
         if self._static:
-            filled = inputs["attention_mask"].bool()
-            ends = filled.sum(1).cumsum(0)
-            inputs = {"input_ids": inputs["input_ids"][filled], "offsets": ends - filled.sum(1)}
+            mask = inputs["attention_mask"].bool()
+            ends = mask.sum(1).cumsum(0)
+            inputs = {"input_ids": inputs["input_ids"][mask], "offsets": ends - mask.sum(1)}
         vectors: Tensor = module(inputs | self._rest)["sentence_embedding"]
         return vectors[:, : self._width]
 

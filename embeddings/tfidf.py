@@ -190,7 +190,7 @@ def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArra
 
 def _hashed(keys: Keys, weights: Weights, dimensions: int) -> Matrix:
     """Sum up the weights, each with a sign, at places that follow from the keys: float64 (dimensions,)."""
-    mixed = mix(keys)
-    signs = np.where(mixed >> np.uint64(63), 1.0, -1.0)
-    places = (mixed % np.uint64(dimensions)).astype(np.int64)
+    hashes = mix(keys)
+    signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
+    places = (hashes % np.uint64(dimensions)).astype(np.int64)
     return np.bincount(places, weights * signs, minlength=dimensions).astype(np.float64)

@@ -157,11 +157,11 @@ def check_list(name: str, value: object, error: type[PEError] = RecipeError) -> 
         raise error(f"{name} is {value!r}, a text: give a list of them, [{value!r}].")
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str:
+def nearest_name(name: str, names: Iterable[str]) -> str:
     """`did you mean 'x'?` for the known name closest to `name`, or the known names, the first 50 of them at most."""
-    known = sorted(known)
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    names = sorted(names)
+    close = get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
-    return "known are " + ", ".join(f"'{k}'" for k in known[:_NAMED]) + f"{more}."
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return "known are " + ", ".join(f"'{k}'" for k in names[:_NAMED]) + f"{more}."

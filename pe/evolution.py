@@ -35,21 +35,21 @@ def evolve(
     charged to `ledger`. `on_population` is called with t when S_t is durable.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
-    kept, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding, api.progress)
+    survivors, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding, api.progress)
     on_population(0)
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
         labels = population.labels
         histogram = dp_nn_histogram(private, candidates, labels, step.release, ledger, plan.voting, count)  # Alg. 2
-        members = choose(histogram, population, kept, step, plan, warn)  # P and S'
+        members = choose(histogram, population, survivors, step, plan, warn)  # P and S'
         population = api.variations(step.t, population, members, step.degree, step.reuse)  # S_t
-        kept = vectors.follow(members)
+        survivors = vectors.follow(members)
         on_population(step.t)
     return population
 
 
 def choose(
-    histogram: Votes, population: Population, kept: Mask, step: Step, plan: Plan, warn: Callable[[str], None]
+    histogram: Votes, population: Population, survivors: Mask, step: Step, plan: Plan, warn: Callable[[str], None]
 ) -> Members:
     """Choose the members of S_t from S_{t-1}, label by label.
 
@@ -69,6 +69,6 @@ def choose(
                 f"{step.threshold:g} (highest {highest:.1f}), so parents are drawn from the votes "
                 "without a threshold; lower the threshold or the population."
             )
-        one = descend(votes, kept[rows], size, step.threshold, step.descent, rng)
+        one = descend(votes, survivors[rows], size, step.threshold, step.descent, rng)
         members.append(Members(rows[one.parents], one.kept))
     return Members(np.concatenate([one.parents for one in members]), np.concatenate([one.kept for one in members]))

@@ -180,16 +180,16 @@ def count_votes(
     q, metric, backend = voting.neighbors, voting.metric, voting.neighbor_search
     log.info("Nearest neighbours are found by %s.", describe(backend))
     own, units = private.labels[rows], private.units[rows]
-    chosen = np.full((len(own), q), -1, dtype=np.int64)
+    choices = np.full((len(own), q), -1, dtype=np.int64)
     for label in np.unique(labels):
         voters, bins = np.flatnonzero(own == label), np.flatnonzero(labels == label)
         places = voters + (rows.start or 0) if isinstance(rows, slice) else rows[voters]
         together = slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
-        found = nearest(private.vectors, candidates[together], q, metric=metric, backend=backend, places=places)
-        chosen[voters] = np.where(found >= 0, bins[found], -1)
-    units = np.broadcast_to(units[:, None], chosen.shape)
-    cast = chosen >= 0
-    return _on_grid(units[cast], chosen[cast], len(labels), grid)
+        positions = nearest(private.vectors, candidates[together], q, metric=metric, backend=backend, places=places)
+        choices[voters] = np.where(positions >= 0, bins[positions], -1)
+    units = np.broadcast_to(units[:, None], choices.shape)
+    cast = choices >= 0
+    return _on_grid(units[cast], choices[cast], len(labels), grid)
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:

@@ -13,8 +13,8 @@ WORTH_TELLING = 5.0
 class Task:
     """One bar: a phase of the work, of a size that is public, or of none (see `Progress.task`)."""
 
-    def advance(self, count: int, spent: str = "") -> None:
-        """Report `count` more finished items; `spent` is the cost of the whole run so far."""
+    def advance(self, count: int, cost: str = "") -> None:
+        """Report `count` more finished items; `cost` is that of the whole run so far."""
 
     def wait(self, words: str) -> None:
         """Report what the work waits for; "": it goes on."""

@@ -34,19 +34,21 @@ class Descent:
     keep: Keep = "none"
     offspring: int = 1
 
-    def draws(self, size: int, kept: int = 0) -> int:
-        """Return the number of parents to draw for `size` members of a label, `kept` of which are kept in any case."""
-        return ceil(size / (self.offspring + 1)) if self.keep == "selected" else ceil((size - kept) / self.offspring)
+    def draws(self, size: int, survivors: int = 0) -> int:
+        """Return the number of parents to draw for `size` members of a label, of which `survivors` stay."""
+        return (
+            ceil(size / (self.offspring + 1)) if self.keep == "selected" else ceil((size - survivors) / self.offspring)
+        )
 
 
 def descend(
-    histogram: Votes, kept: Mask, size: int, threshold: float, rules: Descent, rng: np.random.Generator
+    histogram: Votes, survivors: Mask, size: int, threshold: float, rules: Descent, rng: np.random.Generator
 ) -> Members:
     """Return the members of S_t of one label, the kept ones first; each group in the order of its parents.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
-        kept: bool (m,), the candidates that were kept in S_{t-1}.
+        survivors: bool (m,), the candidates that stayed in S_{t-1} as they were.
         size: members wanted, ≥ 0; for `all` at least m.
         threshold: H, in votes.
         rules: of the descent.
@@ -57,8 +59,8 @@ def descend(
     if rules.keep == "all":
         staying = np.arange(len(histogram))
     elif rules.keep == "winners":
-        won = np.flatnonzero(kept | (weights > 0)) if not stand_in else np.flatnonzero(kept)
-        staying = np.sort(won[np.argsort(-histogram[won], kind="stable")][: size // 2])
+        winners = np.flatnonzero(survivors | (weights > 0)) if not stand_in else np.flatnonzero(survivors)
+        staying = np.sort(winners[np.argsort(-histogram[winners], kind="stable")][: size // 2])
     parents = select_parents(weights, rules.draws(size, len(staying)), rules.selection, rng)
     if rules.keep == "selected":
         staying = np.unique(parents)
@@ -119,5 +121,5 @@ def select_parents(weights: Votes, count: int, how: Selection, rng: np.random.Ge
         shares = np.cumsum(weights[order])
         marks = (np.arange(count) + rng.random()) / max(count, 1) * shares[-1]
         return np.sort(order[np.minimum(np.searchsorted(shares, marks, side="right"), len(order) - 1)])
-    ranked = np.argsort(-weights, kind="stable")[: np.count_nonzero(weights)]
-    return np.sort(np.resize(ranked, count))
+    heaviest = np.argsort(-weights, kind="stable")[: np.count_nonzero(weights)]
+    return np.sort(np.resize(heaviest, count))

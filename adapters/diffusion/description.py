@@ -128,9 +128,9 @@ def over(kind: type, pipeline: Any, **more: Any) -> Any:
 
 def _text(kind: type) -> type | None:
     """Return the class that diffusers names for text to image; else this one; else one that takes the same parts."""
-    linked = _linked(_TEXT, kind)
-    if linked is not None:
-        return linked
+    pipeline = _linked(_TEXT, kind)
+    if pipeline is not None:
+        return pipeline
     inputs = inputs_of(kind)
     if "prompt" in inputs and not {"image", "images"} & inputs.keys():
         return kind
@@ -159,10 +159,10 @@ def _structure(text: type) -> type | None:
     return _mapping(_TEXT).get(f"{auto_pipeline._get_model(text.__name__)}-controlnet")
 
 
-def _takes(kind: type, needed: str, excluded: str = "") -> bool:
+def _takes(kind: type, name: str, other: str = "") -> bool:
     """Return true if the call varies an image, and has the one input and not the other."""
     inputs = inputs_of(kind)
-    return {"image", needed} <= inputs.keys() and not (_OTHER_TASKS | {excluded}) & inputs.keys()
+    return {"image", name} <= inputs.keys() and not (_OTHER_TASKS | {other}) & inputs.keys()
 
 
 def _is_image_variation(kind: type) -> bool:
@@ -173,11 +173,11 @@ def _is_image_variation(kind: type) -> bool:
 def _same_parts(other: type, kind: type) -> bool:
     """Return true if `other` is made of parts of `kind`, of the same types."""
     theirs, ours = parts_of(other), parts_of(kind)
-    needed = [name for name, part in theirs.items() if part.default is part.empty]
+    names = [name for name, part in theirs.items() if part.default is part.empty]
     return (
-        bool({"transformer", "unet"} & set(needed))
+        bool({"transformer", "unet"} & set(names))
         and not {"image", "images"} & inputs_of(other).keys()
-        and all(name in ours and ours[name].annotation == theirs[name].annotation for name in needed)
+        and all(name in ours and ours[name].annotation == theirs[name].annotation for name in names)
     )
 
 
@@ -192,10 +192,10 @@ def _linked(mapping: str, kind: type) -> type | None:
     """Return the class that diffusers' own Auto classes would take for this one."""
     from diffusers.pipelines import auto_pipeline
 
-    linked: type | None = auto_pipeline._get_task_class(
+    pipeline: type | None = auto_pipeline._get_task_class(
         _mapping(mapping), kind.__name__, throw_error_if_not_exist=False
     )
-    return linked
+    return pipeline
 
 
 def _linked_base(kind: type) -> type | None:

@@ -105,7 +105,7 @@ class Memory:
         """Put the weights where they belong; RecipeError if the device or a pipeline cannot."""
         if self.offload != "none" and device.type == "cpu":
             raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
-        offloaded: list[Any] = []
+        on_demand: list[Any] = []
         for pipeline in pipelines:
             if self.vae_slicing:
                 _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
@@ -115,11 +115,11 @@ class Memory:
                 pipeline.to(device)
             elif self.offload == "group":
                 parts = pipeline.components
-                placed = [name for name in parts if any(parts[name] is other for other in offloaded)]
+                names = [name for name in parts if any(parts[name] is other for other in on_demand)]
                 pipeline.enable_group_offload(
-                    onload_device=device, num_blocks_per_group=1, use_stream=True, exclude_modules=placed
+                    onload_device=device, num_blocks_per_group=1, use_stream=True, exclude_modules=names
                 )
-                offloaded += parts.values()
+                on_demand += parts.values()
 
     def engage(self, pipeline: Any, device: torch.device) -> None:
         """Hand the shared weights over to one of the pipelines."""

@@ -108,8 +108,8 @@ def check_steps(steps: int, spacing: Spacing) -> None:
     respaced(TRAINED, steps, spacing)
 
 
-def respaced(trained: int, steps: int, spacing: Spacing) -> list[int]:
-    """Return `steps` of the timesteps 0 … trained−1, 2 ≤ `steps` ≤ `trained`, ascending and evenly spaced from 0 on.
+def respaced(total: int, steps: int, spacing: Spacing) -> list[int]:
+    """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly spaced from 0 on.
 
     `ends`: up to the last one, which is pure noise (`timestep_respacing` N of the published code). `stride`: the
     smallest whole number apart (its `ddimN`), so that the largest timestep is below the last one: of 10 steps 3,600
@@ -119,12 +119,12 @@ def respaced(trained: int, steps: int, spacing: Spacing) -> list[int]:
         RecipeError: no whole stride gives so many steps.
     """
     if spacing == "ends":
-        apart = (trained - 1) / (steps - 1)
+        apart = (total - 1) / (steps - 1)
         return [round(place) for place in accumulate(repeat(apart, steps - 1), initial=0.0)]  # summed, as published
-    timesteps = list(range(0, trained, -(-trained // steps)))
+    timesteps = list(range(0, total, -(-total // steps)))
     if len(timesteps) != steps:
         raise RecipeError(
-            f"steps is {steps} and spacing is stride, but no whole stride cuts {trained:,} timesteps into {steps}: "
+            f"steps is {steps} and spacing is stride, but no whole stride cuts {total:,} timesteps into {steps}: "
             f"take {len(timesteps)} steps, or spacing: ends."
         )
     return timesteps
@@ -167,8 +167,8 @@ class ImprovedFiles:
             )
         require_torch("diffusion", "A local diffusion model")
         name = f"{self.model}{TORCH}"
-        published = Published(name, _PLACE + name, None, (f"{self.model}{SAFETENSORS}",), "model")
-        return find_published(published, self.offline)
+        weights = Published(name, _PLACE + name, None, (f"{self.model}{SAFETENSORS}",), "model")
+        return find_published(weights, self.offline)
 
     def class_count(self) -> int | None:
         """Return the number of the network's classes, read from a file's weights; None: it takes none."""
@@ -303,6 +303,6 @@ class ImprovedDiffusion(OfClasses):
             return answer
         pixels, size = answer.samples.array, (self._side, self._side)
         small = [convert_pixels(image, size=size, resize="stretch", channels=3) for image in pixels]
-        resized = np.array(small, dtype=np.uint8).reshape(-1, *size, 3)
+        pixels_of_size = np.array(small, dtype=np.uint8).reshape(-1, *size, 3)
         conditions = Conditions({**answer.conditions, DRAWN: pixels})
-        return replace(answer, samples=Images(resized), conditions=conditions)
+        return replace(answer, samples=Images(pixels_of_size), conditions=conditions)

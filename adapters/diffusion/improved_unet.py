@@ -157,8 +157,8 @@ class _Residual(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         scale, shift = self.emb_layers(time)[:, :, None, None].chunk(2, dim=1)
-        hidden = self.out_layers[0](self.in_layers(x)) * (1 + scale) + shift
-        out: Tensor = self.skip_connection(x) + self.out_layers[1:](hidden)
+        h = self.out_layers[0](self.in_layers(x)) * (1 + scale) + shift
+        out: Tensor = self.skip_connection(x) + self.out_layers[1:](h)
         return out
 
 

@@ -192,12 +192,12 @@ class PixelFiles:
             )
         return channels, int(sides[0]), int(sides[1])
 
-    def class_count(self, guided: bool = False) -> int | None:
+    def class_count(self, with_guidance: bool = False) -> int | None:
         """Count the classes; the last stands for none if the model is guided, or names all the others."""
         count = self.unet.get("num_class_embeds")
         if count is None:
             return None
-        return int(count) - (guided or len(self.classes) == int(count) - 1)
+        return int(count) - (with_guidance or len(self.classes) == int(count) - 1)
 
     def network(self) -> UNet2DModel:
         """Return the network on the CPU; RecipeError if the weights are missing, damaged, or of another network."""
@@ -387,7 +387,7 @@ class PixelSpace(OfClasses):
 
     def _class_count(self) -> int | None:
         guidance = next((number for number in numbers_of(self.guidance) if number != 1), None)
-        count = self._files().class_count(guided=guidance is not None)
+        count = self._files().class_count(with_guidance=guidance is not None)
         if count is None and guidance is not None:
             raise RecipeError(f"guidance is {guidance:g}, but the model '{self.model}' has no classes: leave it out.")
         return count

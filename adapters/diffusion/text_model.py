@@ -170,13 +170,13 @@ class TextLoader:
         """Return the model on a device; RecipeError if a file is damaged, or the model cannot do what is asked."""
         require("diffusers")
         self.check()
-        assumed = self.way
+        default_way = self.way
         self._files.folder(), self._varying.folder()
         self.check()  # again, of what was fetched
-        if self.way != assumed:
+        if self.way != default_way:
             raise RecipeError(
                 f"model: '{self._varying.model}' varies by {self.way}, as its index tells now "
-                f"that it was fetched, and the plan was made for {assumed}: start again, or write vary: {self.way}."
+                f"that it was fetched, and the plan was made for {default_way}: start again, or write vary: {self.way}."
             )
         dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
         base = self._loaded(self._files, dtypes)
@@ -208,11 +208,11 @@ class TextLoader:
             "ip_adapter": ("meaning", config.ip_adapter),
             "controlnet": ("structure", config.controlnet),
         }
-        stated = config.vary
+        answer = config.vary
         for setting, (way, value) in settings.items():
-            if value is not None and way != (stated := stated or way):
-                raise RecipeError(f"{setting} is for vary: {way}, and vary is '{stated}': drop one.")
-        return stated
+            if value is not None and way != (answer := answer or way):
+                raise RecipeError(f"{setting} is for vary: {way}, and vary is '{answer}': drop one.")
+        return answer
 
     def _settle(self, description: Description) -> Way:
         """Return the way, or raise RecipeError if the model cannot, or something is missing."""

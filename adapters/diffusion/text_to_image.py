@@ -87,8 +87,8 @@ class TextToImage(TextSettings, LocalDiffusion):
             raise RecipeError(f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave it out.")
         self._prompts = Prompts.of(self.prompts)
         self.info = replace(self.info, by_label=self._prompts.by_label)
-        compiled = self._job(None, 1) if self.compile else None
-        self._loader = TextLoader(self, self.precision, self.offline, compiled)
+        job = self._job(None, 1) if self.compile else None
+        self._loader = TextLoader(self, self.precision, self.offline, job)
         self._engine = Engine(self._loader.load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
 
     @property
@@ -98,8 +98,8 @@ class TextToImage(TextSettings, LocalDiffusion):
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator; RecipeError if the model cannot vary as asked."""
-        described = self._loader.describe_degree(degree)
-        return super().describe_degree(degree, iteration) if described is None else described
+        words = self._loader.describe_degree(degree)
+        return super().describe_degree(degree, iteration) if words is None else words
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
@@ -133,8 +133,8 @@ class TextToImage(TextSettings, LocalDiffusion):
 
     def _prompted(self, request: RandomRequest | VariationRequest) -> Conditions:
         """Return the items' prompts; drawn for those that carry none."""
-        carried = request.conditions
-        return carried if PROMPT in carried else self.draw_conditions(request.labels, request.seeds)
+        conditions = request.conditions
+        return conditions if PROMPT in conditions else self.draw_conditions(request.labels, request.seeds)
 
     def _answer(self, request: RandomRequest | VariationRequest, job: Job, images: Sequence[Pixels | None]) -> Answer:
         conditions = self._prompted(request)

@@ -147,13 +147,13 @@ class ImagePrompt(Vary):
         return {"ip_adapter_image": [Image.new("RGB", (8, 8))] * count}
 
     def _embed(
-        self, ip_adapter_image: list[Image.Image], _embeds: None, device: torch.device, _count: int, *guided: bool
+        self, ip_adapter_image: list[Image.Image], _embeds: None, device: torch.device, _count: int, *_flags: bool
     ) -> list[Tensor]:
         """Return (n or 2·n, 1, …): an embedding per item, after as many of no image under classifier-free guidance.
 
         The pipeline's own way would show every image to every item.
         """
-        (embeddings,) = self._prepare([ip_adapter_image], None, device, 1, *guided)
+        (embeddings,) = self._prepare([ip_adapter_image], None, device, 1, *_flags)
         return [embeddings.flatten(0, 1).unsqueeze(1)]
 
 
@@ -174,8 +174,8 @@ class Mixture(Vary):
         pixels = prior.image_processor(pictures_of(items), return_tensors="pt").pixel_values
         encoder = prior.image_encoder
         own = encoder(pixels.to(device=prior._execution_device, dtype=encoder.dtype)).image_embeds
-        mixed = (1 - degree) * own + degree * prior_output.image_embeds
-        return {"image_embeds": mixed, "negative_image_embeds": prior_output.negative_image_embeds}
+        mixture = (1 - degree) * own + degree * prior_output.image_embeds
+        return {"image_embeds": mixture, "negative_image_embeds": prior_output.negative_image_embeds}
 
 
 class ImageAlone(Vary):

@@ -44,15 +44,15 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
     local = local_model(model)
     if local is not None:
         return local
-    cached = cached_model(model, revision)
+    folder = cached_model(model, revision)
     remedy = (
         f"get it from https://huggingface.co/{model} on a machine with a network (`hf download {model} --local-dir "
         "FOLDER`), put the folder here and name it under model"
     )
     if offline:
-        if cached is None:
+        if folder is None:
             raise RecipeError(f"The weights of {model} are not here and offline is true: {remedy}.")
-        return cached
+        return folder
     from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
@@ -60,10 +60,10 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
     except RepositoryNotFoundError as error:
         raise RecipeError(f"The hub has no model {model}, or wants you to log in first (`hf auth login`).") from error
     except (LocalEntryNotFoundError, OSError, ValueError, RuntimeError) as error:
-        if cached is None:
+        if folder is None:
             raise RecipeError(f"The weights of {model} cannot be fetched ({words_of(error)}): {remedy}.") from error
         log.warning("%s cannot be brought up to date (%s): what is in the cache is taken.", model, words_of(error))
-        return cached
+        return folder
 
 
 def cached_model(model: str, revision: str | None) -> Path | None:
@@ -119,7 +119,7 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
             pipeline.load_lora_weights(
                 where, weight_name=file, adapter_name=name, use_safetensors=True, local_files_only=offline
             )
-            if not any(name in attached for attached in pipeline.get_list_adapters().values()):
+            if not any(name in layers for layers in pipeline.get_list_adapters().values()):
                 raise ValueError("no weight in it is of a layer that the model has")
         except OSError as error:
             raise RecipeError(f"lora: {place} cannot be read ({words_of(error)}): name LoRA weights.") from error

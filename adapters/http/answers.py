@@ -118,9 +118,9 @@ class PictureRule:
 
 def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:
     """Return the answer to a request for `count` items; more are billed and ignored, missing ones have failed."""
-    received, billed = outcome.result or ([], None)
-    lacking = outcome.miss or Failed(f"the endpoint sent {len(received)} images where {count} were asked for")
-    entries = [*received[:count], *[lacking] * (count - len(received))]
+    items, charge = outcome.result or ([], None)
+    lacking = outcome.miss or Failed(f"the endpoint sent {len(items)} images where {count} were asked for")
+    entries = [*items[:count], *[lacking] * (count - len(items))]
     images = [entry for entry in entries if isinstance(entry, np.ndarray)]
     missing = {i: entry for i, entry in enumerate(entries) if isinstance(entry, Failed | Refused)}
     samples = _stacked(images, (rule.height, rule.width), rule.resize, rule.channels)
@@ -128,10 +128,8 @@ def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditi
     if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
         columns = Conditions({**rest, DRAWN: _stacked(images, rule.kept_size, rule.resize, 3)})
-    pixels = sum(
-        math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,)) for one in received
-    )
-    usage = Usage(outcome.calls, len(received), megapixels=pixels / 1e6) + (billed or NOTHING)
+    pixels = sum(math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,)) for one in items)
+    usage = Usage(outcome.calls, len(items), megapixels=pixels / 1e6) + (charge or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 
 

@@ -88,12 +88,12 @@ def _bound(response: httpx2.Response, seconds: float) -> None:
     """Let at most MAX_BYTES of a response be read, as it is unpacked, until so many seconds after the request."""
     import httpx2
 
-    unpacked, end = response.iter_bytes, response.request.extensions["asked"] + seconds
+    chunks, end = response.iter_bytes, response.request.extensions["asked"] + seconds
 
     def bounded(chunk_size: int | None = None) -> Iterator[bytes]:
         size = 0
         try:
-            for part in unpacked(chunk_size):
+            for part in chunks(chunk_size):
                 size += len(part)
                 if size > MAX_BYTES:
                     raise Fault(f"the answer is larger than {MAX_BYTES} bytes", response.status_code)
@@ -169,8 +169,8 @@ class Addresses:
         if place == own or (is_listed and scheme == "https" and port == _PORTS["https"]):
             return ""
         where = f"{scheme}://{name}" + ("" if port == _PORTS.get(scheme) else f":{port}")
-        followed = " or ".join([f"{own[0]}://{own[1]}", *(f"https://{host}" for host in self.hosts)])
-        return f"named an address at {where}, and only {followed} is followed"
+        allowed_places = " or ".join([f"{own[0]}://{own[1]}", *(f"https://{host}" for host in self.hosts)])
+        return f"named an address at {where}, and only {allowed_places} is followed"
 
 
 class HTTPClient:

@@ -121,8 +121,8 @@ class Fault(Exception):
         """True if a content filter spoke: about this sample, not about the request."""
         if self.status not in (400, 403, 422, 451) and not self._in_answer:
             return False
-        blocked = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
-        return blocked or _REFUSAL_CODE.fullmatch(self.code) is not None
+        is_block = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
+        return is_block or _REFUSAL_CODE.fullmatch(self.code) is not None
 
     def __str__(self) -> str:
         status = "" if self.status is None else f"HTTP {self.status}: "
@@ -150,12 +150,12 @@ def body_words(body: str | bytes) -> tuple[str, str]:
 def _without_tags(page: str) -> str:
     """The text of a page of HTML, each character looked at once."""
     first, *pieces = page.split("<")
-    visible, hidden = [first], False
+    visible, in_tag = [first], False
     for piece in pieces:
         tag, end, text = piece.partition(">")
         name = tag.lower()
-        hidden = name.startswith(_HIDDEN) or (hidden and not name.startswith(tuple(f"/{name}" for name in _HIDDEN)))
-        if not hidden:
+        in_tag = name.startswith(_HIDDEN) or (in_tag and not name.startswith(tuple(f"/{name}" for name in _HIDDEN)))
+        if not in_tag:
             visible.append(text if end else f"<{piece}")
     return " ".join(visible)
 

@@ -311,17 +311,17 @@ class Policy:
             return alone
         if may_be_alone and self._under_way == 1:
             return Outcome(None, fault, request.calls, alone=True, stops=True)
-        waited = time.monotonic() - patience.since
+        seconds = time.monotonic() - patience.since
         patience.renew(self._seconds)
-        duration = f"{waited:.0f} s" if waited < 100 else f"{waited / 60:.0f} minutes"
+        duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
         raise Unavailable(f"{self.name} gave no answer for {duration} (the last fault: {fault}).") from None
 
     def _pause(self, fault: Fault, faults: int) -> float:
         """Seconds until the next try, after so many faults in a row."""
-        throttled = fault.throttled and self._outage is None
+        is_throttle = fault.throttled and self._outage is None
         if fault.wait is not None:
-            return 0.0 if throttled else min(fault.wait, self._seconds or MOST)  # the gate holds throttled ones back
-        longest = FIRST if throttled else min(MOST, FIRST * 2 ** min(faults - 1, 30))
+            return 0.0 if is_throttle else min(fault.wait, self._seconds or MOST)  # the gate holds throttled ones back
+        longest = FIRST if is_throttle else min(MOST, FIRST * 2 ** min(faults - 1, 30))
         return random.uniform(longest / 4, longest)
 
     def _tell(self, fault: Fault, seconds: float, outage: _Outage | None) -> None:

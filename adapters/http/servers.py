@@ -50,9 +50,10 @@ class Served(Prompted):
         """
         if profile is None:
             return self
-        stated, field = {name: getattr(self, name) for name in self.model_fields_set}, profile.sets.get("degree_field")
-        sets = {name: value for name, value in profile.sets.items() if name not in stated}
-        if stated.get("degree_field", field) != field:
+        settings = {name: getattr(self, name) for name in self.model_fields_set}
+        field = profile.sets.get("degree_field")
+        sets = {name: value for name, value in profile.sets.items() if name not in settings}
+        if settings.get("degree_field", field) != field:
             sets.pop("degree_exact", None)  # which holds for the profile's own field alone
         if not is_named:
             sets.pop("several_parents", None)
@@ -213,10 +214,10 @@ def look_at(
 
 def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, recognise: bool) -> Iterator[Finding]:
     root = re.sub(r"/v\d+$", "", base)
-    versioned = base if base != root else f"{base}/v1"
+    with_version = base if base != root else f"{base}/v1"
     began, models = time.monotonic(), {}
     try:
-        entries: Any = object_of(respond(client, "GET", f"{versioned}/models")).get("data")
+        entries: Any = object_of(respond(client, "GET", f"{with_version}/models")).get("data")
         models = {str(entry.get("id")): entry.get("pe") for entry in entries[:] if isinstance(entry, dict)}
         serves = f"serves {', '.join(list(models)[:5]) or 'no model'}"
     except (Fault, TypeError) as error:
@@ -237,7 +238,7 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
     elif ours and models:
         yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
     if recognise:
-        urls = {"openai_images": versioned, "sdapi": root}
+        urls = {"openai_images": with_version, "sdapi": root}
         profiles = [each for api in _APIS if (each := recognised(api, urls[api], asker(client))) is not None]
         for each in profiles:
             yield Finding("ok", f"{each.title}, by `kind: {each.api}`: {_heeds(each)}")

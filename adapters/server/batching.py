@@ -113,21 +113,21 @@ class Batcher:
         batch = [wish for row in rows for wish in row if wish is not None][: self._most]
         for first in list(self._waiting)[:1]:
             self._waiting[first] = self._waiting.pop(first)
-        taken = set(batch)
-        self._waiting = {caller: [one for one in each if one not in taken] for caller, each in self._waiting.items()}
+        members = set(batch)
+        self._waiting = {caller: [one for one in each if one not in members] for caller, each in self._waiting.items()}
         return batch
 
     async def _make(self, batch: Sequence[_Wish]) -> None:
         items = [wish.item for wish in batch]
         oldest = min(wish.since for wish in batch)
-        self._began = started = time.monotonic()
+        self._began = start = time.monotonic()
         outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._outcomes, items)
-        took, self._began = time.monotonic() - started, None
+        took, self._began = time.monotonic() - start, None
         for wish, outcome in zip(batch, outcomes, strict=True):
             if not wish.outcome.done():  # its caller went away
                 wish.outcome.set_result(outcome)
         try:
-            self._note(len(items), started - oldest, took)
+            self._note(len(items), start - oldest, took)
         except Exception as error:  # the images are there all the same
             log.error("batch not counted", extra={"error": type(error).__name__})
 
@@ -160,12 +160,12 @@ class EngineMetrics:
         self._batch = Histogram(f"{PREFIX}batch_images", "Images in a batch.", boundaries=_SIZES)
         self._queue = Histogram(f"{PREFIX}queue_seconds", "Seconds that a batch's oldest waited.", boundaries=_SECONDS)
 
-    def note(self, images: int, waited: float, took: float) -> None:
+    def note(self, images: int, waiting: float, took: float) -> None:
         """Count a batch."""
         self._images.inc(images)
         self._engine.inc(took)
         self._batch.observe(images)
-        self._queue.observe(max(waited, 1e-6))
+        self._queue.observe(max(waiting, 1e-6))
 
 
 class IngressMetrics:

@@ -81,9 +81,9 @@ def serve(
     deploy.start(address, host, port)
     try:
         deploy.deploy(settings)
-        ended = _on_end()
+        end = _on_end()
         click.echo(f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.", err=True)
-        ended.wait()
+        end.wait()
         click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
     finally:
         deploy.stop(settings.limits.seconds)
@@ -91,16 +91,16 @@ def serve(
 
 def _on_end() -> threading.Event:
     """Return an event that the first SIGINT or SIGTERM sets (Ray has set its own handlers); the second ends at once."""
-    ended = threading.Event()
+    end = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        if ended.is_set():
+        if end.is_set():
             os._exit(130)
-        ended.set()
+        end.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)
-    return ended
+    return end
 
 
 def _digests(name: str | None) -> list[str]:

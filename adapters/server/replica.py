@@ -81,7 +81,7 @@ class PixelFamily(Family):
         super().__init__(settings)
         self._config = read_settings(PixelSettings, settings.generator, _SET)
         self._files = PixelFiles.find(str(place or settings.model), self._config.revision, self._config.offline)
-        self._count = self._files.class_count(guided=settings.guidance is not None)
+        self._count = self._files.class_count(with_guidance=settings.guidance is not None)
         if settings.guidance is not None and self._count is None:
             self._refuse_guidance("has no classes")
         if settings.guidance is not None and len(self._files.classes) > (self._count or 0):
@@ -189,8 +189,8 @@ def _of_index(settings: Settings, index: Path | None, place: Path | None = None)
 
 
 def _is_offline(generator: Mapping[str, Any]) -> bool:
-    stated = {name: value for name, value in generator.items() if name == "offline"}
-    return read_settings(PixelSettings, stated, _SET).offline
+    settings = {name: value for name, value in generator.items() if name == "offline"}
+    return read_settings(PixelSettings, settings, _SET).offline
 
 
 def _fetched_index(settings: Settings) -> Path | None:
@@ -198,13 +198,13 @@ def _fetched_index(settings: Settings) -> Path | None:
     from huggingface_hub import hf_hub_download
 
     model, revision = settings.model, settings.generator.get("revision")
-    cached = cached_model(model, revision)
+    folder = cached_model(model, revision)
     if not _is_offline(settings.generator):
         try:
             return Path(hf_hub_download(model, INDEX, revision=revision))
         except (OSError, ValueError, RuntimeError) as error:
             log.info("The index of %s is not fetched (%s): what the cache holds decides.", model, type(error).__name__)
-    return None if cached is None else cached / INDEX
+    return None if folder is None else folder / INDEX
 
 
 class Replica:

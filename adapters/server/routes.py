@@ -89,8 +89,8 @@ class Bounded(Request):
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the body; Refusal if it is too large, or drips, because it holds one of its key's places."""
         too_large = Refusal(413, f"The body is larger than {self._most} bytes.")
-        announced = self.headers.get("content-length", "")
-        if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > self._most):
+        length = self.headers.get("content-length", "")
+        if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._most):
             raise too_large
         stream, size, began = super().stream(), 0, time.monotonic()
         while True:
@@ -274,11 +274,11 @@ class Ingress:
             responses={status: {"model": Error, "description": code} for status, (_, code) in CODES.items()},
             exception_handlers={HTTPException: _not_routed},
         )
-        guarded = self._guarded
+        guard = self._guarded
 
         class Guarded(APIRoute):
             def get_route_handler(self) -> Handler:
-                return guarded(super().get_route_handler())
+                return guard(super().get_route_handler())
 
         app.router.route_class = Guarded
         for path, method, name, _ in ROUTES:

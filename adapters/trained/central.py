@@ -56,22 +56,22 @@ class Reading:
         """Return float64, of norm ≤ 1: the shrunken image, cut, and the label's count."""
         height, width, _ = self.small(image.shape)
         wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
-        padded = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
-        values = (padded.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (self.clip * self._root(image.shape))
+        framed = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
+        values = (framed.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (self.clip * self._root(image.shape))
         values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
         return np.append(values, COUNTING)
 
-    def images(self, sums: Sums, release: Release, expected: float, shape: Shape) -> Pixels:
+    def images(self, sums: Sums, release: Release, size: float, shape: Shape) -> Pixels:
         """Return the central images of noisy sums, uint8 (subsets, classes, h, w, c). Post-processing.
 
         Args:
             sums: int64 (subsets, classes, D + 1), in grid steps.
             release: of the sums.
-            expected: records of a subset and a label, if all labels have as many.
+            size: records of a subset and a label, if all labels have as many.
             shape: of an image.
         """
         vectors = sums / release.grid
-        counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * expected)
+        counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
         means = vectors[..., :-1] / counts[:, None] / np.sqrt(1 - COUNTING**2)
         pixels = self.centre + self.clip * self._root(shape) * means.reshape(*sums.shape[:2], *self.small(shape))
         wide = ndimage.zoom(pixels, (1, 1, self.shrink, self.shrink, 1), order=1, mode="nearest", grid_mode=True)
@@ -131,8 +131,8 @@ class CentralImages(FittedMethod):
         rule = Reading(self.shrink, self.centre, self.clip)
         length = int(np.prod(rule.small(terms.image_shape))) + 1
         sums = fit.sums("central_images", rule, (self.subsets, len(terms.classes), length))
-        expected = terms.declared_size * self.rate / len(terms.classes)
-        np.save(folder / _CENTRES, rule.images(sums, fit.planned("central_images"), expected, terms.image_shape))
+        size = terms.declared_size * self.rate / len(terms.classes)
+        np.save(folder / _CENTRES, rule.images(sums, fit.planned("central_images"), size, terms.image_shape))
         (folder / _SETTINGS).write_text(json.dumps({"classes": terms.classes}) + "\n", encoding="utf-8")
 
     def load(self, folder: Path) -> None:

@@ -437,6 +437,6 @@ class PrivImage(SelectsPublic, BeginsEasy):
     def _begin(self, fit: Fit) -> UNet2DModel:
         from adapters.trained.diffusion_networks import pretrained
 
-        selected = self._selected(fit, self._place())
+        categories = self._selected(fit, self._place())
         model = self._new(fit.terms, len(fit.terms.classes)).to(self._place())
-        return self._learn_from_easy(fit, pretrained(fit, model, lambda: selected, self.pretraining))
+        return self._learn_from_easy(fit, pretrained(fit, model, lambda: categories, self.pretraining))

@@ -135,11 +135,11 @@ class Velocity:
 
     def noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
         """Return the network's input, its target, and its classes, of one image or of several."""
-        steps, level, noise, *unlabelled = randomness
+        steps, level, noise, *label_draws = randomness
         signal, spread = level.sqrt()[:, None, None, None], (1 - level).sqrt()[:, None, None, None]
         classes = label.expand(len(steps))
-        if unlabelled and self._none is not None:
-            classes = classes.masked_fill(unlabelled[0], self._none)
+        if label_draws and self._none is not None:
+            classes = classes.masked_fill(label_draws[0], self._none)
         return signal * image + spread * noise, signal * noise - spread * image, classes
 
 

@@ -137,12 +137,12 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
     shares, labels = layout.shares, records.labels.astype(np.int64)
     groups = labels if layout.per_label else np.zeros_like(labels)
     fine = math.sqrt(math.sqrt(2 * shares.product) * release.grid * BELOW_ONE)
-    for rows, owned in _blocks(records):
+    for rows, columns in _blocks(records):
         u = ball.inside(records.samples[rows])
-        np.add.at(counts, labels[rows], on_grid(math.sqrt(shares.count) / owned, release.grid))
-        np.add.at(sums, labels[rows], on_grid(math.sqrt(shares.image) * u / owned[:, None], release.grid))
-        np.add.at(squares, groups[rows], on_grid(math.sqrt(shares.product) * u**2 / owned[:, None], release.grid))
-        steps = np.trunc(u * (fine / np.sqrt(owned))[:, None])
+        np.add.at(counts, labels[rows], on_grid(math.sqrt(shares.count) / columns, release.grid))
+        np.add.at(sums, labels[rows], on_grid(math.sqrt(shares.image) * u / columns[:, None], release.grid))
+        np.add.at(squares, groups[rows], on_grid(math.sqrt(shares.product) * u**2 / columns[:, None], release.grid))
+        steps = np.trunc(u * (fine / np.sqrt(columns))[:, None])
         for group in np.unique(groups[rows]):
             some = steps[groups[rows] == group]
             products[group] += (some.T @ some)[above].astype(np.int64)
@@ -152,10 +152,10 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
     """Yield slices of the records and, for each record of a slice, the number of records in its privacy unit."""
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    owned = of_unit[unit].astype(np.float64)
-    for start in range(0, len(owned), _BLOCK):
+    columns = of_unit[unit].astype(np.float64)
+    for start in range(0, len(columns), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        yield rows, owned[rows]
+        yield rows, columns[rows]
 
 
 # Gaussians that follow from the noisy sums: post-processing.
@@ -268,8 +268,8 @@ def gaussians_of(
         second -= (means[of].T * sizes[of]) @ means[of] / sizes[of].sum()
         each.append(_factor(second, edge(layout, deviation, float(sizes[of].sum()))))
     factors = np.zeros((len(each), layout.dimensions, max(1, *(factor.shape[1] for factor in each))))
-    for padded, factor in zip(factors, each, strict=True):
-        padded[:, : factor.shape[1]] = factor
+    for factor_row, factor in zip(factors, each, strict=True):
+        factor_row[:, : factor.shape[1]] = factor
     return Gaussians(classes, shape, ball.centre + ball.radius * means, ball.radius * factors)
 
 

@@ -223,7 +223,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         model, parts = self._fitted(), range(0, len(images), self.batch_size)
         try:
             with self._lock:
-                aligned = [
+                batches = [
                     model.aligned(images[part], labels[part], begin[part])
                     for part in (slice(start, start + self.batch_size) for start in parts)
                 ]
@@ -231,7 +231,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             if memory_refused(error):
                 raise APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.") from error
             raise
-        pixels, soft = (np.concatenate(part) for part in zip(*aligned, strict=True))
+        pixels, soft = (np.concatenate(part) for part in zip(*batches, strict=True))
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:

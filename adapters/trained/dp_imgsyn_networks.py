@@ -193,22 +193,22 @@ def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, se
     size = settings.companions + 1
     pixels = images.clone().requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
-    aligned, least = images, total_variation(images)
+    best, least = images, total_variation(images)
     moving = torch.ones(len(images), dtype=torch.bool, device=images.device)
     for step in range(len(way.means)):
         logits, mean, square = aim.reader(pixels)
         means = ((size - 1) * way.means[step] + mean) / size
         squares = ((size - 1) * way.squares[step] + square) / size
         feature = settings.feature * size * _distance(means, squares, aim)
-        here, joined = pixels.detach().clone(), begin <= step
-        _step(optimiser, ((feature + _others(pixels, logits, targets, settings)) * joined).sum(), pixels)
+        here, active = pixels.detach().clone(), begin <= step
+        _step(optimiser, ((feature + _others(pixels, logits, targets, settings)) * active).sum(), pixels)
         with torch.no_grad():
-            pixels.copy_(torch.where(joined[:, None, None, None], pixels, here))
+            pixels.copy_(torch.where(active[:, None, None, None], pixels, here))
             rough = total_variation(pixels)
-            moving &= ~joined | (rough <= settings.roughest * least)
-            aligned = torch.where((joined & moving)[:, None, None, None], pixels, aligned)
+            moving &= ~active | (rough <= settings.roughest * least)
+            best = torch.where((active & moving)[:, None, None, None], pixels, best)
             least = torch.minimum(least, rough)
-    return aligned.detach()
+    return best.detach()
 
 
 def total_variation(images: Tensor) -> Tensor:

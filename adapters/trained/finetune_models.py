@@ -305,8 +305,8 @@ class Latent:
         """Return the mean of one image's latent, c×h×w, scaled as the checkpoint has it."""
         mean = self._vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
         config = self._vae.config
-        scaled: Tensor = (mean - (config.shift_factor or 0.0)) * config.scaling_factor
-        return scaled
+        latent: Tensor = (mean - (config.shift_factor or 0.0)) * config.scaling_factor
+        return latent
 
 
 def latent_checkpoint(

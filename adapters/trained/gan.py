@@ -85,9 +85,9 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
                 learner.learn(training.load(state))
 
         loss = DiscriminatorLoss(generator, len(terms.classes))
-        trained = fit.dp_sgd(discriminator, loss, self._places(), between=lesson)
+        network = fit.dp_sgd(discriminator, loss, self._places(), between=lesson)
         write_generator(learner.average, terms, folder)
-        write_weights(trained.state_dict(), folder / _DISCRIMINATOR)  # it was released, and a membership attack asks it
+        write_weights(network.state_dict(), folder / _DISCRIMINATOR)  # it was released, and a membership attack asks it
 
     def _start(self, terms: FitTerms) -> tuple[Discriminator, DiscriminatorLoss]:
         from adapters.trained.gan_networks import DiscriminatorLoss
@@ -156,5 +156,5 @@ class PrivImageGAN(SelectsPublic, FittedGAN):
         return [self._semantics_sum(), *super()._draws(terms)]
 
     def _begin_with(self, fit: Fit) -> Callable[[], PublicSet]:
-        selected = self._selected(fit, self._place())
-        return lambda: selected
+        categories = self._selected(fit, self._place())
+        return lambda: categories

@@ -110,8 +110,8 @@ def fit_generator(
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         for _ in range(steps):
             mean = shares @ features(model(torch.randn(batch, CODE), labels))
-            aligned = (direction * mean).sum(dim=1)
-            loss = -(aligned * aligned.abs() / mean.square().sum(dim=1)).sum()
+            cosine = (direction * mean).sum(dim=1)
+            loss = -(cosine * cosine.abs() / mean.square().sum(dim=1)).sum()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

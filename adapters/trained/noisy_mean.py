@@ -137,8 +137,8 @@ def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: 
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
-    scaled: Floats = normal / of_row[:, None]
-    return scaled
+    directions: Floats = normal / of_row[:, None]
+    return directions
 
 
 @dataclass(frozen=True, eq=False)

@@ -230,9 +230,9 @@ class Folder(Files):
 
     def read(self, shape: Shape, seed: int) -> PublicSet:
         """See `Source`."""
-        labelled = bool(self.label_names())
+        has_labels = bool(self.label_names())
         images, names = read_folder(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
-        return PublicSet.of_names(images, names if labelled else ())
+        return PublicSet.of_names(images, names if has_labels else ())
 
     def _files(self) -> list[Path]:
         files = files_below(self.path, SUFFIXES) if self.path.is_dir() else []

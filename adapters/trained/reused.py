@@ -112,23 +112,23 @@ class Trained:
                 that this recipe does not name; or the sets are declared disjoint, and that run did not fit the model
                 itself.
         """
-        self._fitted = fitted = Fitted.of_run(self._path)
-        self._check_code(fitted)
-        if self._disjoint and fitted.handed_on_by(self._path):
+        self._fitted = record = Fitted.of_run(self._path)
+        self._check_code(record)
+        if self._disjoint and record.handed_on_by(self._path):
             raise RecipeError(
                 f"api.private_sets is 'disjoint', but {self._path} took its model over from the run "
-                f"'{fitted.run}', whose records count: name that run's directory in api.path."
+                f"'{record.run}', whose records count: name that run's directory in api.path."
             )
-        if self._disjoint and fitted.built_on:
+        if self._disjoint and record.built_on:
             raise RecipeError(
                 f"private_sets is 'disjoint', but the model of {self._path} was built on that of the run "
-                f"'{fitted.built_on[0].run}', whose records count: leave it out."
+                f"'{record.built_on[0].run}', whose records count: leave it out."
             )
         for what, theirs, ours in (
-            ("the labels", fitted.classes, terms.classes),
-            ("height, width and channels", fitted.shape, terms.shape),
-            ("the relation", {str(one.relation) for one in fitted.releases}, {str(terms.relation)}),
-            ("the unit", {one.unit for one in fitted.releases}, {terms.unit}),
+            ("the labels", record.classes, terms.classes),
+            ("height, width and channels", record.shape, terms.shape),
+            ("the relation", {str(one.relation) for one in record.releases}, {str(terms.relation)}),
+            ("the unit", {one.unit for one in record.releases}, {terms.unit}),
         ):
             if list(theirs) != list(ours):
                 raise RecipeError(
@@ -137,7 +137,7 @@ class Trained:
                 )
         if self._disjoint:
             return ()
-        releases, budget = _with_own_names(fitted.cost), terms.budget
+        releases, budget = _with_own_names(record.cost), terms.budget
         if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
             raise RecipeError(
                 f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(cost)} "
@@ -171,20 +171,20 @@ class Trained:
 
     def _generator(self) -> GenerationAPI:
         if self._api is None:
-            self._fitted = fitted = self._fitted or Fitted.of_run(self._path)
-            self._check_code(fitted)
-            generator = construct("pe.adapters", fitted.kind, _merged(fitted.settings, self._settings))
+            self._fitted = record = self._fitted or Fitted.of_run(self._path)
+            self._check_code(record)
+            generator = construct("pe.adapters", record.kind, _merged(record.settings, self._settings))
             if not isinstance(generator, Trainer) or not isinstance(generator, GenerationAPI):
                 raise PluginError(
-                    f"The adapter '{fitted.kind}', with which {self._path} was fitted, fits nothing here."
+                    f"The adapter '{record.kind}', with which {self._path} was fitted, fits nothing here."
                 )
             self._api = generator
         return self._api
 
-    def _check_code(self, fitted: Fitted) -> None:
+    def _check_code(self, record: Fitted) -> None:
         """Raise RecipeError if the model names code to be run that this recipe does not name too."""
-        for name in info_of(load("pe.adapters", fitted.kind)).code_settings:
-            code = str(fitted.settings.get(name, ""))
+        for name in info_of(load("pe.adapters", record.kind)).code_settings:
+            code = str(record.settings.get(name, ""))
             if ":" in code and name not in self._settings:
                 raise RecipeError(
                     f"api.path: the model of {self._path} runs code that it names itself, {name}: '{code}': if you "
@@ -206,8 +206,8 @@ def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
 
 def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with `changes` in them; of a section, those of its keys that are named."""
-    merged = dict(settings)
+    union = dict(settings)
     for key, value in changes.items():
         before = settings.get(key)
-        merged[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
-    return merged
+        union[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+    return union

@@ -73,14 +73,13 @@ class FineTuning(Settings):
         Raises:
             RecipeError: more records in a step than there are.
         """
-        expected = self.expected_batch or max(1, declared_size // 8)
-        if expected > declared_size:
+        batch = self.expected_batch or max(1, declared_size // 8)
+        if batch > declared_size:
             raise RecipeError(
-                f"{self.section}.expected_batch is {expected}: it must be at most declared_size, which is "
-                f"{declared_size}."
+                f"{self.section}.expected_batch is {batch}: it must be at most declared_size, which is {declared_size}."
             )
         values = {name: getattr(self, name) for name in FineTuning.model_fields}
-        return DPSGD(**values | {"declared_size": declared_size, "expected_batch": expected})
+        return DPSGD(**values | {"declared_size": declared_size, "expected_batch": batch})
 
 
 class DPSGD(FineTuning):

@@ -165,8 +165,8 @@ def _fidelity(name: str, fidelity: dict[str, Any]) -> list[str]:
 
 def farther_than_unevolved(fidelity: dict[str, Any]) -> list[str]:
     """Name the embeddings under which the run's data are farther from the real samples than un-evolved ones."""
-    unevolved = {name: values["controls"].get("unevolved") for name, values in fidelity.items()}
-    names = [name for name, other in unevolved.items() if other and fidelity[name]["frechet"] > other["frechet"]]
+    scores = {name: values["controls"].get("unevolved") for name, values in fidelity.items()}
+    names = [name for name, other in scores.items() if other and fidelity[name]["frechet"] > other["frechet"]]
     farther = "the run's data are farther (Fréchet) than un-evolved ones: the verdict is on labels alone."
     return [f"  Under {', '.join(names)} {farther}"] if names else []
 
@@ -199,24 +199,24 @@ def _memorisation(values: dict[str, Any], noun: str) -> list[str]:
         f"generated {noun} (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
     ]
     if by_loss := values.get("membership_by_loss"):  # of a fitted model
-        hits, allowed = by_loss["tpr"], by_loss["allowed"]
+        hits, limits = by_loss["tpr"], by_loss["allowed"]
         bound = "no guarantee bounds it"
-        if allowed is not None:
-            bound = f"the fit's guarantee allows {100 * allowed['tpr']:.1f} %"
+        if limits is not None:
+            bound = f"the fit's guarantee allows {100 * limits['tpr']:.1f} %"
         lines.append(
             f"  membership by the loss of {by_loss['model']}: {100 * hits['share']:.1f} % of records found at "
             f"{100 * by_loss['fpr']:.0f} % false alarms ({100 * hits['level']:g} % interval {100 * hits['low']:.1f} to "
             f"{100 * hits['high']:.1f}; {bound}), AUC {by_loss['auc']['auc']:.3f}"
         )
-    if shared := values.get("overlap"):  # of texts
+    if overlap := values.get("overlap"):  # of texts
         lines.append(
-            f"  {shared['run']} words in a row of a private record: {shared['with_a_run']:,} of "
-            f"{shared['generated']:,} different generated texts (of {shared['heldout']:,} held-out ones: "
-            f"{shared['heldout_with_a_run']:,})"
+            f"  {overlap['run']} words in a row of a private record: {overlap['with_a_run']:,} of "
+            f"{overlap['generated']:,} different generated texts (of {overlap['heldout']:,} held-out ones: "
+            f"{overlap['heldout_with_a_run']:,})"
         )
     if canaries := values.get("canaries"):
-        leaked = sum(one["generated"] > 0 for one in canaries)
-        lines.append(f"  canaries in generated texts: {leaked} of {len(canaries)}")
+        leaks = sum(one["generated"] > 0 for one in canaries)
+        lines.append(f"  canaries in generated texts: {leaks} of {len(canaries)}")
     return [*lines, f"  nearest pairs: {', '.join(values['nearest_pairs']['files'])}"]
 
 
@@ -258,9 +258,9 @@ def audit(
     from pe.privacy.release import Relation
 
     if noise:
-        tested = audit_noise(SystemNoise())
-        suspect = tested.p_value < _SUSPECT
-        click.echo(json.dumps(vars(tested) | {"violation": suspect}) if as_json else _noise_page(tested))
+        check = audit_noise(SystemNoise())
+        suspect = check.p_value < _SUSPECT
+        click.echo(json.dumps(vars(check) | {"violation": suspect}) if as_json else _noise_page(check))
     else:
         if epsilon is not None and noise_multiplier is not None:
             raise click.UsageError("Give --epsilon or --noise-multiplier, not both.")
@@ -287,23 +287,23 @@ def _noise_page(result: NoiseAudit) -> str:
 def _audit_page(result: Audit) -> str:
     """Format an audit for people."""
     claim, runs = result.claim, result.runs_without_assumption
-    needed = f"about {float(f'{runs:.1g}'):,.0f}" if runs < 1e12 else "more than 10¹²"
+    more_runs = f"about {float(f'{runs:.1g}'):,.0f}" if runs < 1e12 else "more than 10¹²"
     iterations = "1 iteration" if claim.iterations == 1 else f"{claim.iterations} iterations"
-    claimed = f"claimed at δ = {claim.delta:g}, for noise multiplier {claim.noise_multiplier:.4g}"
+    claim_text = f"claimed at δ = {claim.delta:g}, for noise multiplier {claim.noise_multiplier:.4g}"
     gaussian = f"measured, if the noise is Gaussian of whatever size (μ ≥ {result.mu:.4g})"
     return "\n".join(
         [
             f"The shipped histogram, {result.runs:,} runs in each of two neighbouring worlds: {iterations}, "
             f"{claim.relation}, one {claim.unit}, {claim.neighbors} vote(s) a record.",
             "",
-            f"  {f'ε = {claim.epsilon:.4g}':<12}{claimed}",
+            f"  {f'ε = {claim.epsilon:.4g}':<12}{claim_text}",
             f"  {f'ε ≥ {result.epsilon_gaussian:.4g}':<12}{gaussian}",
             f"  {f'ε ≥ {result.epsilon_any:.4g}':<12}measured, whatever the noise is",
             "",
             f"The measured bounds hold together with a confidence of {100 * result.confidence:g} %: a mechanism that "
             f"keeps its claim is called a violation at most once in {1 / (1 - result.confidence):,.0f} audits.",
             f"Noise of two thirds of its claimed size would be found with probability {result.chance_to_flag:.4g} by "
-            f"the first bound; the second, which assumes nothing, would need {needed} runs a world for that.",
+            f"the first bound; the second, which assumes nothing, would need {more_runs} runs a world for that.",
             "",
             result.verdict,
         ]

@@ -145,7 +145,7 @@ class _Owner:
                 "What is proposed comes from looking at the records. Say yes only if you would have known it without."
             )
             self._warned = True
-        proposed = "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
+        hint = "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
 
         def read(text: str) -> Any:
             if text.strip() == "yes" and proposal is None:
@@ -153,7 +153,7 @@ class _Owner:
             return proposal if text.strip() == "yes" else kind.convert(text, None, None)
 
         try:
-            return click.prompt(f"{question} ({proposed})", value_proc=read)
+            return click.prompt(f"{question} ({hint})", value_proc=read)
         except click.Abort:
             if sys.stdin.isatty():
                 raise
@@ -182,11 +182,11 @@ def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: s
 
     dataset = read_source(source | {"size": 1}, str(source["path"])).open()
     if size is None or channels is None:
-        (side, proposed), of = look_at_shape(dataset), f", from looking at {LOOKED_AT} images at most"
+        (side, shape), of = look_at_shape(dataset), f", from looking at {LOOKED_AT} images at most"
         if size is None:
             size = owner.declares("size", f"Height and width in pixels{of}", side, SIDE)
         if channels is None:
-            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", proposed, CHANNELS)
+            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", shape, CHANNELS)
     return ImageStart(size or UNDECLARED, int(channels) if channels else UNDECLARED)
 
 

@@ -60,7 +60,7 @@ def run(
     out: Path | None,
     go_on: bool,
     ray: str | None,
-    watched: bool,
+    watch: bool,
     loggers: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -72,7 +72,7 @@ def run(
     content = Recipe.load(recipe, changes)
     if go_on and out is None:
         raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
-    if watched and out is None:
+    if watch and out is None:
         raise click.UsageError("--watch needs --out, the directory of the run to follow.")
 
     def execute(surroundings: Surroundings) -> Run:
@@ -82,7 +82,7 @@ def run(
 
     if go_on and out is not None:
         _tell_if_finished(out)
-    with watching(out, _tell) if watched and out is not None else nullcontext():
+    with watching(out, _tell) if watch and out is not None else nullcontext():
         _execute(execute, content, ray, loggers, as_json, quiet)
 
 
@@ -99,7 +99,7 @@ def resume(
     run_folder: Path,
     changes: tuple[str, ...],
     ray: str | None,
-    watched: bool,
+    watch: bool,
     loggers: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -112,7 +112,7 @@ def resume(
 
     recipe = stored_recipe(run_folder, changes)
     _tell_if_finished(run_folder)
-    with watching(run_folder, _tell) if watched else nullcontext():
+    with watching(run_folder, _tell) if watch else nullcontext():
         _execute(lambda around: resume_run(run_folder, around, recipe), recipe, ray, loggers, as_json, quiet)
 
 
@@ -154,8 +154,8 @@ def _execute(
 
     with _private_work(ray, recipe) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
         surroundings = Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
-        finished = execute(surroundings)
-    result, folder, noun = summary(finished), finished.folder, finished.synthetic.samples.noun
+        run = execute(surroundings)
+    result, folder, noun = summary(run), run.folder, run.synthetic.samples.noun
     if as_json:
         click.echo(json.dumps(result))
         return

@@ -101,11 +101,11 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
     """Say at the end, on stderr, if the certificate of `folder` was issued anew, which ends its signature."""
     from pe.privacy.covered import SIGNED
 
-    signed = (folder / SIGNED).is_file()
+    has_signature = (folder / SIGNED).is_file()
     try:
         yield
     finally:
-        if signed and not (folder / SIGNED).is_file():
+        if has_signature and not (folder / SIGNED).is_file():
             click.echo(
                 f"{folder} is no longer signed, since its certificate was issued anew: sign what you hand on again, "
                 "by `pe sign`.",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ENDS = 10.0  # seconds in which the page's process must have ended
 
-watch_option = click.option("--watch", "watched", is_flag=True, help="Serve a live page meanwhile; see `pe watch`.")
+watch_option = click.option("--watch", is_flag=True, help="Serve a live page meanwhile; see `pe watch`.")
 
 
 @click.command()
@@ -39,10 +39,10 @@ def watch(run_folder: Path, confidential: bool, port: int | None, beside: bool) 
     from pe.engine.watching import serve
     from pe.store.run import Run
 
-    ended = Event()
+    ending = Event()
 
     def end(*_: object) -> None:
-        ended.set()
+        ending.set()
 
     def end_with_stdin() -> None:
         sys.stdin.read()
@@ -54,7 +54,7 @@ def watch(run_folder: Path, confidential: bool, port: int | None, beside: bool) 
         Run.open(run_folder)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-    serve(run_folder, confidential=confidential, port=port or 0, tell=click.echo, ended=ended)
+    serve(run_folder, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
 
 
 @contextmanager
@@ -105,10 +105,10 @@ def status(run_folder: Path, as_json: bool) -> None:
     click.echo(_status_page(run_folder, state, (run.folder / CERTIFICATE).is_file(), has_object))
 
 
-def _status_page(folder: Path, status: Status, certified: bool, has_object: bool) -> str:
+def _status_page(folder: Path, status: Status, has_certificate: bool, has_object: bool) -> str:
     """Format the status for people; a run with an object of the user's is resumed from Python."""
     if status.journal is None:
-        state = "finished; its" if certified else "its"
+        state = "finished; its" if has_certificate else "its"
         return f"{folder}: {state} journal is gone (purged, or not copied), so calls, cost and times are unknown."
     title = f"{folder}: {status.state}"
     if status.state == "running":
@@ -127,8 +127,8 @@ def _facts(status: Status, journal: Progressed) -> list[tuple[str, str]]:
     from pe.privacy.words import NO_EPSILON, round_up
 
     usage, refusals = journal.totals.usage, journal.totals.refused
-    charged, planned = (round_up(epsilon, 4) for epsilon in (journal.epsilon_charged, status.epsilon_planned))
-    total = f"ε = {charged} charged of {planned}, δ = {status.delta:g}"
+    epsilon_now, epsilon_at_end = (round_up(one, 4) for one in (journal.epsilon_charged, status.epsilon_planned))
+    total = f"ε = {epsilon_now} charged of {epsilon_at_end}, δ = {status.delta:g}"
     facts = [
         ("Iteration", f"{status.iteration} of {status.iterations}"),
         ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),

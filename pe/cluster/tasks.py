@@ -45,11 +45,11 @@ class TaskAnswer:
     lines: tuple[Line, ...]
     error: Exception | None = None
 
-    def result(self, seen: set[Line]) -> Any:
-        """Log the lines that were not `seen`, and return the value; raise what the worker could not."""
+    def result(self, lines: set[Line]) -> Any:
+        """Log the lines that are not among `lines` yet, and return the value; raise what the worker could not."""
         for line in self.lines:
-            if line not in seen:
-                seen.add(line)
+            if line not in lines:
+                lines.add(line)
                 logging.getLogger(line[0]).log(*line[1:])
         if self.error is not None:
             raise self.error
@@ -145,23 +145,23 @@ class _ListHandler(logging.Handler):
 def in_order(tasks: Iterable[ObjectRef], workers: int, tries: int) -> Iterator[Any]:
     """Yield the values of tasks in order; their log lines go to this process's log, each once."""
     under_way: deque[ObjectRef] = deque()
-    seen: set[Line] = set()
+    lines: set[Line] = set()
     for task in tasks:
         under_way.append(task)
         if len(under_way) == AHEAD * workers:
-            yield _value(under_way.popleft(), seen, tries)
+            yield _value(under_way.popleft(), lines, tries)
     while under_way:
-        yield _value(under_way.popleft(), seen, tries)
+        yield _value(under_way.popleft(), lines, tries)
 
 
-def _value(task: ObjectRef, seen: set[Line], tries: int) -> Any:
+def _value(task: ObjectRef, lines: set[Line], tries: int) -> Any:
     import ray
 
     try:
         answer: TaskAnswer = ray.get(task)
     except ray.exceptions.RayError as error:
         raise lost_workers(error, tries) from None
-    return answer.result(seen)
+    return answer.result(lines)
 
 
 def lost_workers(error: Exception, tries: int) -> ClusterError:

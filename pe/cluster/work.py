@@ -71,7 +71,7 @@ class _Embedders:
         """Yield the value of each block, in order."""
         import ray
 
-        seen: set[Line] = set()
+        lines: set[Line] = set()
         more = True
         while more or self._blocks:
             if more and len(self._blocks) < AHEAD * self._number:
@@ -87,7 +87,7 @@ class _Embedders:
             self._hand_out()
             while self._blocks and (answer := self._blocks[0].answer) is not None:
                 self._blocks.popleft()
-                yield answer.result(seen)
+                yield answer.result(lines)
 
     def end(self) -> None:
         """End all actors."""

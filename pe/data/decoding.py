@@ -222,8 +222,8 @@ def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
             source = ImageCms.ImageCmsProfile(BytesIO(profile))
             if source.profile.xcolor_space.strip() == _PROFILE_SPACES[image.mode]:
                 target = ImageCms.createProfile("sRGB")
-                converted = ImageCms.profileToProfile(image, source, target, outputMode="RGB")
-                return converted or image.convert("RGB")
+                in_srgb = ImageCms.profileToProfile(image, source, target, outputMode="RGB")
+                return in_srgb or image.convert("RGB")
         except (ImageCms.PyCMSError, OSError):
             pass
     return image if image.mode == "L" else image.convert("RGB")

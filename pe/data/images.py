@@ -82,9 +82,9 @@ class Images(Samples):
         """Return the end of a sentence that says how an image differs from the declared shape; "" if it does not."""
         if row.shape == shape:
             return ""
-        own, declared = ("×".join(map(str, one)) for one in (row.shape, shape))
+        own, shape_text = ("×".join(map(str, one)) for one in (row.shape, shape))
         return (
-            f"is an image of {own} where {declared} are declared: set private.resize to crop, fit or stretch, or "
+            f"is an image of {own} where {shape_text} are declared: set private.resize to crop, fit or stretch, or "
             "private.size to what all images have"
         )
 

@@ -237,9 +237,9 @@ class _Answer:
             openings, closings = text.count(opening[:-1]), text.count(closing)
             if openings != closings or (has_thoughts and openings):
                 return opening if openings else closing
-        struck, ends = len(_STRUCK.findall(text)), text.count("</s>")
+        marks, ends = len(_STRUCK.findall(text)), text.count("</s>")
         whole = text.startswith("<s>") and text.endswith("</s>") and ends == 1  # or begun and ended by Llama 2's tokens
-        return "</s>" if whole or ends > struck else "<s>" if text.startswith("<s>") and not ends else ""
+        return "</s>" if whole or ends > marks else "<s>" if text.startswith("<s>") and not ends else ""
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:

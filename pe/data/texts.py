@@ -116,8 +116,8 @@ class Texts(Samples):
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
         """Join and compress the texts; none of them holds a NUL."""
-        packed = zlib.compress(b"\0".join(array.tolist()), 1)
-        return {"deflated": np.frombuffer(packed, np.uint8), "width": np.array(array.itemsize)}
+        content = zlib.compress(b"\0".join(array.tolist()), 1)
+        return {"deflated": np.frombuffer(content, np.uint8), "width": np.array(array.itemsize)}
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
@@ -163,8 +163,8 @@ def shortened(text: str, longest: int) -> bytes:
 
 def _pieces(text: str) -> set[str]:
     """Return all runs of three characters, ends marked, so that no text is without one."""
-    marked = f"\0{text}\0\0"
-    return {marked[i : i + 3] for i in range(len(marked) - 2)}
+    text_with_ends = f"\0{text}\0\0"
+    return {text_with_ends[i : i + 3] for i in range(len(text_with_ends) - 2)}
 
 
 def _card(text: str) -> Image.Image:

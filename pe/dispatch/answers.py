@@ -36,13 +36,13 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
     kind = kind_among(columns.keys())
     samples = [name for name in (kind, _DRAWN) if name in columns]
     others = {name: array for name, array in columns.items() if name not in samples}
-    packed = {
+    archive = {
         f"{_MARK}.{name}.{part}": array
         for name in samples
         for part, array in modality(kind).pack(columns[name]).items()
     }
     pieces: list[Piece] = []
-    for array in (np.array([*packed, *others]), *packed.values(), *others.values()):
+    for array in (np.array([*archive, *others]), *archive.values(), *others.values()):
         whole, header = np.asarray(array, order="C"), io.BytesIO()
         np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(whole))
         pieces += header.getvalue(), whole.reshape(-1).view(np.uint8).data
@@ -55,12 +55,12 @@ def decode(data: npt.NDArray[np.uint8]) -> dict[str, Array]:
     columns: dict[str, Array] = {}
     for name in names:
         columns[str(name)], end = _read(data, end)
-    packed: dict[str, dict[str, Array]] = {}
+    archive: dict[str, dict[str, Array]] = {}
     for name in [name for name in columns if name.startswith(f"{_MARK}.")]:
         column, part = name.removeprefix(f"{_MARK}.").rsplit(".", 1)
-        packed.setdefault(column, {})[part] = columns.pop(name)
-    kind = next(iter(packed))
-    return {name: modality(kind).unpack(parts) for name, parts in packed.items()} | columns
+        archive.setdefault(column, {})[part] = columns.pop(name)
+    kind = next(iter(archive))
+    return {name: modality(kind).unpack(parts) for name, parts in archive.items()} | columns
 
 
 def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
@@ -189,13 +189,13 @@ class Answers:
                 (self.run.chunks / row.file).unlink(missing_ok=True)
 
     def _take_back_damaged(self, phase: str) -> None:
-        damaged = []
+        losses = []
         for row in self.run.journal.chunks(phase):
             path = self.run.chunks / str(row.file)
             if row.file is not None and not (path.is_file() and sha256(path) == row.sha256):
-                damaged.append(row.id)
-        if damaged:
+                losses.append(row.id)
+        if losses:
             self.progress.warn(
-                f"{len(damaged)} stored answers of {phase} are missing or were changed: they are asked for again."
+                f"{len(losses)} stored answers of {phase} are missing or were changed: they are asked for again."
             )
-            self.run.journal.forget_chunks(phase, damaged)
+            self.run.journal.forget_chunks(phase, losses)

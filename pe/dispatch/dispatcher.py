@@ -224,8 +224,8 @@ class Dispatcher:
 
     def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
         work = self._work(phase, population.labels[parents], parents)
-        unchanged = None if degree else np.ones(len(parents), np.bool_)  # nobody is asked
-        return replace(work, source=population, degree=degree, iteration=t, kept=unchanged)
+        copies = None if degree else np.ones(len(parents), np.bool_)  # nobody is asked
+        return replace(work, source=population, degree=degree, iteration=t, kept=copies)
 
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Variation j of member i is item i·k + j."""
@@ -246,8 +246,8 @@ class Dispatcher:
 
     def _make(self, place: str, work: Work, description: str) -> Population:
         """Make the answers of a phase a durable population, unless it is there; its chunks are deleted then."""
-        if (finished := self._find_finished(place)) is not None:
-            return finished
+        if (samples := self._find_finished(place)) is not None:
+            return samples
         self._fulfil(work, description)
         population = self.run.add_population(place, work.labels, work.parents, self._columns(work))
         self._answers.forget(work.phase)
@@ -328,7 +328,7 @@ class Dispatcher:
         chunks = work.chunks(open_items, standing, self.api, self._answers.jobs(work.phase))
         answers: list[Stored] = []
         error: Exception | GeneratorExit | None = None
-        halted = Event()
+        halt = Event()
         with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
             while True:
                 while error is None and len(waiting) < 2 * workers and not outset.holds:
@@ -339,14 +339,14 @@ class Dispatcher:
                     error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
                     if error is None:
                         outset.start(len(items))
-                        waiting[pool.submit(self._ask, work, items, standing, halted)] = items
+                        waiting[pool.submit(self._ask, work, items, standing, halt)] = items
                 try:
                     if error is None:
                         yield from answers  # while others are asked for
                 except GeneratorExit as closed:
                     error = closed
                 if error is not None:
-                    halted.set()
+                    halt.set()
                 if not waiting:
                     break
                 answers = []
@@ -368,19 +368,19 @@ class Dispatcher:
         if error is not None:
             raise self._translate(error) from error
 
-    def _ask(self, work: Work, items: Items, standing: Standing, halted: Event) -> Stored:
+    def _ask(self, work: Work, items: Items, standing: Standing, halt: Event) -> Stored:
         """Ask for `items`, and make the answer's file durable; a request that waits gives up once others have."""
 
         def check_stop() -> None:
-            if halted.is_set() or self.meter.stopped() is not None:
+            if halt.is_set() or self.meter.stopped() is not None:
                 raise self.meter.stopped() or Interrupted("Another request has failed.")
 
-        started = time.monotonic()
+        start = time.monotonic()
         job = self._answers.job_of(work.name_request(items, standing), items)
         job.check_stop = check_stop
         answer = work.ask(self.api, items, standing, job)
         self._check_form(answer.samples)
-        return self._answers.store(work.phase, items, answer, time.monotonic() - started, job)
+        return self._answers.store(work.phase, items, answer, time.monotonic() - start, job)
 
     def _check_form(self, samples: Samples) -> None:
         """Refuse samples of another modality or shape than was declared, before anything is spent on them."""
@@ -388,15 +388,13 @@ class Dispatcher:
             return
         kind, shape = self.expected
         if not isinstance(samples, kind):
-            came, declared = samples.noun, kind.noun
+            came, noun = samples.noun, kind.noun
         elif len(shape) > 1 and samples.shape != shape:
-            came, declared = (
-                f"{kind.noun} of {'×'.join(map(str, one))} ({kind.axes})" for one in (samples.shape, shape)
-            )
+            came, noun = (f"{kind.noun} of {'×'.join(map(str, one))} ({kind.axes})" for one in (samples.shape, shape))
         else:
             return
         raise ContractError(
-            f"{type(self.api).__name__} made {came} where {declared} are declared: have it make these (by "
+            f"{type(self.api).__name__} made {came} where {noun} are declared: have it make these (by "
             "`image_size`, where it has that), declare others in its PluginInfo.shape, or change `private`."
         )
 

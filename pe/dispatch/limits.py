@@ -96,8 +96,8 @@ class Meter:
             images: images under way, and those in question.
         """
         limits, items = self.limits, totals.answered + totals.refused
-        if (stopped := self.stopped()) is not None:
-            return stopped
+        if (reason := self.stopped()) is not None:
+            return reason
         images_made = totals.usage.images
         if limits.max_images is not None and images_made + images > limits.max_images:
             return LimitToRaise(

@@ -61,9 +61,9 @@ def lend(phase: str, available: npt.NDArray[np.bool_], k: int, members: Members)
     owners = variations // k
     offspring = np.argsort(parents, kind="stable")
     first = np.searchsorted(parents[offspring], owners)  # the place of each owner's first offspring
-    needed = np.bincount(parents, minlength=len(available) // k)[owners]
+    counts = np.bincount(parents, minlength=len(available) // k)[owners]
     rank = np.arange(len(variations)) - np.searchsorted(owners, owners)
-    is_lent = rank < needed
+    is_lent = rank < counts
     child = np.full(len(available), NOBODY, dtype=np.int64)
     child[variations[is_lent]] = items[offspring[(first + rank)[is_lent]]]
     return Loan(phase, child)

@@ -148,16 +148,16 @@ class Execution:
         for other in disjoint_places(self.others):
             self.private.check_not_those_of(other)
         pool = self._pool(self.api)
-        pinned = {} if pool is None else {places.PUBLIC_SAMPLES: pool.pin(self.private)}
+        pins = {} if pool is None else {places.PUBLIC_SAMPLES: pool.pin(self.private)}
         if self.others:
-            pinned[OTHER_RUNS] = OtherRun.dump(self.others)
+            pins[OTHER_RUNS] = OtherRun.dump(self.others)
         if self.recipe.evolution.iterations:
             self.private.try_embedding(info_of(self.api).shape)
         self.private.check_cap(self.plan.releases)
         files = {places.RECIPE: self.recipe.dump_shareable().encode(), places.FULL_RECIPE: self.recipe.dump().encode()}
         if self.recipe.privacy.noiseless:
             files[places.BANNER] = f"{NO_NOISE}\n".encode()
-        return {**files, **pinned, IDENTITY: identity.dump()}
+        return {**files, **pins, IDENTITY: identity.dump()}
 
     def check_pool(self, run: RunWriter) -> None:
         """Refuse to go on if public samples have changed that are still to be read."""
@@ -307,10 +307,10 @@ class Execution:
         """Describe the fit that has just ended and its cost, or the model that it took over."""
         others = tuple(one.fit for one in self._other_runs())
         if (folder / FITTED).exists():
-            fitted = Fitted.read(folder)
-            listed = {(fitted.run, fitted.releases), *((one.run, one.releases) for one in fitted.built_on)}
-            more = (fit for fit in others if (fit.run, fit.releases) not in listed)
-            return replace(fitted, built_on=(*fitted.built_on, *more))
+            record = Fitted.read(folder)
+            fits = {(record.run, record.releases), *((one.run, one.releases) for one in record.built_on)}
+            more = (fit for fit in others if (fit.run, fit.releases) not in fits)
+            return replace(record, built_on=(*record.built_on, *more))
         terms = fit_terms(self.recipe)
         return Fitted(
             run=self.run.folder.name,
@@ -463,18 +463,18 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         RunError: the recipe, the private records or a stored file changed; the message names it.
         DamagedFile: the run is finished, and a file was changed, lost or added since.
     """
-    stored = stored_recipe(folder)
+    recipe_of_run = stored_recipe(folder)
     if recipe is not None and not recipe.evolution.settled:
-        recipe = recipe.chosen_as(stored)
+        recipe = recipe.chosen_as(recipe_of_run)
     with RunWriter.reopen(folder) as run:
-        changes = differences(stored, recipe or stored)
+        changes = differences(recipe_of_run, recipe or recipe_of_run)
         if changes:
             raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
         if run.journal.happened("finished"):
             if problems := examine(folder)[1]:
                 raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
             return run.run
-        execution = Execution.of(recipe or stored, surroundings)
+        execution = Execution.of(recipe or recipe_of_run, surroundings)
         releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
         if not all(one is not None and one.array is not None for one in releases):  # else no record is needed any more
             execution.private.recognise(run)

@@ -57,9 +57,9 @@ def extend_run(
             f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} and {degree:g}."
         )
     last = Run.open_own(folder, "pe extend").synthetic
-    stored, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
-    if changed := differences(stored, recipe):
-        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(changed)}.")
+    old, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
+    if changes_of_meaning := differences(old, recipe):
+        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(changes_of_meaning)}.")
     api = build_generator(recipe, surroundings.api)
     if not (folder / FULL_RECIPE).is_file():
         _check_named(folder, recipe, api, changes)
@@ -104,7 +104,7 @@ def last_degree(folder: Path) -> float:
 
 def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequence[str]) -> None:
     """Refuse a recipe that may be anybody's and that says where this machine connects, with which key, or code."""
-    named = {change.partition("=")[0].strip() for change in changes}
+    names = {change.partition("=")[0].strip() for change in changes}
     sections = [("api", recipe.api.settings, info_of(type(api)).code_settings)]
     for key, one in members_of(recipe.api).items():
         sections.append((f"api.{key}", one.settings, info_of(load("pe.adapters", one.kind)).code_settings))
@@ -114,7 +114,7 @@ def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequ
             for part in key.split("."):
                 value = value.get(part) if isinstance(value, dict) else None
             own = key in code and isinstance(value, str) and ":" not in value
-            if value is None or own or f"{section}.{key}" in named:
+            if value is None or own or f"{section}.{key}" in names:
                 continue
             text = value if isinstance(value, str) else json.dumps(value)
             raise RecipeError(
@@ -141,8 +141,8 @@ def _index(run: RunWriter, count: int, degree: float) -> int:
                 "finish it first, with these numbers."
             )
         return int(pending["index"])
-    certified, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")
-    used = [*certified, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
-    index = max(extension_numbers(used), default=0) + 1  # a number of a deleted one would give its samples again
+    files, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")
+    names = [*files, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
+    index = max(extension_numbers(names), default=0) + 1  # a number of a deleted one would give its samples again
     run.write(EXTENSION, json.dumps({"index": index, "count": count, "degree": degree}))
     return index

@@ -81,13 +81,13 @@ def _import_names() -> Iterator[Finding]:
 
 def _accelerators() -> Iterator[Finding]:
     """Name every NVIDIA GPU, Apple's, or the processor alone; and say if torch does not see the driver's GPUs."""
-    listed, gpus = listed_cards(), []
+    names, gpus = listed_cards(), []
     if command := shutil.which("nvidia-smi"):
         query = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
         gpus = [f"cuda:{line.strip()}" for line in answer.stdout.splitlines() if line.strip()]
-    if not gpus and listed:
-        gpus = [f"{words_for(listed)} of NVIDIA's driver"]
+    if not gpus and names:
+        gpus = [f"{words_for(names)} of NVIDIA's driver"]
     for gpu in gpus:
         yield Finding("ok", f"accelerator: {gpu}")
     if platform.system() == "Darwin" and platform.machine() == "arm64":

@@ -81,10 +81,10 @@ class Rung:
 
     def describe(self) -> str:
         """Say in a clause how near the variations lie to their own parents."""
-        nearest, strayed = max(self.nearest.values()), max(self.strayed.values())
+        nearest, astray = max(self.nearest.values()), max(self.strayed.values())
         return (
             f"of {len(self.parents)} variations of degree {self.degree:g}, {nearest} lie nearest to their own parents, "
-            f"and {strayed} lie with another's"
+            f"and {astray} lie with another's"
         )
 
     def count_equal(self, other: Rung) -> int:

@@ -136,10 +136,10 @@ class Bars(Progress):
 
 def _columns(total: int | None) -> list[rich.ProgressColumn]:
     """Return a bar's columns; a phase of known size has its items, the time left and the cost so far."""
-    name, elapsed = rich.TextColumn("{task.description:<26}"), rich.TimeElapsedColumn()
+    name, clock = rich.TextColumn("{task.description:<26}"), rich.TimeElapsedColumn()
     if total is None:
-        return [name, rich.BarColumn(), elapsed]
-    return [name, rich.BarColumn(), rich.MofNCompleteColumn(), elapsed, _TimeLeft(), *map(rich.TextColumn, _TEXTS)]
+        return [name, rich.BarColumn(), clock]
+    return [name, rich.BarColumn(), rich.MofNCompleteColumn(), clock, _TimeLeft(), *map(rich.TextColumn, _TEXTS)]
 
 
 class _TimeLeft(rich.TimeRemainingColumn):
@@ -154,8 +154,8 @@ class _Bar(Task):
     def __init__(self, bars: rich.Progress, task: rich.TaskID) -> None:
         self._bars, self._task = bars, task
 
-    def advance(self, count: int, spent: str = "") -> None:
-        self._bars.update(self._task, advance=count, spent=spent, refresh=not self._bars.live.auto_refresh)
+    def advance(self, count: int, cost: str = "") -> None:
+        self._bars.update(self._task, advance=count, spent=cost, refresh=not self._bars.live.auto_refresh)
 
     def wait(self, words: str) -> None:
         waits = escape(printable(words))

@@ -281,8 +281,8 @@ class PublicPool:
                 progress.warn(f"The public {noun} {missing[0]} are not there: they are not compared with the records.")
             else:
                 readers[section] = plugin
-        compared = recipe.privacy.pool_overlaps == "refused"
-        return cls(readers, compared, recipe.private, progress) if readers else None
+        is_compared = recipe.privacy.pool_overlaps == "refused"
+        return cls(readers, is_compared, recipe.private, progress) if readers else None
 
     def pin(self, private: PrivateSide) -> bytes:
         """Compare the samples with the pre-flighted private records; return the content of PUBLIC_SAMPLES."""

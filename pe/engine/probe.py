@@ -279,8 +279,8 @@ class LadderProbe:
         rows = []
         for i, parent in enumerate(self.parents.pictures()):
             blank = Image.new("RGB", parent.size, "white")
-            varied = [column[at[i]] if i in at else blank for column, at in zip(columns, places, strict=True)]
-            rows.append([parent, *varied])
+            cells = [column[at[i]] if i in at else blank for column, at in zip(columns, places, strict=True)]
+            rows.append([parent, *cells])
         return _page_of(rows)
 
 
@@ -346,7 +346,7 @@ def _variations(phase: str, founders: Population, parents: Items, label: str, se
 
 def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
     """Return each request's answer, with the items that were made; and all of them as one call."""
-    standing, started = Standing.untouched(len(work)), time.monotonic()
+    standing, start = Standing.untouched(len(work)), time.monotonic()
     answers: list[tuple[Items, Answer]] = []
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)
@@ -355,7 +355,7 @@ def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[
     usage = sum((answer.billed for _, answer in answers), NOTHING)
     call = Call(
         api=name,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - start,
         samples=type(samples[0])(np.concatenate([one.array for one in samples])),
         missing=tuple(reason for _, answer in answers for reason in _reasons(answer)),
         usage=usage,

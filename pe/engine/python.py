@@ -120,17 +120,17 @@ def _set_options(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())
 
 
-def _spec_of(plugin: object, where: str, otherwise: str, needed: tuple[str, ...]) -> dict[str, Any]:
+def _spec_of(plugin: object, where: str, otherwise: str, members: tuple[str, ...]) -> dict[str, Any]:
     """Return a plug-in as the recipe records it; an object of the user's own by its class."""
     if isinstance(plugin, PluginSpec):
         return plugin.model_dump()
     if inspect.isclass(plugin):
         raise PluginError(f"{where} is the class {plugin.__name__}: pass an object of it, {plugin.__name__}(…).")
-    lacking = [name for name in needed if not _has(plugin, name)]
+    lacking = [name for name in members if not _has(plugin, name)]
     if lacking:
         raise PluginError(
             f"{where} is {_describe(plugin)}, which lacks {', '.join(lacking)}: give {otherwise}, or an object with "
-            f"{', '.join(needed)}."
+            f"{', '.join(members)}."
         )
     return {"kind": object_kind(plugin)}
 

@@ -55,12 +55,12 @@ class Phase:
         return f"{self.name}/".startswith(FIT)
 
 
-def phases(run: Run, plan: Plan, journal: Journal, purged: bool) -> Iterator[tuple[Phase, bool]]:
+def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[tuple[Phase, bool]]:
     """Yield the phases of a run in order, and True for each that is over; after a purge only those since."""
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
         yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names)
-    if not purged:
+    if not is_purged:
         yield from _phases_to_the_end(plan, journal)
         yield Phase("results", len(plan.steps)), journal.happened("finished")
     extension = pending_extension(run)
@@ -80,15 +80,15 @@ def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bo
         yield from ((Phase(one.name, 0), is_fitted or is_drawn(one.name)) for one in plan.fit)
         yield Phase(FIT.rstrip("/"), 0), is_fitted
     for phase in plan.phases:
-        done, over = _count_answered(journal, phase.name), bool(journal.files(f"{population_place(phase.t)}/"))
+        answers, over = _count_answered(journal, phase.name), bool(journal.files(f"{population_place(phase.t)}/"))
         release = plan.steps[phase.t - 1].release.name if phase.t else ""
         if phase.name == "founders":
             over = over or bool(journal.files(FOUNDERS))
         elif phase.name.startswith("lookahead/"):
-            over = is_drawn(release) or done == phase.most
+            over = is_drawn(release) or answers == phase.most
         elif release:
             yield Phase(release, phase.t), is_drawn(release)
-        yield Phase(phase.name, phase.t, done, phase.most if phase.exact else None), over
+        yield Phase(phase.name, phase.t, answers, phase.most if phase.exact else None), over
 
 
 def _count_answered(journal: Journal, phase: str) -> int:
@@ -168,7 +168,7 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values; null for what a purge has deleted."""
         journal = self.journal
-        billed = asdict(journal.totals.usage) if journal else dict.fromkeys(field.name for field in fields(Usage))
+        usage = asdict(journal.totals.usage) if journal else dict.fromkeys(field.name for field in fields(Usage))
         at, event = journal.events[-1] if journal and journal.events else (None, None)
         return {
             "state": self.state,
@@ -177,7 +177,7 @@ class Status:
             "iteration": self.iteration,
             "iterations": self.iterations,
             "phase": asdict(journal.phase) if journal and journal.phase else None,
-            **billed,
+            **usage,
             "refused": journal.totals.refused if journal else None,
             "answered": journal.totals.answered if journal else None,
             "cost": self.cost,
@@ -224,18 +224,20 @@ def waits_of(run: Run) -> str:
 
 
 def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
-    certified = (run.folder / CERTIFICATE).is_file()
+    has_certificate = (run.folder / CERTIFICATE).is_file()
     if not has_tables(run.confidential / "journal.sqlite"):
-        if not run.confidential.is_dir() or certified:
+        if not run.confidential.is_dir() or has_certificate:
             return None
         return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
-        purged = (run.folder / PURGED).is_file() or (certified and not journal.happened("started"))  # or not copied
-        charged = run.guarantee["epsilon"] if purged else None
-        if charged is None:
-            charged = epsilon([release for release, _ in stored_charges(journal)], delta)
-        phase = next((phase for phase, over in phases(run, plan, journal, purged) if not over), None)
-        return Progressed(phase, journal.totals(), charged, journal.events(), purged)
+        is_purged = (run.folder / PURGED).is_file() or (
+            has_certificate and not journal.happened("started")  # or not copied
+        )
+        epsilon_charged = run.guarantee["epsilon"] if is_purged else None
+        if epsilon_charged is None:
+            epsilon_charged = epsilon([release for release, _ in stored_charges(journal)], delta)
+        phase = next((phase for phase, over in phases(run, plan, journal, is_purged) if not over), None)
+        return Progressed(phase, journal.totals(), epsilon_charged, journal.events(), is_purged)
 
 
 def writer_of(run: Run) -> tuple[bool, int | None]:

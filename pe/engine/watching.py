@@ -209,16 +209,16 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._begin(200, "text/event-stream")
             self.wfile.write(b"retry: 1000\n\n")
-            last_pieces, heard, last = dict[str, str](), time.monotonic(), False
+            last_pieces, last_time, last = dict[str, str](), time.monotonic(), False
             with suppress(OSError):  # the page was closed
                 while not last:
                     last = self.server.closing.wait(EVERY if last_pieces else 0)
                     pieces = self.server.feed.pieces(fresh=last)
-                    changed = {name: html for name, html in pieces.items() if last_pieces.get(name) != html}
-                    if changed or time.monotonic() - heard > QUIET:
-                        line = f"data: {json.dumps(changed)}\n\n" if changed else ": still here\n\n"
+                    new_pieces = {name: html for name, html in pieces.items() if last_pieces.get(name) != html}
+                    if new_pieces or time.monotonic() - last_time > QUIET:
+                        line = f"data: {json.dumps(new_pieces)}\n\n" if new_pieces else ": still here\n\n"
                         self.wfile.write(line.encode())
-                        heard = time.monotonic()
+                        last_time = time.monotonic()
                     last_pieces = pieces
 
     def _answer(self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'") -> None:
@@ -237,14 +237,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: a line would hold the token."""
 
 
-def serve(folder: Path, *, confidential: bool, port: int, tell: Callable[[str], None], ended: Event) -> None:
-    """Serve the live page of the run in `folder`, which need not be there yet, until `ended` is set.
+def serve(folder: Path, *, confidential: bool, port: int, tell: Callable[[str], None], end: Event) -> None:
+    """Serve the live page of the run in `folder`, which need not be there yet, until `end` is set.
 
     The `confidential` page holds times, too. `tell` gets the address; port 0 is any that is free.
     """
     while not (folder / RECIPE).is_file():
-        if ended.wait(EVERY):
+        if end.wait(EVERY):
             return
     with LiveServer(LivePage(Run.open(folder), confidential), port) as server:
         tell(server.address)
-        ended.wait()
+        end.wait()

@@ -353,8 +353,8 @@ def audit(
     statistics, fingerprints = _sample(claim, worlds, noise or SystemNoise(), progress or Progress())
 
     def rates(threshold: float, error: float) -> Rates:
-        flagged = statistics > threshold
-        return Rates.of(int((flagged & worlds).sum()), int((flagged & ~worlds).sum()), runs, error)
+        guesses = statistics > threshold
+        return Rates.of(int((guesses & worlds).sum()), int((guesses & ~worlds).sum()), runs, error)
 
     middle, high, low = rates(0.0, middle_error), rates(tail, tail_error), rates(-tail, tail_error)
     ratios = (middle, middle.mirrored, high, low.mirrored)

@@ -196,14 +196,14 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
     that of the run. The threshold is that of samples whose mistakes stay, whether labels are known or not, since
     nothing is varied (measured: docs/evaluation.md).
     """
-    declared = recipe.private.declared_size
+    size = recipe.private.declared_size
     first = [step.release for step in plan.steps[:t]]
-    noised = all(release.noised for release in first)
-    multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first)) if noised else 0.0
+    with_noise = all(release.noised for release in first)
+    multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first)) if with_noise else 0.0
     numbers = Numbers(
         labels=len(plan.classes),
-        records=declared or MANY,
-        units=recipe.private.declared_units or declared or MANY,
+        records=size or MANY,
+        units=recipe.private.declared_units or size or MANY,
         sigma=first[0].sensitivity * multiplier,
         growing=True,
         images=images,
@@ -212,7 +212,7 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
         by_label=False,
         distinct=info.distinct,
     )
-    keys: dict[str, Any] = {"iterations": 1, "degree": 0} | ({} if declared else {"neighbors": plan.voting.neighbors})
+    keys: dict[str, Any] = {"iterations": 1, "degree": 0} | ({} if size else {"neighbors": plan.voting.neighbors})
     evolution = choose(numbers, keys)
     q, most = evolution["neighbors"], min(evolution["population"][0], images)
     counts = np.bincount(labels, minlength=len(plan.classes)).tolist()

@@ -88,8 +88,8 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     if request.wants("utility"):
         values |= _utility(sets, request, embeddings, progress)
     if request.wants("memorisation"):
-        memorised, pairs = _memorisation(sets, request, embeddings[0], progress)
-        values |= memorised
+        result, pairs = _memorisation(sets, request, embeddings[0], progress)
+        values |= result
     values["notes"] = sets.notes.sentences
     if message := store_evaluation(run.folder, values, pairs):
         notes.progress.warn(message)
@@ -212,16 +212,16 @@ def _memorisation(
                 "memorisation needs the private records, which are not there (a note says why): take other --metrics."
             )
         return {}, None
-    generated, private = sets.made[SYNTHETIC_DATA].samples, sets.private.samples
+    synthetic, private = sets.made[SYNTHETIC_DATA].samples, sets.private.samples
     methods, noun, heldout = sets.methods, sets.modality.noun, sets.test.content
-    if not methods.comparable(generated, private):
-        ours, theirs = ("×".join(map(str, each.shape)) for each in (generated, private))
+    if not methods.comparable(synthetic, private):
+        ours, theirs = ("×".join(map(str, each.shape)) for each in (synthetic, private))
         sets.notes.add(f"No exact copy is looked for: generated {noun} are {ours}, and private ones {theirs}.")
     with progress.task(f"comparing with {REAL} records", None):
-        result = memorisation(generated, private, heldout.samples, embedding)
-        traces = methods.traces(generated, private, heldout.samples, request.planted)
+        result = memorisation(synthetic, private, heldout.samples, embedding)
+        traces = methods.traces(synthetic, private, heldout.samples, request.planted)
         rows, records = result.pairs.T
-        suffix, content = methods.pairs(generated.take(rows), private.take(records), result.pair_distances)
+        suffix, content = methods.pairs(synthetic.take(rows), private.take(records), result.pair_distances)
         by_loss, why = attack_model(sets.run, sets.recipe, sets.private, heldout)
     if why:
         sets.notes.add(why)
@@ -302,10 +302,10 @@ class _Step(Task):
     task: Task
     stop: Event
 
-    def advance(self, count: int, spent: str = "") -> None:
+    def advance(self, count: int, cost: str = "") -> None:
         if self.stop.is_set():
             raise Interrupted("Stopped as asked: no metrics are written, and `pe evaluate` again begins anew.")
-        self.task.advance(count, spent)
+        self.task.advance(count, cost)
 
     def wait(self, words: str) -> None:
         self.task.wait(words)

@@ -86,8 +86,8 @@ class StreamedMoments:
         shift = self._sum / self._count
         mean = self._centre + shift
         if self._squares is None:
-            centred = (np.concatenate(self._few) - shift) / np.sqrt(self._count - 1)
-            return Moments(self._count, mean, centred.T @ centred, centred.T)
+            rows = (np.concatenate(self._few) - shift) / np.sqrt(self._count - 1)
+            return Moments(self._count, mean, rows.T @ rows, rows.T)
         covariance = np.triu(self._squares) + np.triu(self._squares, 1).T
         covariance -= self._count * np.outer(shift, shift)
         covariance /= self._count - 1
@@ -185,15 +185,15 @@ class Manifold:
     coverage: float  # share of real vectors whose ball holds a generated one
 
 
-def manifold(real: Vectors, generated: Vectors, k: int = NEIGHBORS) -> Manifold:
-    """Compare `generated` (m, d) with `real` (n, d) in float64; a ball's rim is outside, as in the authors' `prdc`."""
-    if min(len(real), len(generated)) <= k:
+def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
+    """Compare `synthetic` (m, d) with `real` (n, d) in float64; a ball's rim is outside, as in the authors' `prdc`."""
+    if min(len(real), len(synthetic)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
     centre = real.mean(axis=0, dtype=np.float64)
-    centred = (vectors.astype(np.float64) - centre for vectors in (real, generated))
-    r, g = ((vectors, np.square(vectors).sum(axis=1)) for vectors in centred)
+    both = (vectors.astype(np.float64) - centre for vectors in (real, synthetic))
+    r, g = ((vectors, np.square(vectors).sum(axis=1)) for vectors in both)
     real_radii, generated_radii = _radii(r, k), _radii(g, k)
-    inside = np.zeros(len(generated), np.int64)
+    inside = np.zeros(len(synthetic), np.int64)
     recalls = covers = 0
     for rows, distances in _blocks(r, g):
         within = distances < real_radii[rows, None]
@@ -270,39 +270,39 @@ def fidelity(
         real = features(reference, embedding, seed, task)
         by_set = {key: features(samples, embedding, seed, task) for key, samples in sets.items()}
     first, *others = sets
-    compared = {}
+    measures = {}
     with progress.task(f"comparing under {name}", len(by_set)) as task:
-        for key, generated in by_set.items():
-            compared[key] = _compare(generated, real)
+        for key, synthetic in by_set.items():
+            measures[key] = _compare(synthetic, real)
             task.advance(1)
     values = {
         "dimensions": len(real.moments.mean),
         "standard_inception": standard,
         "reference_samples": len(reference),
-        **compared[first],
-        "controls": {key: compared[key] for key in others},
+        **measures[first],
+        "controls": {key: measures[key] for key in others},
     }
     return values, _notes(name, by_set[first], real, standard, reference.noun)
 
 
-def _compare(generated: Features, real: Features) -> dict[str, Any]:
-    kernel = asdict(kernel_distance(generated.vectors, real.vectors))
+def _compare(synthetic: Features, real: Features) -> dict[str, Any]:
+    kernel = asdict(kernel_distance(synthetic.vectors, real.vectors))
     values: dict[str, Any] = {
-        "samples": generated.moments.count,
-        "frechet": frechet_distance(generated.moments, real.moments),
+        "samples": synthetic.moments.count,
+        "frechet": frechet_distance(synthetic.moments, real.moments),
         "kernel": {key: None if math.isnan(value) else value for key, value in kernel.items()},
     }
-    fewest = min(len(generated.vectors), len(real.vectors), _COMPARED)
+    fewest = min(len(synthetic.vectors), len(real.vectors), _COMPARED)
     if fewest > NEIGHBORS:  # equal numbers: density and recall depend on them
-        values |= asdict(manifold(real.vectors[:fewest], generated.vectors[:fewest]))
+        values |= asdict(manifold(real.vectors[:fewest], synthetic.vectors[:fewest]))
         values |= {"neighbors": NEIGHBORS, "neighborhood_samples": fewest}
     return values
 
 
-def _notes(name: str, generated: Features, real: Features, standard: bool, noun: str) -> list[str]:
+def _notes(name: str, synthetic: Features, real: Features, standard: bool, noun: str) -> list[str]:
     notes = []
     dimensions = len(real.moments.mean)
-    counts = {f"{noun} evaluated": generated.moments.count, f"reference {noun}": real.moments.count}
+    counts = {f"{noun} evaluated": synthetic.moments.count, f"reference {noun}": real.moments.count}
     for what, count in counts.items():
         if count <= dimensions:
             notes.append(
@@ -313,7 +313,7 @@ def _notes(name: str, generated: Features, real: Features, standard: bool, noun:
             notes.append(
                 f"The FID is from {count:,} {what}, so it is larger than with the {REPORTED:,} of published figures."
             )
-    fewest = min(len(generated.vectors), len(real.vectors))
+    fewest = min(len(synthetic.vectors), len(real.vectors))
     if fewest <= NEIGHBORS:
         notes.append(
             f"Precision, recall, density and coverage under '{name}' are left out: {fewest} {noun} are too few for "

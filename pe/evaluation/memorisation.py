@@ -88,22 +88,22 @@ class Copies:
 
 
 def count_copies(
-    generated: Samples, private: Samples, heldout: Samples, to_private: Reals, heldout_to_private: Reals
+    synthetic: Samples, private: Samples, heldout: Samples, to_private: Reals, heldout_to_private: Reals
 ) -> Copies:
     """Count exact and near copies of r ≥ 1 records among n generated samples, beside m that no run has seen.
 
     Distances are to each sample's nearest records, ascending: (n, min(r, NEIGHBOURS)), (m, min(r, NEIGHBOURS)).
     """
-    methods = methods_of(generated)
-    exact = are_among(generated, private)
-    near = _near(to_private) & methods.shows(generated) & ~exact
+    methods = methods_of(synthetic)
+    exact = are_among(synthetic, private)
+    near = _near(to_private) & methods.shows(synthetic) & ~exact
     unseen = _near(heldout_to_private) & methods.shows(heldout)
-    first, _ = distinct(generated)
+    first, _ = distinct(synthetic)
     others = first[~exact[first]]
     return Copies(
-        noun=generated.noun,
+        noun=synthetic.noun,
         equality=methods.equality,
-        generated=len(generated),
+        generated=len(synthetic),
         exact=int(exact.sum()),
         near=int(near.sum()),
         heldout=len(heldout),
@@ -191,14 +191,14 @@ class Memorisation:
         }
 
 
-def memorisation(generated: Samples, private: Samples, heldout: Samples, embedding: CachedEmbedding) -> Memorisation:
+def memorisation(synthetic: Samples, private: Samples, heldout: Samples, embedding: CachedEmbedding) -> Memorisation:
     """Measure distances between generated, private and held-out samples under an embedding.
 
     Held-out samples must come from the same source as the private ones, and no run may have seen them.
 
     Guarantee: none. The result is confidential.
     """
-    ours, records, unseen = map(embedding.vectors, (generated, private, heldout))
+    ours, records, unseen = map(embedding.vectors, (synthetic, private, heldout))
     around = min(NEIGHBOURS, len(records))
     nearest_record, to_private = _nearest(ours, records, around)
     heldout_to_private = _nearest(unseen, records, around)[1]
@@ -210,7 +210,7 @@ def memorisation(generated: Samples, private: Samples, heldout: Samples, embeddi
         heldout_to_generated=heldout_to_generated,
         membership=membership(to_generated, heldout_to_generated),
         pairs=_closest_pairs(nearest_record, to_private[:, 0]),
-        copies=count_copies(generated, private, heldout, to_private, heldout_to_private),
+        copies=count_copies(synthetic, private, heldout, to_private, heldout_to_private),
     )
 
 
@@ -275,16 +275,16 @@ def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled)
     folder, left_out = run.folder / MODEL, "The membership attack on the fitted model is left out: "
     if not folder.is_dir():
         return None, ""
-    fitted, noun = Fitted.read(folder), private.samples.noun
-    if fitted.kind != recipe.api.kind:
-        return None, f"{left_out}the run '{fitted.run}' fitted it on its own records, so evaluate that."
+    record, noun = Fitted.read(folder), private.samples.noun
+    if record.kind != recipe.api.kind:
+        return None, f"{left_out}the run '{record.run}' fitted it on its own records, so evaluate that."
     if not has_journal(run):  # its recipe may name code, and its model may be anybody's
         return None, f"{left_out}the run has no journal (purged, or not copied), so that it may be somebody else's."
     api, unknown = set_up("pe.adapters", recipe.api)
     if api is None:
         return None, left_out + unknown
     if not isinstance(api, HasRecordLoss):
-        return None, f"{left_out}'{fitted.kind}' has no loss of its own on a record."
+        return None, f"{left_out}'{record.kind}' has no loss of its own on a record."
     rows = _alike(private, heldout, recipe.seed)
     if len(rows[0]) < LEAST:
         few = f"it takes {LEAST} records, and as many held-out {noun} of the same labels, and there are {len(rows[0])}."
@@ -292,14 +292,14 @@ def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled)
     losses = []
     for whole, indices in zip((private, heldout), rows, strict=True):
         part = whole.take(indices)
-        names = [fitted.classes[label] for label in part.labels]
+        names = [record.classes[label] for label in part.labels]
         try:
             values = np.asarray(api.record_losses(folder, part.samples.array, names), np.float64)
         except PEError as error:
             return None, f"{left_out}{error}"
         losses.append(np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf))  # NaN counts as the largest
     attack = loss_attack(*losses)
-    return {"model": fitted.kind, **attack.to_dict(), **_allowed(attack, fitted, recipe.privacy.delta)}, ""
+    return {"model": record.kind, **attack.to_dict(), **_allowed(attack, record, recipe.privacy.delta)}, ""
 
 
 def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, Indices]:
@@ -316,15 +316,15 @@ def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, In
     return members, others
 
 
-def _allowed(attack: LossAttack, fitted: Fitted, delta: float) -> Values:
+def _allowed(attack: LossAttack, record: Fitted, delta: float) -> Values:
     """The hits that the fit's guarantee allows, and a warning if there are more, beyond what chance explains.
 
     A member is told from another sample of the same source: as if one were replaced by the other.
     """
-    if not fitted.holds:
+    if not record.holds:
         return {"allowed": None, "warnings": []}
-    replaced = [for_a_record(release) for release in fitted.releases]
-    tpr, most = most_hits(replaced, (ALARMS, attack.most_alarms), delta)
+    releases = [for_a_record(release) for release in record.releases]
+    tpr, most = most_hits(releases, (ALARMS, attack.most_alarms), delta)
     warnings = []
     if attack.interval[0] > most:
         warnings.append(
@@ -332,10 +332,10 @@ def _allowed(attack: LossAttack, fitted: Fitted, delta: float) -> Values:
             f"{ALARMS:.0%} false alarms, and the fit's guarantee allows {tpr:.0%}: the test set is of another source, "
             "or the guarantee does not hold."
         )
-    allowed = {
-        "epsilon": epsilon(fitted.releases, delta),
+    limits = {
+        "epsilon": epsilon(record.releases, delta),
         "delta": delta,
-        "by_epsilon": power(epsilon(replaced, delta), delta, ALARMS),
+        "by_epsilon": power(epsilon(releases, delta), delta, ALARMS),
         "tpr": tpr,
     }
-    return {"allowed": allowed, "warnings": warnings}
+    return {"allowed": limits, "warnings": warnings}

@@ -75,7 +75,7 @@ class Methods:
         """True if a sample of one set can equal one of the other."""
         return ours.shape == theirs.shape
 
-    def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
         """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records and distances (n,).
 
         Here a picture with the generated sample on the left, the private one on the right, the distance below.
@@ -86,7 +86,7 @@ class Methods:
         pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=13)
         title = "CONFIDENTIAL. Generated | its nearest private record; their distance"
         pen.text((_GAP, 10), title, fill=_RED, font=font)
-        for i, pair in enumerate(zip(generated.pictures(), private.pictures(), strict=True)):
+        for i, pair in enumerate(zip(synthetic.pictures(), private.pictures(), strict=True)):
             x, y = _GAP + i % _COLUMNS * (_PAIR + _GAP), _TOP + i // _COLUMNS * (_SIDE + _CAPTION + _GAP)
             for j, picture in enumerate(pair):
                 tile = picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
@@ -96,7 +96,7 @@ class Methods:
         sheet.save(buffer, format="PNG", optimize=True)
         return "png", buffer.getvalue()
 
-    def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
         """Return a source for the real samples at `place`, read as the run reads its records; RecipeError if none is.
 
         A source of the run's kind has all of its declarations, one of another kind its own defaults (columns of
@@ -104,14 +104,14 @@ class Methods:
         """
         _check_there(Path(place), f"what a source of the kind '{private.kind}' reads")
         return read_source(
-            _declarations(private) | {"path": Path(place), "classes": _classes(private, labelled)}, place
+            _declarations(private) | {"path": Path(place), "classes": _classes(private, has_labels)}, place
         )
 
     def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
         """Measure the sets beside the reference set in ways other than fidelity."""
         return {}
 
-    def traces(self, generated: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
+    def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
         """Look for traces of private records, and of strings that the user planted among them, in generated samples.
 
         `warnings` among the values are printed.
@@ -128,8 +128,8 @@ def _declarations(private: PrivateSource) -> Values:
     return asdict(private) | {"privacy_unit": RECORD, "declared_size": None, "ledger_file": None}
 
 
-def _classes(private: PrivateSource, labelled: bool) -> tuple[str, ...]:
-    return (private.class_names or ()) if labelled else ()
+def _classes(private: PrivateSource, has_labels: bool) -> tuple[str, ...]:
+    return (private.class_names or ()) if has_labels else ()
 
 
 class ImageMethods(Methods):
@@ -161,10 +161,10 @@ class ImageMethods(Methods):
         shows: Mask = (pixels != pixels[:, :1]).any(axis=(1, 2))
         return shows
 
-    def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
         """As `Methods.source_at`; size, channels, resize rule and classes are the run's."""
         assert isinstance(private, ImageSource)
-        path, classes = Path(place), _classes(private, labelled)
+        path, classes = Path(place), _classes(private, has_labels)
         common = {"size": private.size, "classes": classes, "resize": private.resize, "channels": private.channels}
         if place == MNIST:
             return read_source(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS}, place)
@@ -216,16 +216,16 @@ class TextMethods(Methods):
         """True: texts of another length limit may be equal, too."""
         return True
 
-    def pairs(self, generated: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
         """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
-        texts = zip(strings_of(generated), strings_of(private), distances.tolist(), strict=True)
+        texts = zip(strings_of(synthetic), strings_of(private), distances.tolist(), strict=True)
         pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
         return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
 
-    def source_at(self, place: str, private: PrivateSource, labelled: bool = True) -> PrivateSource:
+    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
         """As `Methods.source_at`; length, cut, encoding and classes are the run's."""
         assert isinstance(private, TextSource)
-        path, classes = Path(place), _classes(private, labelled)
+        path, classes = Path(place), _classes(private, has_labels)
         _check_there(path, "a folder of .txt files, a table, or a folder of tables")
         kind = text_kind_at(path)
         settings: Values = {"longest": private.longest, "cut": private.cut, "encoding": private.encoding}
@@ -246,10 +246,10 @@ class TextMethods(Methods):
         contents = {name: _content(samples, real) for name, samples in (*sets.items(), ("reference", reference))}
         return {"texts": {"levels": list(LEVELS), "sets": contents}}
 
-    def traces(self, generated: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
+    def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
         """Count texts with RUN words in a row of a private record, and canaries in generated texts. Confidential."""
-        first, _ = distinct(generated)
-        ours, unseen = (_shared(each, private) for each in (generated.take(first), heldout))
+        first, _ = distinct(synthetic)
+        ours, unseen = (_shared(each, private) for each in (synthetic.take(first), heldout))
         with_run, unseen_with_run = int((ours > 0).sum()), int((unseen > 0).sum())
         beyond = beyond_chance(with_run, len(ours), unseen_with_run, len(unseen))
         overlap = {
@@ -271,10 +271,10 @@ class TextMethods(Methods):
                 "the nearest pairs before you share them."
             )
         if canaries:
-            values["canaries"] = [_canary(each, generated, private) for each in canaries]
-            if leaked := sum(one["generated"] > 0 for one in values["canaries"]):
+            values["canaries"] = [_canary(each, synthetic, private) for each in canaries]
+            if leaks := sum(one["generated"] > 0 for one in values["canaries"]):
                 warnings.append(
-                    f"{leaked:,} of {len(canaries):,} canaries stand in generated texts: do not share this run."
+                    f"{leaks:,} of {len(canaries):,} canaries stand in generated texts: do not share this run."
                 )
         return values | {"warnings": warnings}
 
@@ -330,10 +330,10 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
     return [hashes[start : max(end - length + 1, start)] for start, end in zip(starts, ends, strict=True)]
 
 
-def _canary(canary: str, generated: Samples, private: Samples) -> Values:
+def _canary(canary: str, synthetic: Samples, private: Samples) -> Values:
     """Count the texts with a canary, whatever case and spaces are; measure its longest part in a generated one."""
     tokens = words(plain(canary))
-    texts = [_joined(words(text)) for text in strings_of(generated)]
+    texts = [_joined(words(text)) for text in strings_of(synthetic)]
     longest = 0
     for start in range(len(tokens)):
         while start + longest < len(tokens):
@@ -369,9 +369,9 @@ def are_among(samples: Samples, others: Samples) -> Mask:
     return equal & methods_of(samples).shows(samples)
 
 
-def beyond_chance(with_trait: int, generated: int, unseen_with_trait: int, unseen: int) -> bool:
+def beyond_chance(with_trait: int, synthetic: int, unseen_with_trait: int, unseen: int) -> bool:
     """True if more of the generated than of the held-out samples have a trait (Fisher's exact test, one-sided)."""
     from scipy.stats import hypergeom
 
-    tail = hypergeom.sf(with_trait - 1, generated + unseen, with_trait + unseen_with_trait, generated)
+    tail = hypergeom.sf(with_trait - 1, synthetic + unseen, with_trait + unseen_with_trait, synthetic)
     return with_trait > 0 and bool(tail < LEVEL)

@@ -88,10 +88,10 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = resnet9(train.images.shape[2], classes).to(device).to(memory_format=torch.channels_last)
-    smoothed = AveragedModel(model, avg_fn=_follow, use_buffers=True).eval()
+    average = AveragedModel(model, avg_fn=_follow, use_buffers=True).eval()
     batches = _Batches(train, settings.flip, np.random.default_rng(seed))
     optimizer = torch.optim.SGD(model.parameters(), batches.rate, _MOMENTUM, weight_decay=_DECAY, nesterov=True)
-    best, best_network = -1.0, smoothed
+    best, best_network = -1.0, average
     for epoch in range(settings.epochs):
         model.train()
         for step, (pixels, targets) in enumerate(batches):
@@ -101,11 +101,11 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
             logits = model(_inputs(pixels, scale, device))
             _loss(logits, torch.from_numpy(targets).to(device)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            smoothed.update_parameters(model)
-        predictions = _logits(smoothed, validation.images, scale, device).argmax(axis=1)
+            average.update_parameters(model)
+        predictions = _logits(average, validation.images, scale, device).argmax(axis=1)
         score = float(np.mean(predictions == validation.labels))
         if score > best:
-            best, best_network = score, copy.deepcopy(smoothed)
+            best, best_network = score, copy.deepcopy(average)
     return lambda samples: _logits(best_network, samples.images, scale, device)
 
 
@@ -154,9 +154,9 @@ class _Batches:
         """Crop each image, with its black margin, at a random place, and mirror half of them if so set."""
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
-        mirrored = self._rng.random(len(rows)) < 0.5 if self._flip else np.zeros(len(rows), bool)
+        flips = self._rng.random(len(rows)) < 0.5 if self._flip else np.zeros(len(rows), bool)
         crops = []
-        for row, i, j, mirror in zip(rows, down, right, mirrored, strict=True):
+        for row, i, j, mirror in zip(rows, down, right, flips, strict=True):
             crop = self._padded[row, i : i + height, j : j + width]
             crops.append(crop[:, ::-1] if mirror else crop)
         return np.stack(crops)

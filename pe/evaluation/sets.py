@@ -204,21 +204,21 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
         test = read_real(source_at(request.test, source), "test set", classes)
         reference = None
         if request.reference is not None:
-            reference = read_real(source_at(request.reference, source, labelled=False), "reference set", classes)
+            reference = read_real(source_at(request.reference, source, has_labels=False), "reference set", classes)
         private_source, private = _private(run, classes, notes)
-    known = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
-    test = leave_out(test, known, notes)
-    made, api = {SYNTHETIC_DATA: synthetic}, request.api
+    others = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
+    test = leave_out(test, others, notes)
+    sets, api = {SYNTHETIC_DATA: synthetic}, request.api
     if iteration:
         controls, api = _controls(run, recipe, populations, private_source, request, notes, stop, embeddings)
         test = leave_out(test, {_CONTROLS[name]: one for name, one in controls.items()}, notes)
-        made |= controls
+        sets |= controls
     if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
         notes.add(f"The test set has no {noun} of {', '.join(missing)}.")
     return Sets(
         run=run,
         recipe=recipe,
-        made=made,
+        made=sets,
         test=test,
         reference=reference or test,
         private=private,
@@ -239,8 +239,8 @@ def _controls(
     embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], GenerationAPI | None]:
     """UNEVOLVED, and the others that are asked for or run by default; the generator, if it was needed."""
-    founders, evaluated = _label(run.founders() or populations[0]), _label(populations[-1])
-    enough = _as_many(founders, evaluated.labels)
+    founders, last = _label(run.founders() or populations[0]), _label(populations[-1])
+    enough = _as_many(founders, last.labels)
     api, unknown = request.api, ""
     choices = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
     if len(populations) == 2 and request.one_vote is not False:
@@ -255,7 +255,7 @@ def _controls(
         unknown = f"The generator is an object of your own, {kind}, so pass it from Python: pe.evaluate(…, api=…)."
     plan = plan_of(run, recipe)
     random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
-    controls = {UNEVOLVED: enough or _make_unevolved(founders, evaluated, random, notes)}
+    controls = {UNEVOLVED: enough or _make_unevolved(founders, last, random, notes)}
     for name, choice in choices.items():
         control, why = random, unknown
         if name == ONE_VOTE and api is not None:
@@ -294,13 +294,13 @@ def _make_control(name: str, control: ControlRun, choice: bool | None, notes: No
         return None
 
 
-def _make_unevolved(founders: Labelled, evaluated: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
+def _make_unevolved(founders: Labelled, last: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
     """Draw as many random samples as are evaluated, if they are free and quick; else take all of S_0."""
-    if control is not None and control.comes_of_itself and control.is_quick(len(evaluated)):
+    if control is not None and control.comes_of_itself and control.is_quick(len(last)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
             recipe = control.recipe
-            return unevolved(control.api, evaluated.labels, recipe.private.labels, recipe.seed)
-    sizes = f"{len(founders):,} {founders.samples.noun}, where {len(evaluated):,} are evaluated"
+            return unevolved(control.api, last.labels, recipe.private.labels, recipe.seed)
+    sizes = f"{len(founders):,} {founders.samples.noun}, where {len(last):,} are evaluated"
     notes.add(f"The un-evolved control is S_0 with its {sizes}.")
     return founders
 
@@ -374,9 +374,9 @@ def _content(dataset: PrivateDataset) -> Labelled:
     return Labelled(dataset.modality(np.concatenate(parts)), labels)
 
 
-def leave_out(test: RealSet, known: Mapping[str, Labelled], notes: Notes) -> RealSet:
+def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> RealSet:
     """Take samples that equal one of the known sets out of the test set, which a note then says."""
-    among = {what: are_among(test.content.samples, each.samples) for what, each in known.items()}
+    among = {what: are_among(test.content.samples, each.samples) for what, each in others.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
     noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality
     size, count = len(test.content), len(test.content) - len(rest)

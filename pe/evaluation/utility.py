@@ -82,13 +82,13 @@ class Utility:
 
     def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the values as docs/evaluation.md has them, with the class `names`."""
-        tested, right = self.confusion.sum(axis=1), np.diag(self.confusion)
+        actual, right = self.confusion.sum(axis=1), np.diag(self.confusion)
         return {
             "images": self.images,
             "accuracy": _spread(self.accuracy),
             "macro_f1": _spread(self.macro_f1),
             "validation": _spread(self.validation),
-            "per_class": {name: float(right[i] / tested[i]) if tested[i] else None for i, name in enumerate(names)},
+            "per_class": {name: float(right[i] / actual[i]) if actual[i] else None for i, name in enumerate(names)},
             "confusion": self.confusion.tolist(),
         }
 
@@ -180,9 +180,9 @@ def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
 
 def macro_f1(confusion: Counts) -> float:
     """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples predicted as it)."""
-    tested, predicted, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
-    present = tested > 0
-    return float((2 * right[present] / (tested + predicted)[present]).mean())
+    actual, guesses, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
+    present = actual > 0
+    return float((2 * right[present] / (actual + guesses)[present]).mean())
 
 
 def _spread(values: npt.NDArray[np.float64]) -> dict[str, Any]:
@@ -218,14 +218,14 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
             trials.append(Trial(classifier.name, classifier, *views[classifier.name]))
             continue
         for embedding in embeddings:
-            embedded = {}
+            vectors = {}
             for name, whole in training.items():
                 part = whole
                 if len(whole) > KEPT:
                     rows = np.sort(generator(sets.recipe.seed, "evaluation/probe").permutation(len(whole))[:KEPT])
                     part = whole.take(rows)
-                embedded[name] = _embed(part, embedding)
-            trials.append(Trial(f"{LINEAR_PROBE} on {embedding.name}", classifier, embedded, _embed(test, embedding)))
+                vectors[name] = _embed(part, embedding)
+            trials.append(Trial(f"{LINEAR_PROBE} on {embedding.name}", classifier, vectors, _embed(test, embedding)))
     return trials
 
 

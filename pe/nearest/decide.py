@@ -61,8 +61,8 @@ class Frame:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for start in range(0, len(vectors), step):
                 part = vectors[start : start + step]
-                centred = (part if self.metric == "l2" else exact.lift(part, self.metric)) - self.centre
-                rows[start : start + step] = centred * self.scale
+                offsets = (part if self.metric == "l2" else exact.lift(part, self.metric)) - self.centre
+                rows[start : start + step] = offsets * self.scale
             return rows, exact.radius(rows, FLOAT32)
 
 
@@ -166,29 +166,29 @@ class Decider:
     def _block(self, search: Search, read: Read, answer: Integers, rows: Integers) -> Integers:
         """`_search` for a block; no row depends on another."""
         queries = read(rows)
-        placed, radii = self.frame.place(queries)
+        rows_in_frame, radii = self.frame.place(queries)
         at = np.flatnonzero((radii < _FAR) & ~exact.undirected(queries, self.metric))
         if len(at) < len(rows):
-            placed, radii = placed[at], radii[at]
+            rows_in_frame, radii = rows_in_frame[at], radii[at]
         is_open = np.ones(len(rows), bool)
         if len(at):
-            nearest, certain = self._decide(search, queries, placed, radii, at)
+            nearest, certain = self._decide(search, queries, rows_in_frame, radii, at)
             answer[rows[at[certain]]] = nearest[certain]
             is_open[at[certain]] = False
         return rows[is_open]
 
     def _decide(
-        self, search: Search, queries: Vectors, placed: Vectors, radii: Reals, rows: Integers
+        self, search: Search, queries: Vectors, rows_in_frame: Vectors, radii: Reals, rows: Integers
     ) -> tuple[Integers, Mask]:
         """The q nearest among those retrieved for queries[rows]; True for rows where they are so among all."""
-        columns, computed, error, beyond = self._retrieve(search, placed, radii)
+        columns, approximate, error, beyond = self._retrieve(search, rows_in_frame, radii)
         n, q, unit = len(rows), self.q, self.frame.scale**2
         nearest = np.full((n, q), -1, np.int64)
         if columns.shape[1] < q:
             return nearest, np.zeros(n, bool)
-        farthest = np.partition(computed + error, q - 1, axis=1)[:, q - 1]
+        farthest = np.partition(approximate + error, q - 1, axis=1)[:, q - 1]
         # whoever may be among the q nearest of those retrieved
-        window = computed - error <= farthest[:, None]
+        window = approximate - error <= farthest[:, None]
         clear = (window.sum(axis=1) == 1) & (farthest < beyond)  # one contender: nothing to settle
         nearest[clear, 0] = columns[clear, window[clear].argmax(axis=1)]
         window[clear] = False
@@ -196,25 +196,25 @@ class Decider:
         at, slots = np.nonzero(window)
         pairs = columns[at, slots]
         distances = exact.settle(queries, self.candidates, rows[at], pairs, self.metric)
-        best, merged = exact.merge(np.full((n, q), np.inf), nearest, at, pairs, distances)
-        nearest[~clear] = merged[~clear]
+        best, best_columns = exact.merge(np.full((n, q), np.inf), nearest, at, pairs, distances)
+        nearest[~clear] = best_columns[~clear]
         farthest[~clear] = best[~clear, -1] * unit
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
-    def _retrieve(self, search: Search, placed: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
+    def _retrieve(self, search: Search, rows_in_frame: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
         """Candidates that may be nearest, n×k: indices, distances, their errors; and a bound below all others', n."""
-        n, d, k = *placed.shape, min(self.q + _SPARE, len(self.searched))
-        distances, positions, last = search(placed, k)
-        columns, computed = self.searched[positions], distances.astype(np.float64)
+        n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.searched))
+        distances, positions, last = search(rows_in_frame, k)
+        columns, approximate = self.searched[positions], distances.astype(np.float64)
         error = search.returned.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
         beyond = exact.unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
         if k == len(self.searched):
             beyond[:] = np.inf
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
-            computed = np.hstack([computed, np.full((n, 1), exact.NO_DIRECTION * self.frame.scale**2)])
+            approximate = np.hstack([approximate, np.full((n, 1), exact.NO_DIRECTION * self.frame.scale**2)])
             error = np.hstack([error, np.zeros((n, 1))])
-        return columns, computed, error, beyond
+        return columns, approximate, error, beyond
 
 
 def _read(queries: Vectors, places: Integers | None, rows: Integers) -> Vectors:

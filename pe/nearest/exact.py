@@ -122,11 +122,11 @@ def _fold(values: Reals) -> Reals:
 
 def lift(vectors: Vectors, metric: Metric) -> Reals:
     """The rows in float64; under cosine divided by their norms, zero rows staying zero."""
-    lifted = vectors.astype(np.float64)
+    wide = vectors.astype(np.float64)
     if metric == "cosine":
-        norms = np.sqrt(_fold(lifted**2))
-        lifted /= np.where(norms > 0, norms, 1.0)[:, None]
-    return lifted
+        norms = np.sqrt(_fold(wide**2))
+        wide /= np.where(norms > 0, norms, 1.0)[:, None]
+    return wide
 
 
 def undirected(vectors: npt.NDArray[np.floating], metric: Metric) -> Mask:
@@ -191,8 +191,8 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
 
 def _centre(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Reals, Mask]:
     """Centred rows, their radii, and which rows have no direction."""
-    lifted = lift(vectors, metric) - centre
-    return lifted, radius(lifted, FLOAT64), undirected(vectors, metric)
+    wide = lift(vectors, metric) - centre
+    return wide, radius(wide, FLOAT64), undirected(vectors, metric)
 
 
 def merge(

@@ -48,9 +48,9 @@ class TorchSearch:
 
         device = self._candidates.device
         with torch.inference_mode(), _in_a_sentence(self._candidates, str(device)), _products(self._precision):
-            placed = torch.from_numpy(queries).to(device)
-            coarse, positions = self._nearest(placed, k)
-            distances = coarse if self._precision == "fp32" else self._anew(placed, positions)
+            on_device = torch.from_numpy(queries).to(device)
+            coarse, positions = self._nearest(on_device, k)
+            distances = coarse if self._precision == "fp32" else self._anew(on_device, positions)
             last = coarse.amax(dim=1)
             return Neighbours(distances.cpu().numpy(), positions.cpu().numpy(), last.cpu().numpy())
 
@@ -60,17 +60,17 @@ class TorchSearch:
 
         factors, squares = _factors(queries, self._precision), _squares(queries)[:, None]
         step = max(k, _affordable(_BLOCK, queries) // len(queries))
-        best, chosen = (queries.new_empty((len(queries), 0), dtype=kind) for kind in (torch.float32, torch.int64))
+        best, positions = (queries.new_empty((len(queries), 0), dtype=kind) for kind in (torch.float32, torch.int64))
         for start in range(0, len(self._candidates), step):
             part = slice(start, start + step)
             block = _product(factors, self._factors[part])
             block.mul_(-2).add_(squares).add_(self._squares[part])
             distances, places = block.topk(min(k, block.shape[1]), largest=False, sorted=False)
-            best, chosen = torch.cat([best, distances], dim=1), torch.cat([chosen, places.add_(start)], dim=1)
+            best, positions = torch.cat([best, distances], dim=1), torch.cat([positions, places.add_(start)], dim=1)
             if start:
                 best, order = best.topk(k, largest=False, sorted=False)
-                chosen = chosen.gather(1, order)
-        return best, chosen
+                positions = positions.gather(1, order)
+        return best, positions
 
     def _anew(self, queries: Tensor, positions: Tensor) -> Tensor:
         """The float32 distances of these pairs, from their differences."""
@@ -105,11 +105,11 @@ def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
     RecipeError: torch sees none of the driver's GPUs, or one fails, for want of memory as a rule.
     """
     torch = _import_torch()
-    places, given = devices(), torch.from_numpy(candidates)
-    with _in_a_sentence(given, ", ".join(places)):
+    places, tensor = devices(), torch.from_numpy(candidates)
+    with _in_a_sentence(tensor, ", ".join(places)):
         tensor_cores = all(place != CPU and torch.cuda.get_device_capability(place) >= (8, 0) for place in places)
         precisions: tuple[Precision, ...] = ("tf32", "fp32") if tensor_cores else ("fp32",)
-        copies = [given.to(place) for place in places]
+        copies = [tensor.to(place) for place in places]
         return tuple(SharedSearch([TorchSearch(copy, one) for copy in copies]) for one in precisions)
 
 
@@ -153,8 +153,8 @@ def _affordable(most: int, beside: Tensor) -> int:
     if device.type != "cuda":
         return most
     # torch's allocator gives back where it must what it keeps of the driver's memory
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(most, (torch.cuda.mem_get_info(device)[0] + unused) // _BYTES)
+    reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(most, (torch.cuda.mem_get_info(device)[0] + reserve) // _BYTES)
 
 
 @contextmanager

@@ -66,9 +66,9 @@ def first_calls(plan: Plan, api: GenerationAPI) -> tuple[Span, Span]:
     labels = by_label(new)
     work = Work(phase, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
     calls = sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.untouched(len(labels)), api))
-    varied = [_Offspring(Span.exactly(size - one), one) for size, one in zip(plan.sizes, new, strict=True)]
-    images = sum(each.images.most for each in varied)
-    return Span.exactly(calls), _over_ways(api, lambda can: _calls_for(varied, can), len(new), images)
+    offspring = [_Offspring(Span.exactly(size - one), one) for size, one in zip(plan.sizes, new, strict=True)]
+    images = sum(each.images.most for each in offspring)
+    return Span.exactly(calls), _over_ways(api, lambda can: _calls_for(offspring, can), len(new), images)
 
 
 def variation_images(candidates: Sequence[int], step: Step) -> Span:
@@ -99,8 +99,8 @@ def _calls_of(candidates: Sequence[int], step: Step, can: Capabilities) -> Span:
     if can.shares == "nothing":
         return calls + Span.exactly(ceil(k * sum(candidates) / chunk))
     apart = sum(candidates) * ceil(k / chunk)
-    joined = apart if can.shares == "parent" else sum(ceil(k * size / chunk) for size in candidates)
-    return calls + Span(joined, apart)
+    together = apart if can.shares == "parent" else sum(ceil(k * size / chunk) for size in candidates)
+    return calls + Span(together, apart)
 
 
 def _offspring(candidates: Sequence[int], step: Step) -> list[_Offspring]:
@@ -164,8 +164,8 @@ class Trial:
         if isinstance(api, PassesOn):  # who makes how many of them, and in how many calls, is drawn
             return cls(Span(1, PARENTS), Span(1, PARENTS), images)
         whole = ceil(PARENTS / api.capabilities.max_chunk)
-        varied = PARENTS if api.capabilities.shares == "parent" else whole
-        return cls(Span.exactly(whole), Span.exactly(varied), images)
+        variations = PARENTS if api.capabilities.shares == "parent" else whole
+        return cls(Span.exactly(whole), Span.exactly(variations), images)
 
     def __bool__(self) -> bool:
         return bool(self.images.most)

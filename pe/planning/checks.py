@@ -111,8 +111,8 @@ def limit_warnings(
         if limit < least:
             sentences.append(f"limits.{name} = {limit:,.10g} stops the run before its end, which needs {least:,.10g}.")
         else:
-            needed = f"{least:,.10g} to {most:,.10g}"
-            sentences.append(f"limits.{name} = {limit:,.10g} may stop the run, which needs {needed}.")
+            span = f"{least:,.10g} to {most:,.10g}"
+            sentences.append(f"limits.{name} = {limit:,.10g} may stop the run, which needs {span}.")
     return sentences
 
 
@@ -124,8 +124,8 @@ def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
     private = recipe.private
     if recipe.privacy.noiseless:
         return [NO_NOISE, *vote_warnings(recipe, plan)]
-    implied = warnings(finite(epsilon), recipe.privacy.delta, private.declared_size, private.declared_units)
-    return [*implied, *vote_warnings(recipe, plan)]
+    consequences = warnings(finite(epsilon), recipe.privacy.delta, private.declared_size, private.declared_units)
+    return [*consequences, *vote_warnings(recipe, plan)]
 
 
 def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
@@ -187,8 +187,8 @@ def plugin_warnings(recipe: Recipe, api: object | None, embedding: object | None
 
 def overlap_warnings(recipe: Recipe, *plugins: object) -> list[str]:
     """Return the consequence of `privacy.pool_overlaps: declared`, where a plug-in reads public samples."""
-    declared = recipe.privacy.pool_overlaps == "declared"
-    return [POOL_OVERLAPS] if declared and any(map(reads_public, plugins)) else []
+    is_declared = recipe.privacy.pool_overlaps == "declared"
+    return [POOL_OVERLAPS] if is_declared and any(map(reads_public, plugins)) else []
 
 
 # Refusals of a start: what this machine lacks, or the generator cannot do.
@@ -370,14 +370,14 @@ def _meeting(private: Path, public: Path) -> str:
         return f"are the private records {private}" if own == theirs[0] else f"lie in the private records {private}"
     if theirs[0] is not None and theirs[0] in ours:
         return f"contain the private records {private}"
-    linked = set()
+    edges = set()
     for path in _below(public):
         if own is not None and path.is_symlink() and own in _chain(path):
             return f"link to the private records by {path}"
-        linked |= _hard_link(path)
-    if linked:  # else there is no need to look through the private folder
+        edges |= _hard_link(path)
+    if edges:  # else there is no need to look through the private folder
         for path in _below(private):
-            if _hard_link(path) & linked:
+            if _hard_link(path) & edges:
                 return f"share a file with the private records, {path}"
     return ""
 

@@ -118,11 +118,11 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
 
     Labels have records in the recipe's public proportions; where those are estimated, only the whole is known.
     """
-    release, evolution, declared = step.release, recipe.evolution, recipe.private.declared_size
+    release, evolution, records = step.release, recipe.evolution, recipe.private.declared_size
     votes: float | None = None
     by_label: tuple[float, ...] = ()
-    if declared is not None:
-        cast = votes_cast(declared, recipe.private.declared_units, evolution.neighbors)
+    if records is not None:
+        cast = votes_cast(records, recipe.private.declared_units, evolution.neighbors)
         votes = cast / sum(candidates)
         if evolution.estimate_label_sizes is None:
             sizes = evolution.label_sizes
@@ -186,10 +186,10 @@ def _too_large(signal: Signal, votes: float, limit: int, labels: int, neighbors:
 
 def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
     """Warn if so few records vote that un-evolved samples, which need no budget, are as good."""
-    declared, units = recipe.private.declared_size, recipe.private.declared_units
-    if declared is None or not all(signal.sigma for signal in signals) or not signals:
+    records, units = recipe.private.declared_size, recipe.private.declared_units
+    if records is None or not all(signal.sigma for signal in signals) or not signals:
         return []
-    each = votes_cast(declared, units, 1) / len(plan.classes)
+    each = votes_cast(records, units, 1) / len(plan.classes)
     sigma = 1 / sqrt(sum(1 / signal.sigma**2 for signal in signals))
     if each >= FEW * sigma:
         return []
@@ -288,8 +288,8 @@ class Numbers:
     def members(self, iterations: int, neighbors: int) -> int:
         """Return the number of candidates of a label that have the wanted signal."""
         noise = self.noise(iterations)
-        wanted = SIGNAL if iterations > 1 else SIGNAL_ONCE
-        return int(self.votes(neighbors) / (wanted * noise)) if noise else LARGEST
+        signal = SIGNAL if iterations > 1 else SIGNAL_ONCE
+        return int(self.votes(neighbors) / (signal * noise)) if noise else LARGEST
 
     def affordable(self, iterations: int, neighbors: int) -> int:
         """Return the candidates of a label: as many as have the signal, as there may be, and as the limits allow."""
@@ -319,13 +319,13 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
         explicit = {"iterations": len(recipe.privacy.schedule)} | explicit
     numbers = _numbers(recipe, _info(recipe, api), votes=explicit.get("iterations") != 0)
     whole = choose(numbers, explicit)
-    chosen = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.given}
+    choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.given}
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
-        chosen["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
-        changes["privacy"] = recipe.privacy.model_copy(update={"schedule": chosen["privacy.schedule"]})
+        choices["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
+        changes["privacy"] = recipe.privacy.model_copy(update={"schedule": choices["privacy.schedule"]})
     reasons = _reasons(numbers, explicit, whole, recipe.private.modality.noun)
-    return Choice(recipe.model_copy(update=changes), chosen, reasons)
+    return Choice(recipe.model_copy(update=changes), choices, reasons)
 
 
 def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
     if degree in (0, [0] * iterations):  # nobody is asked for a lookahead of copies
         numbers = replace(numbers, final_share=0.0 if iterations == 1 else numbers.final_share, lookahead=0)
     neighbors: int = explicit.get("neighbors", _neighbors(numbers, iterations, explicit.get("population")))
-    chosen: dict[str, Any] = {
+    choices: dict[str, Any] = {
         "iterations": iterations,
         "population": _population(numbers, iterations, neighbors),
         "degree": degree,
@@ -349,8 +349,8 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
         **({"selection": "systematic"} if iterations == 1 else {"keep": "winners"}),
     }
     if "threshold" not in explicit:
-        chosen["threshold_sigmas"] = _threshold(numbers, iterations)
-    return chosen | explicit
+        choices["threshold_sigmas"] = _threshold(numbers, iterations)
+    return choices | explicit
 
 
 def is_sparing(numbers: Numbers, explicit: dict[str, Any]) -> bool:
@@ -388,10 +388,10 @@ def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
     """Return the members of S_0 … S_T: the candidates, and the data to be shared, which a pool alone may repeat."""
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
     most = numbers.records if numbers.paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
-    allowed = numbers.images - numbers.each(iterations) * members * numbers.labels
+    budget = numbers.images - numbers.each(iterations) * members * numbers.labels
     if not numbers.final_share:
-        allowed = members * numbers.labels if any(numbers.degrees) else most
-    final = max(int(min(most, allowed)) // numbers.labels, 1) * numbers.labels
+        budget = members * numbers.labels if any(numbers.degrees) else most
+    final = max(int(min(most, budget)) // numbers.labels, 1) * numbers.labels
     return [members * numbers.labels] * iterations + [final]
 
 

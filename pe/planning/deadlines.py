@@ -109,13 +109,13 @@ def deadlines(
     calls = blocks_for(private.declared_size, embedding.batch_size)
     calls += calls_for_a_failing_sample(embedding.batch_size)
     decoding = records * _seconds_of(private.decoding())
-    needed = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
+    estimates = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
     if plan.class_counts is not None:
-        needed[plan.class_counts.name] = records / _DRAWS
+        estimates[plan.class_counts.name] = records / _DRAWS
     for release in plan.fit:
         part = next((one for one in dry_runs if release.name.startswith(f"{one.part}/")), None)
         if part is not None:  # whichever is drawn first in a process reads the records
-            needed[release.name] = release.count * (part.seconds_per_step + part.parameters / _DRAWS) + decoding
+            estimates[release.name] = release.count * (part.seconds_per_step + part.parameters / _DRAWS) + decoding
     search: dict[int, tuple[float, float]] = {}
     worst = {}
     for step in plan.steps:
@@ -124,9 +124,9 @@ def deadlines(
         if most not in search:
             search[most] = _search_seconds(records, most, dimension, plan.voting)
         usual, worst[step.release.name] = search[most]
-        needed[step.release.name] = usual + sum(sizes) / _DRAWS
-    unheld = [release.name for release in plan.releases if release.name not in needed]
-    longest = {name: max(slack * seconds, worst.get(name, 0.0)) for name, seconds in needed.items()}
+        estimates[step.release.name] = usual + sum(sizes) / _DRAWS
+    unheld = [release.name for release in plan.releases if release.name not in estimates]
+    longest = {name: max(slack * seconds, worst.get(name, 0.0)) for name, seconds in estimates.items()}
     return {name: round_up(_AT_LEAST + seconds) for name, seconds in longest.items()}, unheld
 
 
@@ -158,6 +158,6 @@ def _search_seconds(records: int, candidates: int, dimension: int, rules: Voting
 
 
 def _seconds_of(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - started
+    return time.perf_counter() - start

@@ -254,9 +254,9 @@ class Forecast:
         yield from self._fit()
         yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
         yield from self._clock()
-        chosen = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in self.choice.chosen.items()]
-        if chosen:
-            yield "Chosen", ", ".join(chosen)
+        choices = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in self.choice.chosen.items()]
+        if choices:
+            yield "Chosen", ", ".join(choices)
             yield from (("", reason) for reason in self.choice.reasons)
             yield "", "Give a key to change it, and what depends on it follows."
         yield "Degree", _DEGREES[self.degree]
@@ -376,13 +376,13 @@ def forecast(
     trial, price, noun = Trial.of(recipe, plan, api), price_of(recipe), recipe.private.modality.noun
     images = sum((one.images for one in iterations), trial.images)
     calls = total((*(one.calls for one in iterations), trial.random, trial.variation))
-    priced = not any(info.hosts is None or info.elsewhere for info in unpriced(recipe, api))
+    has_price = not any(info.hosts is None or info.elsewhere for info in unpriced(recipe, api))
     least, most = (
         _usage(price, api, None if calls is None else getattr(calls, end), getattr(images, end))
         for end in ("least", "most")
     )
-    cost_at_least = price.least_of(least) if priced and least is not None else None
-    cost = price.most_of(most) if priced and most is not None else None
+    cost_at_least = price.least_of(least) if has_price and least is not None else None
+    cost = price.most_of(most) if has_price and most is not None else None
     delta = recipe.privacy.delta
     total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     warnings = [
@@ -401,7 +401,7 @@ def forecast(
         plan=plan,
         iterations=iterations,
         trial=trial,
-        priced=priced,
+        priced=has_price,
         cost=cost,
         cost_at_least=cost_at_least,
         epsilon=total_epsilon,
@@ -465,10 +465,10 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
         free += [f"api.{key}.price", *_machine_settings("pe.adapters", f"api.{key}", member)]
     if not is_fitted(after.api.kind):
         free += ["private.declared_size", "private.declared_units"]
-    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     return [
         f"{key}: {_short(old.get(key))} → {_short(new.get(key))}"
-        for key in changed
+        for key in keys
         if not any(key == name or key.startswith(f"{name}.") for name in free)
     ]
 

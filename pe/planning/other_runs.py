@@ -71,8 +71,8 @@ def disjoint_places(runs: Sequence[OtherRun]) -> set[Path]:
     return places
 
 
-def find_other_runs(recipe: Recipe, releases: Sequence[Release], *built: object) -> tuple[OtherRun, ...]:
-    """Find all that a recipe, or the plug-ins `built` from it, use of other runs; no record is read.
+def find_other_runs(recipe: Recipe, releases: Sequence[Release], *parts: object) -> tuple[OtherRun, ...]:
+    """Find all that a recipe, or the plug-ins `parts` made from it, use of other runs; no record is read.
 
     Raises:
         RecipeError: a run's releases are neither counted in the plan nor declared disjoint, have no guarantee, or are
@@ -80,14 +80,14 @@ def find_other_runs(recipe: Recipe, releases: Sequence[Release], *built: object)
     """
     if recipe.privacy.noiseless:
         return ()
-    planned = Counter(replace(release, name="-") for release in releases)
+    own = Counter(replace(release, name="-") for release in releases)
     by_place: dict[tuple[Path, int], OtherRun] = {}
-    for path, says in _named_paths(recipe, built):
+    for path, says in _named_paths(recipe, parts):
         for place, fits in _runs_near(path, fitted_before=bool(says)):
             for i, fit in enumerate(fits):
                 charges = Counter(replace(release, name="-") for release in fit.releases)
-                if is_counted := says == "may_overlap" and charges <= planned:
-                    planned -= Counter() if (place, i) in by_place else charges
+                if is_counted := says == "may_overlap" and charges <= own:
+                    own -= Counter() if (place, i) in by_place else charges
                 elif says != "disjoint" and recipe.privacy.private_sets != "disjoint":
                     raise RecipeError(
                         f"{path} comes from the run '{fit.run}', whose private records may be these, and what that "
@@ -105,11 +105,11 @@ def is_undeclared(recipe: Recipe, api: object) -> bool:
     return recipe.api.kind.startswith(OBJECT) and info_of(api).disjoint_from is None
 
 
-def _named_paths(recipe: Recipe, built: Sequence[object]) -> Iterator[tuple[Path, str]]:
+def _named_paths(recipe: Recipe, parts: Sequence[object]) -> Iterator[tuple[Path, str]]:
     """Yield every path that a recipe or an object names, with the `private_sets` declared beside it."""
     yield from _paths({"kind": recipe.api.kind, **recipe.api.settings})
     yield from _paths(recipe.embedding.settings)
-    for plugin in built:
+    for plugin in parts:
         for path in info_of(plugin).disjoint_from or ():
             if not _runs_near(Path(path), fitted_before=True):
                 raise RecipeError(f"{type(plugin).__name__}.info.disjoint_from: {path} holds no run's model or data.")
@@ -153,10 +153,10 @@ def _runs_near(path: Path, fitted_before: bool) -> list[tuple[Path, list[OtherFi
 
 
 def _of_model(folder: Path) -> tuple[Path, list[OtherFit]]:
-    fitted = Fitted.read(folder)
-    _check_holds(folder, fitted.holds)
-    others = [fit for fit in fitted.built_on if not fit.counted]
-    return (folder.parent if folder.name == MODEL else folder), [OtherFit(fitted.run, fitted.releases), *others]
+    record = Fitted.read(folder)
+    _check_holds(folder, record.holds)
+    others = [fit for fit in record.built_on if not fit.counted]
+    return (folder.parent if folder.name == MODEL else folder), [OtherFit(record.run, record.releases), *others]
 
 
 def _of_run(folder: Path) -> tuple[Path, list[OtherFit]]:

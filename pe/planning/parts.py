@@ -69,7 +69,7 @@ def build_dispatcher(
 ) -> Dispatcher:
     """Build the dispatcher that asks the generator `api` for the run, within the recipe's limits."""
     info = info_of(api)
-    expected = replace(info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0)
+    usage = replace(info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0)
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
     return Dispatcher(
         api=api,
@@ -79,7 +79,7 @@ def build_dispatcher(
         attempts=recipe.evolution.attempts,
         retries=recipe.refusals.retries,
         progress=progress,
-        meter=Meter(limits, price_of(recipe), stop, expected),
+        meter=Meter(limits, price_of(recipe), stop, usage),
         expected=(recipe.private.modality, info_of(api).shape or recipe.private.shape),
         command=command,
     )

@@ -257,8 +257,8 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
     if not (run.folder / CERTIFICATE).is_file():
         return lay_out(recipe)
     try:
-        certified = {release.name: release for release in certified_releases(read_certificate(run.folder))}
-        return lay_out(recipe, releases=list(certified.values()))
+        of_certificate = {release.name: release for release in certified_releases(read_certificate(run.folder))}
+        return lay_out(recipe, releases=list(of_certificate.values()))
     except (KeyError, TypeError, ValueError, PrivacyError) as error:
         raise RunError(f"{run.folder / CERTIFICATE} is damaged: restore it from a copy.") from error
 

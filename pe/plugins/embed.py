@@ -89,9 +89,9 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
         raise ContractError(f"{name}.embed gives equal samples different vectors at different places: {remedy}")
 
 
-def check_comparable(embedding: Embedding, modality: type[Samples], private: Shape, generated: Shape) -> None:
+def check_comparable(embedding: Embedding, modality: type[Samples], private: Shape, synthetic: Shape) -> None:
     """Raise ContractError if private and generated samples, of these shapes, get vectors of different lengths."""
-    shapes = (private, generated)
+    shapes = (private, synthetic)
     with quiet():
         blocks = (modality.examples(embedding.batch_size, shape) for shape in shapes)
         ours, theirs = (_of_examples(embedding, block).shape[1] for block in blocks)

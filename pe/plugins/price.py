@@ -79,10 +79,10 @@ class Price:
         """The cost of what is not billed yet, if the dearest generator makes all of it."""
         return max(price.of(usage) for price in self.each or (self,))
 
-    def of_next(self, spent: Usage, calls: int, images: int) -> float:
-        """The most that `calls` more requests for `images` images cost, if tokens and size are as those of `spent`."""
-        size = replace(spent, calls=0, images=0)
-        return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(spent.images, 1)
+    def of_next(self, usage: Usage, calls: int, images: int) -> float:
+        """The most that `calls` more requests for `images` images cost, if tokens and size are as those of `usage`."""
+        size = replace(usage, calls=0, images=0)
+        return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(usage.images, 1)
 
 
 _AMOUNTS = tuple(field.name for field in fields(Price) if field.name not in ("currency", "each"))

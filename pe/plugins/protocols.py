@@ -62,28 +62,28 @@ class Usage:
         """Both together."""
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
-    def known(self, made: int) -> Usage:
-        """Usage of an answer with `made` samples; numbers that no answer can cost count as not stated."""
+    def known(self, default: int) -> Usage:
+        """Usage of an answer with `default` samples; numbers that no answer can cost count as not stated."""
         calls, images, *tokens, megapixels, cost = astuple(self)
-        counts = (count_of(calls, 1), count_of(images, made), *map(count_of, tokens))
+        counts = (count_of(calls, 1), count_of(images, default), *map(count_of, tokens))
         return Usage(*counts, *(float(_amount_of(each) or 0) for each in (megapixels, cost)))
 
 
 NOTHING = Usage(0)
 
 
-def count_of(stated: object, unknown: int = 0) -> int:
+def count_of(value: object, unknown: int = 0) -> int:
     """A whole number from 0 to MOST that an answer states of its cost; `unknown` for anything else, which is logged."""
-    amount = _amount_of(stated, whole=True)
+    amount = _amount_of(value, whole=True)
     return unknown if amount is None else int(amount)
 
 
-def _amount_of(stated: object, whole: bool = False) -> float | None:
+def _amount_of(value: object, whole: bool = False) -> float | None:
     """A number from 0 to MOST, else None."""
-    number = isinstance(stated, int | float | np.integer | np.floating) and not isinstance(stated, bool)
-    if number and 0 <= stated <= MOST and (not whole or stated == int(stated)):  # type: ignore[operator, call-overload]
-        return stated  # type: ignore[return-value]
-    if stated is not None:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if number and 0 <= value <= MOST and (not whole or value == int(value)):  # type: ignore[operator, call-overload]
+        return value  # type: ignore[return-value]
+    if value is not None:
         _log_once()
     return None
 

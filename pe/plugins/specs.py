@@ -40,8 +40,8 @@ def settings_of(factory: Any) -> type[BaseModel]:
         for parameter in inspect.signature(factory).parameters.values()
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     }
-    declared = {field.name for field in fields_of(factory)} if is_dataclass(factory) else set()
-    own = inspect.isclass(factory) and not declared >= parameters.keys()
+    names = {field.name for field in fields_of(factory)} if is_dataclass(factory) else set()
+    own = inspect.isclass(factory) and not names >= parameters.keys()
     hints = get_type_hints(factory.__init__ if own else factory, include_extras=True)
     fields: dict[str, Any] = {
         name: (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
@@ -96,8 +96,8 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
         value, model = spec.settings.get(name), part_among(models_in(field.annotation))
         if model is None or value is None:
             continue
-        listed = isinstance(value, list | tuple)
-        entries = {f"{name}.{i}": entry for i, entry in enumerate(value)} if listed else {name: value}
+        is_list = isinstance(value, list | tuple)
+        entries = {f"{name}.{i}": entry for i, entry in enumerate(value)} if is_list else {name: value}
         members |= {key: read_settings(model, entry, f"api.{key}") for key, entry in entries.items()}
     return members
 

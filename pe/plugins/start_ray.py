@@ -100,16 +100,16 @@ def _read_environment() -> None:
     import ray
     from ray._private import ray_constants
 
-    compiled: Any = ray._raylet
+    library: Any = ray._raylet
     ray_constants.ENABLE_RAY_CLUSTER = ray_constants.env_bool(
         ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, sys.platform.startswith("linux")
     )
     if (
         os.environ.get("RAY_AUTH_MODE") == "token"
-        and compiled.get_authentication_mode() != compiled.AuthenticationMode.TOKEN
+        and library.get_authentication_mode() != library.AuthenticationMode.TOKEN
     ):
-        compiled.Config.initialize(json.dumps({"AUTH_MODE": "token"}))
-        compiled.AuthenticationTokenLoader.instance().reset_cache()
+        library.Config.initialize(json.dumps({"AUTH_MODE": "token"}))
+        library.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @cache

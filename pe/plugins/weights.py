@@ -36,29 +36,29 @@ class Published:
     setting: str = "weights"
 
 
-def find_published(published: Published, offline: bool) -> Path:
+def find_published(weights: Published, offline: bool) -> Path:
     """The file in torch.hub's folder of checkpoints, fetched into it unless `offline`; its hash is right, if known."""
     import torch
 
     folder = Path(torch.hub.get_dir()) / "checkpoints"
-    for name in (published.name, *published.aliases):
+    for name in (weights.name, *weights.aliases):
         if (folder / name).is_file():
-            if published.sha256 is not None:
-                check_hash(folder / name, published.sha256)
+            if weights.sha256 is not None:
+                check_hash(folder / name, weights.sha256)
             return folder / name
-    remedy = f"get it from {published.url} and put it in {folder}, or name its place under {published.setting}"
+    remedy = f"get it from {weights.url} and put it in {folder}, or name its place under {weights.setting}"
     if offline:
-        raise RecipeError(f"The weights {published.name} are not here and offline is true: {remedy}.")
+        raise RecipeError(f"The weights {weights.name} are not here and offline is true: {remedy}.")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        torch.hub.download_url_to_file(published.url, str(folder / published.name), published.sha256, progress=False)
+        torch.hub.download_url_to_file(weights.url, str(folder / weights.name), weights.sha256, progress=False)
     except (OSError, URLError) as error:
-        raise RecipeError(f"The weights {published.name} cannot be fetched ({error}): {remedy}.") from error
+        raise RecipeError(f"The weights {weights.name} cannot be fetched ({error}): {remedy}.") from error
     except RuntimeError as error:
         raise RecipeError(
-            f"What {published.url} gives is not the published {published.name} (its SHA-256 differs): {remedy}."
+            f"What {weights.url} gives is not the published {weights.name} (its SHA-256 differs): {remedy}."
         ) from error
-    return folder / published.name
+    return folder / weights.name
 
 
 def cached_file(repository: str, names: Sequence[str], revision: str | None = None) -> Path | None:
@@ -95,18 +95,18 @@ def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offlin
     Its hash is `sha256`, or that of its name in `hashes`, if any; a URL must have one.
     """
     name = place.rpartition("/")[2]
-    expected = sha256 or hashes.get(name)
+    digest = sha256 or hashes.get(name)
     if place.startswith(("https://", "http://")):
-        if expected is None:
+        if digest is None:
             raise RecipeError(f"embedding.weights is fetched from {place}: say under embedding.sha256 what it must be.")
-        return find_published(Published(name, place, expected), offline)
+        return find_published(Published(name, place, digest), offline)
     file = Path(place).expanduser()
     if not file.is_file():
         raise RecipeError(
             f"embedding.weights: there is no file '{place}'; put the weights there, or name another place."
         )
-    if expected is not None:
-        check_hash(file, expected)
+    if digest is not None:
+        check_hash(file, digest)
     return file
 
 
@@ -149,8 +149,8 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> None:
     """Load all tensors into the module; RecipeError names the first that is missing, left over or of another shape."""
-    expected = module.state_dict()
-    for name, tensor in expected.items():
+    state = module.state_dict()
+    for name, tensor in state.items():
         if name not in tensors:
             if name.endswith(".num_batches_tracked"):  # counted in training only, and not by all versions of torch
                 continue
@@ -160,7 +160,7 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> 
                 f"'{name}' of {file} has the shape {tuple(tensors[name].shape)}, not {tuple(tensor.shape)}: "
                 "give the weights that belong to this network."
             )
-    if extra := next((name for name in tensors if name not in expected), None):
+    if extra := next((name for name in tensors if name not in state), None):
         raise RecipeError(f"{file} has '{extra}', which this network has not: give the weights that belong.")
     module.load_state_dict(dict(tensors))
 

@@ -56,7 +56,7 @@ def build_certificate(
     """
     events, budget, total = ledger.events(), ledger.budget, words.finite(ledger.total())
     delta, mu = None if budget is None else budget.delta, gdp_mu(events)
-    voided = words.voided_by(budget is None, ledger.unsafe)
+    reasons = words.voided_by(budget is None, ledger.unsafe)
     other_fits: dict[str, Any] | str | None = None
     if delta is not None and fitted_on_others is not None:
         others = fitted_on_others
@@ -66,10 +66,10 @@ def build_certificate(
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
         "run": run,
-        "holds": not voided,
+        "holds": not reasons,
         "epsilon": total,
         "delta": delta,
-        "statement": words.statement(total, delta, ledger.relation, ledger.unit, voided, mu),
+        "statement": words.statement(total, delta, ledger.relation, ledger.unit, reasons, mu),
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
         "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
         "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
@@ -85,7 +85,7 @@ def build_certificate(
         "not_covered": words.not_covered(private_data_sent_to, other_fits, pool_overlaps),
         "notes": words.notes(events),
         "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
-        "voided_by": voided,
+        "voided_by": reasons,
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
@@ -169,8 +169,8 @@ def _check_numbers(certificate: Mapping[str, Any]) -> Iterator[str]:
     for release in releases:
         if str(release.relation) != certificate["relation"]["name"] or release.unit != certificate["unit"]["name"]:
             yield f"Release '{release.name}' has another relation or unit than the certificate."
-    stated = [(one["delta"], one["epsilon"]) for one in (certificate, *certificate["epsilon_at"])]
-    for delta, claim in dict.fromkeys(stated):
+    pairs = [(one["delta"], one["epsilon"]) for one in (certificate, *certificate["epsilon_at"])]
+    for delta, claim in dict.fromkeys(pairs):
         total = epsilon(releases, delta)
         if not math.isclose(total, claim, rel_tol=_TOLERANCE, abs_tol=1e-9):
             yield f"ε at δ = {delta:g} is {total:.6g} by its releases, not {claim:.6g} as it says."
@@ -187,23 +187,23 @@ def _check_words(certificate: Mapping[str, Any]) -> Iterator[str]:
     relation, unit = Relation(certificate["relation"]["name"]), certificate["unit"]["name"]
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
     noiseless = certificate["budget"] is None
-    voided = words.voided_by(noiseless, unsafe)
-    if certificate["holds"] is not (not voided):
+    reasons = words.voided_by(noiseless, unsafe)
+    if certificate["holds"] is not (not reasons):
         yield f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was used."
     if noiseless is not any(one["file"] == BANNER for one in certificate["covered"]):
         yield f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other."
-    numbers = certificate["epsilon"], certificate["delta"], relation, unit, voided
+    numbers = certificate["epsilon"], certificate["delta"], relation, unit, reasons
     promises = [words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)]  # the second, of older ones
     other = (certificate.get(key) for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps"))
-    expected = {
-        "voided_by": voided,
+    wording = {
+        "voided_by": reasons,
         "statement": promises[certificate["statement"] == promises[1]],
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
         "warnings": _expected_warnings(certificate),
         "not_covered": words.not_covered(*other),
     }
-    for key, value in expected.items():
+    for key, value in wording.items():
         if certificate[key] != value:
             yield f"Its '{key}' is not what its numbers say."
 
@@ -213,15 +213,15 @@ def _expected_warnings(certificate: Mapping[str, Any]) -> list[str]:
     delta, sizes = certificate["delta"], (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
         return words.warnings(0.0, delta, *sizes)
-    implied = words.warnings(certificate["epsilon"], delta, *sizes)
-    return [*implied, *map(str, certificate["warnings"][len(implied) :])]
+    consequences = words.warnings(certificate["epsilon"], delta, *sizes)
+    return [*consequences, *map(str, certificate["warnings"][len(consequences) :])]
 
 
 def _check_releases(certificate: Mapping[str, Any], names: Collection[str]) -> Iterator[str]:
     """Compare the releases that are listed as made with the files that are covered."""
-    made = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
+    listing = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
     files = {name for name in names if name.startswith(f"{RELEASES}/")}
-    for name in sorted(files - made):
+    for name in sorted(files - listing):
         yield f"'{name}' is covered, and no release that was made is listed for it."
-    for name in sorted(made - files):
+    for name in sorted(listing - files):
         yield f"A release is listed as made, and '{name}' is not covered."

@@ -39,8 +39,8 @@ class DataSetLedger:
     @classmethod
     def beside(cls, data: Path) -> DataSetLedger:
         """The ledger of the data at `data`, a folder or a file: `<data>.ledger.json` beside it."""
-        resolved = data.resolve()
-        return cls(resolved.with_name(f"{resolved.name}.ledger.json"))
+        path = data.resolve()
+        return cls(path.with_name(f"{path.name}.ledger.json"))
 
     def enter(self, run: str, releases: Sequence[Release], delta: float) -> dict[str, Any]:
         """Enter a run, durably; entering it again replaces its entry.
@@ -221,12 +221,12 @@ def for_a_record(release: Release) -> Release:
     Two larger units change if the new record is somebody else's. Where units are sampled, that is two releases, each
     with half of the noise's variance, since each unit has a coin of its own.
     """
-    doubled = replace(_for_a_replacement(release), unit="record")
+    double = replace(_for_a_replacement(release), unit="record")
     if release.unit == "record":
-        return doubled
+        return double
     if release.sampling is not None:
-        return replace(doubled, noise_multiplier=doubled.noise_multiplier / math.sqrt(2), count=2 * doubled.count)
-    return replace(doubled, sensitivity=doubled.sensitivity * 2, noise_multiplier=doubled.noise_multiplier / 2)
+        return replace(double, noise_multiplier=double.noise_multiplier / math.sqrt(2), count=2 * double.count)
+    return replace(double, sensitivity=double.sensitivity * 2, noise_multiplier=double.noise_multiplier / 2)
 
 
 def _for_a_replacement(release: Release) -> Release:
@@ -242,8 +242,8 @@ def _for_a_replacement(release: Release) -> Release:
 
 def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
     total = finite(total_epsilon(runs, delta))
-    stated = {"epsilon": total, "delta": None if total is None else delta, "runs": len(runs)}
-    return stated | ({"for": whom(runs)} if whom(runs) else {})
+    total_text = {"epsilon": total, "delta": None if total is None else delta, "runs": len(runs)}
+    return total_text | ({"for": whom(runs)} if whom(runs) else {})
 
 
 @contextmanager

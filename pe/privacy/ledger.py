@@ -163,7 +163,7 @@ class Ledger:
         budget: the most that all may cost; None: nothing is promised, so nothing is refused, and all is marked unsafe.
         relation: the one neighbouring relation.
         unit: the one privacy unit.
-        planned: every release that the run intends, by unique name.
+        plan: every release that the run intends, by unique name.
         store: where charges and arrays are durable.
         noise: what draws; the system's entropy unless a test says otherwise.
 
@@ -177,14 +177,14 @@ class Ledger:
         budget: Budget | None,
         relation: Relation,
         unit: str,
-        planned: Sequence[Release],
+        plan: Sequence[Release],
         store: ReleaseStore,
         noise: Noise | None = None,
     ) -> None:
         self.budget = budget
         self.relation = Relation(relation)
         self.unit = unit
-        self.planned = tuple(planned)
+        self.planned = tuple(plan)
         self._store = store
         self._noise: Noise = SystemNoise() if noise is None else noise
         self.clock = PublicClock()
@@ -212,8 +212,8 @@ class Ledger:
         """
         with self._lock:
             self._check_kind(release)
-            planned = next((other for other in self.planned if other.name == release.name), release)
-            if planned != release:
+            own = next((other for other in self.planned if other.name == release.name), release)
+            if own != release:
                 raise PrivacyError(f"Release '{release.name}' differs from the planned one: start a new run for it.")
             before = self._store.find(release.name)
             self._check_same(release, before)

@@ -101,7 +101,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
 
     gaussian, floor = Counter[float](), Counter[float]()
     lattice, zcdp = Counter[float](), Counter[float]()
-    laplace, sampled = Counter[tuple[int, float]](), Counter[tuple[float, float, bool]]()
+    laplace, by_coins = Counter[tuple[int, float]](), Counter[tuple[float, float, bool]]()
     for release in releases:
         z, count = release.noise_multiplier, release.count
         if not release.noised:
@@ -111,7 +111,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
         elif release.mechanism != "discrete_gaussian":
             raise PrivacyError(f"Release '{release.name}' is by {release.mechanism}, which nothing here accounts for.")
         elif release.sampling is not None:
-            sampled[_continuous(release), release.sampling.rate, release.relation is Relation.REPLACE_ONE] += count
+            by_coins[_continuous(release), release.sampling.rate, release.relation is Relation.REPLACE_ONE] += count
         else:
             floor[z] += count
             unit_shifts = _unit_shifts(release)
@@ -124,7 +124,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     return Parts(
         gaussian=_squares(gaussian),
         laplace=tuple(Laplace(*key, count) for key, count in sorted(laplace.items())),
-        sampled=tuple(Sampled(z, rate, count, two) for (z, rate, two), count in sorted(sampled.items())),
+        sampled=tuple(Sampled(z, rate, count, two) for (z, rate, two), count in sorted(by_coins.items())),
         lattice=tuple(Lattice(scale, count) for scale, count in sorted(lattice.items())),
         rho=_squares(zcdp) / 2,
         floor=_squares(floor),
@@ -140,8 +140,8 @@ def _continuous(release: Release) -> float:
 def _unit_shifts(release: Release) -> int:
     """Return how many one-step shifts cover every integer vector within the sensitivity; 0 if 1 to 3 do not."""
     # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
-    squared = (release.grid * release.sensitivity) ** 2
-    shifts = round(squared) if abs(squared - round(squared)) < 1e-9 else math.floor(squared)
+    square = (release.grid * release.sensitivity) ** 2
+    shifts = round(square) if abs(square - round(square)) < 1e-9 else math.floor(square)
     return shifts if 1 <= shifts <= _MAX_UNIT_SHIFTS else 0
 
 
@@ -331,8 +331,8 @@ def rdp_delta(parts: Parts, epsilon: float) -> float:
 
 def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
     """Orders α > 1 and the Rényi divergence of the composition at each."""
-    sampled = any(not part.replace for part in parts.sampled)
-    orders = _SAMPLED_ORDERS if sampled else _ORDERS
+    any_coins = any(not part.replace for part in parts.sampled)
+    orders = _SAMPLED_ORDERS if any_coins else _ORDERS
     rho = parts.gaussian / 2 + parts.rho + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
     divergence = orders * rho
     for laplace in parts.laplace:
@@ -374,9 +374,9 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
     above = _term(log_binomial, rest, i, rate, noise_multiplier) + log_ndtr((rest - split) / noise_multiplier)
     total = np.logaddexp.accumulate(np.logaddexp(below, above), axis=1)
     falls = (np.diff(below) < 0) & (np.diff(above) < 0)
-    converged = falls & (np.maximum(below, above) < total - 30)[:, 1:]
-    last = converged.argmax(axis=1) + 1
-    return np.where(converged.any(axis=1), total[np.arange(len(orders)), last], math.inf)
+    enough = falls & (np.maximum(below, above) < total - 30)[:, 1:]
+    last = enough.argmax(axis=1) + 1
+    return np.where(enough.any(axis=1), total[np.arange(len(orders)), last], math.inf)
 
 
 @lru_cache(maxsize=1)
@@ -425,8 +425,8 @@ def pld_delta(parts: Parts, epsilon: float) -> float:
 
 def _slack(parts: Parts) -> float:
     """Return the numerical error that a PLD's δ may hide: about 1e-16 per composition, times ten."""
-    sampled = sum(part.count for part in parts.sampled)
-    return 1e-14 + 1e-15 * (sampled + sum(part.count for part in parts.lattice))
+    count = sum(part.count for part in parts.sampled)
+    return 1e-14 + 1e-15 * (count + sum(part.count for part in parts.lattice))
 
 
 def _compose(parts: Parts, guess: float) -> Any:

@@ -169,11 +169,11 @@ def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
     lies above 0 and up to 2^56.
     """
     envelope = _envelope(scale, law)
-    draws, filled = np.empty(count, np.int64), 0
-    while filled < count:
-        more = envelope.accepted(random_words(min(_BATCH, (count - filled) * 9 // 8 + 8)))[: count - filled]
-        draws[filled : filled + len(more)] = more
-        filled += len(more)
+    draws, done_count = np.empty(count, np.int64), 0
+    while done_count < count:
+        more = envelope.accepted(random_words(min(_BATCH, (count - done_count) * 9 // 8 + 8)))[: count - done_count]
+        draws[done_count : done_count + len(more)] = more
+        done_count += len(more)
     return draws
 
 
@@ -222,14 +222,14 @@ class Envelope:
             x[i], accept[i] = self._decide(int(block[i]), int(x[i]), int(uniform[i]) >> 64 - digits, digits)
         accept &= ~negative | (x != 0)
         np.negative(x, where=negative, out=x)
-        accepted: Int64Array = x[accept]
-        return accepted
+        draws: Int64Array = x[accept]
+        return draws
 
     def _uniform(self, words: Words) -> tuple[Words, int]:
         """The first bits of each U, in the high bits of a word, and how many they are."""
-        used = _CELL_BITS + 1 + self.width_bits
-        if 64 - used >= _ENOUGH:
-            return words >> np.uint64(used) << np.uint64(used), 64 - used
+        low_bits = _CELL_BITS + 1 + self.width_bits
+        if 64 - low_bits >= _ENOUGH:
+            return words >> np.uint64(low_bits) << np.uint64(low_bits), 64 - low_bits
         return random_words(len(words)), 64
 
     def _decide(self, block: int, x: int, bits: int, digits: int) -> tuple[int, bool]:

@@ -123,12 +123,12 @@ def statement(
     delta: float | None,
     kind: Relation,
     name: str,
-    voided: Sequence[str],
+    reasons: Sequence[str],
     mu: float | None = None,
 ) -> str:
-    """The promise in one paragraph; `voided` says why there is none. `mu`: of all releases, where they are Gaussian."""
-    if voided or epsilon is None or delta is None:
-        return f"NO GUARANTEE. {' '.join(voided)}"
+    """The promise in one paragraph; `reasons` say why there is none. `mu`: of all releases, where they are Gaussian."""
+    if reasons or epsilon is None or delta is None:
+        return f"NO GUARANTEE. {' '.join(reasons)}"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially private under "

@@ -292,12 +292,12 @@ def find_overlap(
             raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
         names.append(name)
         whole += sample_digest(sample)
-    compared = np.frombuffer(whole, np.uint8).reshape(-1, DIGEST_BYTES)
-    beginnings, common = np.unique(_beginnings(compared)), set[bytes]()
+    table = np.frombuffer(whole, np.uint8).reshape(-1, DIGEST_BYTES)
+    beginnings, common = np.unique(_beginnings(table)), set[bytes]()
     for at in range(0, len(digests), _PIECE):
         piece = digests[at : at + _PIECE]
         common.update(digest.tobytes() for digest in piece[np.isin(_beginnings(piece), beginnings)])
-    equal = [name for name, digest in zip(names, compared, strict=True) if digest.tobytes() in common]
+    equal = [name for name, digest in zip(names, table, strict=True) if digest.tobytes() in common]
     return Overlap(len(equal), len(names), equal[0] if equal else "", hashlib.sha256(whole).hexdigest())
 
 

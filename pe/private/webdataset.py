@@ -101,11 +101,11 @@ class WebDataset(TableSource, ImageSource):
         for sample in _samples(file, texts, _LONGEST_TEXT):
             if sample.key in keys:
                 raise PrivateDataError(f"{sample} comes twice, apart: put its members side by side, or rename it.")
-            required = is_first and not keys
+            must = is_first and not keys
             keys.add(sample.key)
             sample.image(self.image_column)
             names = (self.label_column, self._unit)
-            label, unit = (() if name is None else (sample.value(name, required),) for name in names)
+            label, unit = (() if name is None else (sample.value(name, must),) for name in names)
             yield label, unit
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
@@ -156,11 +156,11 @@ class _Sample:
             "files, with no dot but that before the suffix."
         )
 
-    def value(self, name: str, required: bool = False) -> object:
+    def value(self, name: str, must: bool = False) -> object:
         """Return the content of a member, or of a key of .json; None where there is neither, unless it is required."""
         if name.lower() in self.members:
             return self._text(name.lower()).strip() or None
-        if required and name not in self.names():
+        if must and name not in self.names():
             raise PrivateDataError(f"{self} has no '{name}': {nearest_name(name, self.names())}")
         return self._json().get(name)
 

@@ -85,14 +85,14 @@ def kinds() -> list[Part]:
 def _sources() -> list[Part]:
     """All sources; first the keys that sources of one modality share."""
     models: list[type[PrivateSource]] = []
-    broken = []
+    faults = []
     for kind in plugins("pe.sources"):
         try:
             models.append(load("pe.sources", kind))
         except PluginError as error:
-            broken.append(Part("private", kind, str(error), ()))
-    shared = dict.fromkeys(base for model in models for base in _of_a_modality(model))
-    return [*(_source(base, f"all {base.modality.noun}") for base in shared), *map(_source, models), *broken]
+            faults.append(Part("private", kind, str(error), ()))
+    bases = dict.fromkeys(base for model in models for base in _of_a_modality(model))
+    return [*(_source(base, f"all {base.modality.noun}") for base in bases), *map(_source, models), *faults]
 
 
 def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
@@ -164,20 +164,20 @@ def _section(annotation: Any) -> Any:
     return types[0] if len(types) == 1 and hasattr(types[0], "__pydantic_fields__") else None
 
 
-def _meanings(described: Any) -> dict[str, str]:
+def _meanings(item: Any) -> dict[str, str]:
     """Each argument or attribute as the docstrings of a class and its bases, or of a function, describe it."""
     meanings: dict[str, str] = {}
-    for one in reversed(inspect.getmro(described)) if inspect.isclass(described) else (described,):
+    for one in reversed(inspect.getmro(item)) if inspect.isclass(item) else (item,):
         if one.__module__.partition(".")[0] not in ("builtins", "pydantic") and one.__doc__:
             parameters = parse(inspect.cleandoc(one.__doc__), style=DocstringStyle.GOOGLE).params
             meanings |= {each.arg_name: " ".join((each.description or "").split()) for each in parameters}
     return meanings
 
 
-def _text(described: Any) -> str:
+def _text(item: Any) -> str:
     """The docstring before its sections."""
-    parsed = parse(inspect.getdoc(described) or "", style=DocstringStyle.GOOGLE)
-    paragraphs = f"{parsed.short_description or ''}\n\n{parsed.long_description or ''}".strip().split("\n\n")
+    doc = parse(inspect.getdoc(item) or "", style=DocstringStyle.GOOGLE)
+    paragraphs = f"{doc.short_description or ''}\n\n{doc.long_description or ''}".strip().split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 

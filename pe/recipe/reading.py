@@ -88,14 +88,14 @@ def _count(node: Any, counts: dict[int, int]) -> int:
     return counts[id(node)]
 
 
-def _refuse_twice(node: Any, path: str, where: str, visited: set[int]) -> None:
+def _refuse_twice(node: Any, path: str, where: str, nodes: set[int]) -> None:
     """Refuse a mapping that gives a key twice, of which YAML would silently take the last."""
-    if id(node) in visited:  # aliases may name it
+    if id(node) in nodes:  # aliases may name it
         return
-    visited.add(id(node))
+    nodes.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, inner in enumerate(node.value):
-            _refuse_twice(inner, f"{path}.{index}".lstrip("."), where, visited)
+            _refuse_twice(inner, f"{path}.{index}".lstrip("."), where, nodes)
     if not isinstance(node, yaml.MappingNode):
         return
     first: dict[tuple[str, str], int] = {}
@@ -107,7 +107,7 @@ def _refuse_twice(node: Any, path: str, where: str, visited: set[int]) -> None:
             lines = f"lines {first[key.tag, key.value]} and {line}"
             raise RecipeError(f"{where}: {name} is given twice ({lines}): keep one of them.")
         first[key.tag, key.value] = line
-        _refuse_twice(value, name, where, visited)
+        _refuse_twice(value, name, where, nodes)
 
 
 class _Loader(yaml.SafeLoader):
@@ -228,8 +228,8 @@ def _full(settings: Mapping[str, Any], model: type[Any], folder: Path) -> dict[s
 
 def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
     if isinstance(value, str | Path):
-        accepted = {one for annotation in annotations for one in _accepted(annotation)}
-        return _full_path(value, folder) if Path in accepted and not accepted & {str, value} else value
+        types = {one for annotation in annotations for one in _accepted(annotation)}
+        return _full_path(value, folder) if Path in types and not types & {str, value} else value
     if isinstance(value, list | tuple):
         return type(value)(_full_value(one, annotations, folder) for one in value)
     if isinstance(value, dict):

@@ -318,11 +318,11 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _priced_is_limited(self) -> Recipe:
         several = {f"api.{key}.price": one.price for key, one in members_of(self.api).items()}
-        charged = [key for key, one in {"api.price": self.api.price, **several}.items() if not one.price.free]
-        if charged and self.limits.max_cost is None:
-            raise ValueError(f"{charged[0]} is given, so limits.max_cost must be too: say how much the run may cost")
-        if charged[:1] == ["api.price"] and charged[1:]:
-            raise ValueError(f"api.price and {charged[1]} are given: give each generator its own, or all of them one")
+        paying = [key for key, one in {"api.price": self.api.price, **several}.items() if not one.price.free]
+        if paying and self.limits.max_cost is None:
+            raise ValueError(f"{paying[0]} is given, so limits.max_cost must be too: say how much the run may cost")
+        if paying[:1] == ["api.price"] and paying[1:]:
+            raise ValueError(f"api.price and {paying[1]} are given: give each generator its own, or all of them one")
         return self
 
     @classmethod

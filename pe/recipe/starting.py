@@ -113,8 +113,8 @@ def path_from(folder: Path, path: Path) -> str:
 
 def _lines(settings: Mapping[str, object]) -> str:
     """A line for each setting; None is left out."""
-    given = {key: value for key, value in settings.items() if value is not None}
-    return "".join(f"  {key}: {_scalar(v) if isinstance(v, str) else v}\n" for key, v in given.items())
+    values = {key: value for key, value in settings.items() if value is not None}
+    return "".join(f"  {key}: {_scalar(v) if isinstance(v, str) else v}\n" for key, v in values.items())
 
 
 def _scalar(text: str) -> str:

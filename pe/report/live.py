@@ -83,10 +83,10 @@ def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
     later = False
     for phase in reversed(plan.phases):
         name, t, most = phase.name, phase.t, phase.most
-        done = sum(row.answered for row in journal.chunks(name))
+        count = sum(row.answered for row in journal.chunks(name))
         later = later or (name.startswith("population/") and bool(journal.files(f"{population_place(t)}/")))
-        phases.append(Phase(name, t, done, most, later or (done >= most > 0)))
-        later = later or done > 0
+        phases.append(Phase(name, t, count, most, later or (count >= most > 0)))
+        later = later or count > 0
     return PublicProgress(tuple(reversed(phases)), journal.totals())
 
 
@@ -162,9 +162,9 @@ class LivePage:
         if newest is not None and progress.now is not None:
             note = f"; arriving, {progress.now.done:,} of {progress.now.most:,}: the newest of each label"
             figures[f"S{count}"] = self._generation(newest, count, note)
-        finished = (self.run.folder / CERTIFICATE).is_file()
-        votes = len(self.plan.steps) if finished and progress.totals is None else progress.votes
-        state = "running" if running else "finished" if finished else "stopped"
+        is_over = (self.run.folder / CERTIFICATE).is_file()
+        votes = len(self.plan.steps) if is_over and progress.totals is None else progress.votes
+        state = "running" if running else "finished" if is_over else "stopped"
         standing = self._standing(progress, state, waits if running else "")
         pieces = {"standing": standing, **figures, "votes": self._votes(min(votes, count), count)}
         if self.confidential:
@@ -201,9 +201,9 @@ class LivePage:
         """The first `votes` votes."""
 
         def figure() -> str:
-            released = [one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes]
-            passing = [100 * one.passing for one in released]
-            return _part("how_the_votes_went", released, [*map(sorted_votes, released)], passing)
+            generations_now = [one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes]
+            passing = [100 * one.passing for one in generations_now]
+            return _part("how_the_votes_went", generations_now, [*map(sorted_votes, generations_now)], passing)
 
         return self._cached("votes", (votes, count), figure) if votes else ""
 

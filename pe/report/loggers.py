@@ -71,7 +71,7 @@ class Logger(Protocol):
     A resumed run logs every iteration again, by the same `t`.
     """
 
-    def log(self, logged: Logged) -> None:
+    def log(self, entry: Logged) -> None:
         """Log one more iteration; they come in order."""
 
     def close(self) -> None:
@@ -112,15 +112,15 @@ class MLflow:
         self._client = MlflowClient(tracking_uri=where)
         self._run: str | None = None
 
-    def log(self, logged: Logged) -> None:
+    def log(self, entry: Logged) -> None:
         """Log a metric for each number, and an artifact for the picture."""
         if self._run is None:
             earlier = self._client.get_experiment_by_name(_EXPERIMENT)
             experiment = earlier.experiment_id if earlier else self._client.create_experiment(_EXPERIMENT)
-            self._run = self._client.create_run(experiment, run_name=logged.run).info.run_id
-        for name, value in logged.numbers().items():
-            self._client.log_metric(self._run, name, value, step=logged.t)
-        self._client.log_image(self._run, Image.open(io.BytesIO(logged.picture)), f"{logged.noun}/{logged.t:03d}.png")
+            self._run = self._client.create_run(experiment, run_name=entry.run).info.run_id
+        for name, value in entry.numbers().items():
+            self._client.log_metric(self._run, name, value, step=entry.t)
+        self._client.log_image(self._run, Image.open(io.BytesIO(entry.picture)), f"{entry.noun}/{entry.t:03d}.png")
 
     def close(self) -> None:
         """Mark the run as ended."""
@@ -139,17 +139,17 @@ class TensorBoard:
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._writer: EventFileWriter | None = None
 
-    def log(self, logged: Logged) -> None:
+    def log(self, entry: Logged) -> None:
         """Write one event: the numbers, and the picture of the samples."""
         if self._writer is None:
-            self._writer = self._new_writer(str(self._folder / logged.run))
+            self._writer = self._new_writer(str(self._folder / entry.run))
         summary = self._summary()
-        for name, value in logged.numbers().items():
+        for name, value in entry.numbers().items():
             summary.value.add(tag=name, simple_value=value)
-        width, height = Image.open(io.BytesIO(logged.picture)).size
-        picture = self._summary.Image(height=height, width=width, colorspace=3, encoded_image_string=logged.picture)
-        summary.value.add(tag=logged.noun, image=picture)
-        self._writer.add_event(self._event(step=logged.t, wall_time=logged.t, summary=summary))
+        width, height = Image.open(io.BytesIO(entry.picture)).size
+        picture = self._summary.Image(height=height, width=width, colorspace=3, encoded_image_string=entry.picture)
+        summary.value.add(tag=entry.noun, image=picture)
+        self._writer.add_event(self._event(step=entry.t, wall_time=entry.t, summary=summary))
         self._writer.flush()
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class WandB:
         self._wandb, self._project = wandb, where
         self._run: wandb.Run | None = None
 
-    def log(self, logged: Logged) -> None:
+    def log(self, entry: Logged) -> None:
         """Log one step: the numbers, and the picture of the samples."""
         if self._run is None:
             quiet = self._wandb.Settings(
@@ -184,9 +184,9 @@ class WandB:
                 x_disable_stats=True,
                 x_save_requirements=False,
             )
-            self._run = self._wandb.init(project=self._project, name=logged.run, settings=quiet)
-        picture = self._wandb.Image(Image.open(io.BytesIO(logged.picture)))
-        self._run.log({**logged.numbers(), logged.noun: picture}, step=logged.t)
+            self._run = self._wandb.init(project=self._project, name=entry.run, settings=quiet)
+        picture = self._wandb.Image(Image.open(io.BytesIO(entry.picture)))
+        self._run.log({**entry.numbers(), entry.noun: picture}, step=entry.t)
 
     def close(self) -> None:
         """Finish the run."""

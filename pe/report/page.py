@@ -61,8 +61,8 @@ def prose(text: str) -> Markup:
     """Return plain text as HTML, in which `…` is code and e^ε a power."""
     from markupsafe import Markup, escape
 
-    marked = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(marked.replace("e^ε", "e<sup>ε</sup>"))  # noqa: S704
+    html = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(html.replace("e^ε", "e<sup>ε</sup>"))  # noqa: S704
 
 
 def shown(value: float | None, form: str = ",") -> str:

@@ -54,8 +54,8 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> 
     cell = (_CARD[0], _CARDS * _CARD[1]) if isinstance(populations[0].samples, Readable) else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
     font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
-    named = enumerate(zip(classes, fonts, strict=True), start=1)
-    heads = [(name, own) if own else (f"label {i}", font) for i, (name, own) in named]
+    rows = enumerate(zip(classes, fonts, strict=True), start=1)
+    heads = [(name, own) if own else (f"label {i}", font) for i, (name, own) in rows]
     widths = [max(cell[0], min(ceil(own.getlength(head)), _WIDEST)) for head, own in heads]
     *xs, width = accumulate((each + _BETWEEN for each in widths), initial=_LEFT)
     if footnote := None in fonts:
@@ -234,11 +234,11 @@ def collapse_warnings(t: int, by_label: dict[str, Variety], step: Step | None) -
 def _by_label(population: Population, classes: Sequence[str], near: float, seed: int) -> dict[str, Variety]:
     labels = np.unique(population.labels)
     size = population.samples.array[:1].nbytes or 1
-    compared = min(MOST, max(2, isqrt(int(2 * WORK / (size * len(labels))))))
+    per_label = min(MOST, max(2, isqrt(int(2 * WORK / (size * len(labels))))))
     rng, by_label = generator(seed, "variety/compared"), {}
     for label in labels:
         members = np.flatnonzero(population.labels == label)
-        rows = np.sort(rng.permutation(members)[:compared])
+        rows = np.sort(rng.permutation(members)[:per_label])
         different = len(distinct(population.samples.take(members))[0])
         apart = _count_apart(population.samples.take(rows), near)
         by_label[classes[label]] = Variety(len(members), different, len(rows), apart)

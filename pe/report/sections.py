@@ -70,15 +70,15 @@ _OTHER_WORLD = {
 def shareable_report(run: Run) -> str:
     """Return the page of a run, finished or not; RunError if there is nothing to show yet."""
     values = evolution(run)
-    plan, released, populations = values["plan"], values["found"], run.populations(len(values["plan"].classes))
+    plan, history, populations = values["plan"], values["found"], run.populations(len(values["plan"].classes))
     certificate, last, t = certificate_of(run), populations[-1], len(populations) - 1
-    variety, shares = varieties(populations, plan.classes, plan.seed), generator_shares(populations, released)
+    variety, shares = varieties(populations, plan.classes, plan.seed), generator_shares(populations, history)
     if certificate:
-        warnings, promised = certificate["warnings"], promise(certificate)
+        warnings, statement = certificate["warnings"], promise(certificate)
     else:
         recipe = Recipe.load(run.folder / RECIPE)
         warnings = guarantee_warnings(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
-        promised = "No guarantee can be stated before the run is finished."
+        statement = "No guarantee can be stated before the run is finished."
     values |= {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
@@ -88,7 +88,7 @@ def shareable_report(run: Run) -> str:
             *collapse_warnings(t, variety[-1], plan.steps[t - 1] if t else None),
             *suspicions(f"S_{t}", last.samples),
         ],
-        "promise": promised,
+        "promise": statement,
         "count": len(last),
         "varieties": [whole(by_label) for by_label in variety],
         "variety": variety[-1],
@@ -97,11 +97,11 @@ def shareable_report(run: Run) -> str:
         "noun": last.samples.noun,
         "unit": last.samples.unit,
         "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],
-        "votes": [sorted_votes(one) for one in released],
-        "passing": [100 * one.passing for one in released],
+        "votes": [sorted_votes(one) for one in history],
+        "passing": [100 * one.passing for one in history],
         "generators": shares,
         "generator_lines": share_lines(shares),
-        "extremes": extremes(populations[released[-1].t - 1], released[-1].votes) if released else [],
+        "extremes": extremes(populations[history[-1].t - 1], history[-1].votes) if history else [],
         "recipe": without_folders((run.folder / RECIPE).read_text(encoding="utf-8")),
         "page": REPORT,
     }
@@ -175,7 +175,7 @@ def evolution(run: Run) -> dict[str, Any]:
 def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
     """Return every iteration whose votes were released."""
     populations = run.populations(len(plan.classes))
-    released = []
+    history = []
     lineage = np.arange(len(populations[0])) if populations else np.empty(0, dtype=np.int64)
     for step in plan.steps:
         votes = noisy_votes(run, step)
@@ -188,7 +188,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
         weights = np.maximum(votes - step.threshold, 0.0)
         square = float(np.square(weights).sum())
         signal = signal_of(recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist())
-        released.append(
+        history.append(
             Generation(
                 t=step.t,
                 degree=step.degree,
@@ -204,7 +204,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
                 moved=None if distances is None else float(distances.mean()),
             )
         )
-    return released
+    return history
 
 
 def noisy_votes(run: Run, step: Step) -> Floats | None:
@@ -230,10 +230,10 @@ def _distances(before: Samples, after: Population) -> Floats:
 
 def sorted_votes(one: Generation) -> Line:
     """Return the noisy votes of an iteration from most to fewest, as a curve over the candidates in per cent."""
-    ordered = np.sort(one.votes)[::-1]
-    places = np.unique(np.linspace(0, len(ordered) - 1, min(_POINTS, len(ordered))).round().astype(np.int64))
-    shares = 100 * places / max(len(ordered) - 1, 1)
-    return f"iteration {one.t}", shares.tolist(), ordered[places].tolist()
+    votes = np.sort(one.votes)[::-1]
+    places = np.unique(np.linspace(0, len(votes) - 1, min(_POINTS, len(votes))).round().astype(np.int64))
+    shares = 100 * places / max(len(votes) - 1, 1)
+    return f"iteration {one.t}", shares.tolist(), votes[places].tolist()
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class GeneratorShare:
     noise: float | None = None  # standard deviation of that share by the noise alone, the sum of votes taken as large
 
 
-def generator_shares(populations: Sequence[Population], released: Sequence[Generation]) -> list[GeneratorShare]:
+def generator_shares(populations: Sequence[Population], history: Sequence[Generation]) -> list[GeneratorShare]:
     """Return each generator at each iteration, and in the last population; nothing if samples do not name theirs.
 
     Guarantee: post-processing of the released votes.
@@ -258,17 +258,17 @@ def generator_shares(populations: Sequence[Population], released: Sequence[Gener
     names = np.unique(np.concatenate(makers)).tolist()
     shares = []
     for t, maker in enumerate(makers, 1):
-        one = released[t - 1] if t <= len(released) else None
+        one = history[t - 1] if t <= len(history) else None
         total = 0.0 if one is None else float(one.votes.sum())
         for name in names:
             own = maker == name
-            made = float(own.mean())
+            part_of_all = float(own.mean())
             if one is None or total <= 0:
-                shares.append(GeneratorShare(t, name, made))
+                shares.append(GeneratorShare(t, name, part_of_all))
                 continue
             share, count = float(one.votes[own].sum()) / total, int(own.sum())
             variance = count * (1 - share) ** 2 + (len(own) - count) * share**2  # of V_g / V to first order, over σ²
-            shares.append(GeneratorShare(t, name, made, share, one.sigma * variance**0.5 / total))
+            shares.append(GeneratorShare(t, name, part_of_all, share, one.sigma * variance**0.5 / total))
     return shares
 
 
@@ -287,8 +287,8 @@ def costs(run: Run) -> dict[str, object]:
             chunks, misses = journal.chunks(name), journal.misses(name)
             usage = sum((row.usage for row in chunks), NOTHING)
             refusals = sum(miss.outcome == "refused" for miss in misses)
-            again, failed = usage.calls - len(chunks), len(misses) - refusals
-            counts = (f"{count:,}" for count in (usage.calls, again, usage.images, refusals, failed))
+            again, failures = usage.calls - len(chunks), len(misses) - refusals
+            counts = (f"{count:,}" for count in (usage.calls, again, usage.images, refusals, failures))
             phases.append((name, *counts, _money(price, usage), f"{sum(row.seconds for row in chunks):,.1f}"))
         events, totals = journal.events(), journal.totals()
     usage = totals.usage

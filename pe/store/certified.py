@@ -74,19 +74,19 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mappi
         write_durably(folder / name, content)
 
 
-def reissue(folder: Path, added: Collection[str] | None = None) -> None:
+def reissue(folder: Path, names: Collection[str] | None = None) -> None:
     """Issue a finished run's certificate anew for files that were added to it; one process at a time.
 
-    `added` names files that are post-processing of its releases; None: all that are not covered yet. Any other covered
+    `names` are files that are post-processing of its releases; None: all that are not covered yet. Any other covered
     file keeps its hash, so that a change to it is noticed.
     """
     with folder_lock(folder):
         certificate = read_certificate(folder)
         files = digests(certificate)
-        if added is None:
+        if names is None:
             files = hash_files(folder) | files
         else:
-            files |= {name: sha256(folder / name) for name in added}
+            files |= {name: sha256(folder / name) for name in names}
         write_certificate(folder, certificate, files)
         level_times(folder)
 

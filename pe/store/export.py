@@ -108,6 +108,6 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
 
 
 def _without_paths(text: str) -> str:
-    fitted = read_json(text, Path(FITTED))
-    fitted["settings"] = without_paths(fitted.get("settings"))
-    return json.dumps(fitted, indent=2, ensure_ascii=False) + "\n"
+    record = read_json(text, Path(FITTED))
+    record["settings"] = without_paths(record.get("settings"))
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"

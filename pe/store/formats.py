@@ -179,8 +179,8 @@ def file_names(labels: Sequence[str]) -> list[str]:
     only in upper and lower case, upper case is escaped. A name of more than 200 bytes is cut, and a hash of the label
     stands behind it. Different labels get different names, also where upper and lower case count as the same.
     """
-    folded = Counter(label.casefold() for label in labels)
-    return [_file_name(label, escapes_case=folded[label.casefold()] > 1) for label in labels]
+    lower = Counter(label.casefold() for label in labels)
+    return [_file_name(label, escapes_case=lower[label.casefold()] > 1) for label in labels]
 
 
 def _file_name(label: str, escapes_case: bool) -> str:
@@ -375,8 +375,8 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
         f"- Compared: {sentence(certificate['relation']['words'])}",
         f"- Generator: {code(api)}, evolved by Private Evolution",
     ]
-    uncovered = [f"- {sentence(one)}" for one in certificate["not_covered"]]
-    warned = [f"- {sentence(one)}" for one in (*certificate["voided_by"], *certificate["warnings"])]
+    limits = [f"- {sentence(one)}" for one in certificate["not_covered"]]
+    cautions = [f"- {sentence(one)}" for one in (*certificate["voided_by"], *certificate["warnings"])]
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---",
         f"# {code(certificate['run'])}",
@@ -384,8 +384,8 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
         sentence(certificate["statement"]),
         f"The certificate ([certificate.md](certificate.md), [{CERTIFICATE}]({CERTIFICATE})) lists every release and "
         "file; the software issued it itself. `pe privacy FOLDER` recomputes it, with the same toolkit installed.",
-        "## Warnings\n\n" + "\n".join(warned) if warned else "",
-        "## What is not covered\n\n" + "\n".join(uncovered),
+        "## Warnings\n\n" + "\n".join(cautions) if cautions else "",
+        "## What is not covered\n\n" + "\n".join(limits),
         "## How to cite\n\n" + _CITATION,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

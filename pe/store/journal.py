@@ -237,8 +237,8 @@ class Journal:
             for request in requests:
                 connection.execute("DELETE FROM jobs WHERE request = ?", (request,))
             for row, misses in chunks:
-                billed = astuple(row.usage)
-                values = (row.phase, row.file, row.sha256, row.answered, *billed[:3], row.seconds, *billed[3:])
+                usage = astuple(row.usage)
+                values = (row.phase, row.file, row.sha256, row.answered, *usage[:3], row.seconds, *usage[3:])
                 cursor = connection.execute(
                     "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values
                 )
@@ -248,17 +248,17 @@ class Journal:
                     connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", values)
         if self._spent is not None:
             for row, misses in chunks:
-                refused = sum(miss.outcome == "refused" for miss in misses)
-                self._spent += Totals(row.usage, refused, row.answered)
+                refusals = sum(miss.outcome == "refused" for miss in misses)
+                self._spent += Totals(row.usage, refusals, row.answered)
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """Return the committed answers of a phase, in the order of their commits."""
         columns, rows = ", ".join(("id", "file", "sha256", "answered", "seconds", *_BILLED)), []
         query = f"SELECT {columns} FROM chunks WHERE phase = ? ORDER BY id"  # noqa: S608
-        for chunk, file, digest, answered, seconds, *billed in self.read(query, (phase,)):
+        for chunk, file, digest, answers, seconds, *usage in self.read(query, (phase,)):
             if file is not None and Path(file).name != file:
                 raise RunError(f"The journal names a chunk '{file}', which lies elsewhere: it is not a run's own.")
-            rows.append(ChunkRow(chunk, phase, file, digest, answered, seconds, Usage(*billed)))
+            rows.append(ChunkRow(chunk, phase, file, digest, answers, seconds, Usage(*usage)))
         return rows
 
     def phases(self) -> list[str]:
@@ -279,9 +279,9 @@ class Journal:
         if self._spent is None:
             sums = ", ".join(f"TOTAL({name})" for name in ("answered", *_BILLED))  # SUM may overflow
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
-            answered, *billed = map(int, counts)
-            [(refused,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            self._spent = Totals(replace(Usage(*billed), megapixels=megapixels, cost=cost), refused, answered)
+            answers, *usage = map(int, counts)
+            [(refusals,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
+            self._spent = Totals(replace(Usage(*usage), megapixels=megapixels, cost=cost), refusals, answers)
         return self._spent
 
     def samples_per_second(self) -> float | None:
@@ -321,14 +321,14 @@ class Journal:
 
     # Charges and releases.
 
-    def charge(self, name: str, declared: str, unsafe: bool) -> None:
+    def charge(self, name: str, terms: str, unsafe: bool) -> None:
         """Commit a charge, before the release is drawn."""
-        self.write("INSERT INTO charges (name, declared, unsafe) VALUES (?, ?, ?)", (name, declared, unsafe))
+        self.write("INSERT INTO charges (name, declared, unsafe) VALUES (?, ?, ?)", (name, terms, unsafe))
 
     def charges(self) -> list[tuple[str, str, bool]]:
         """Return all charges, in order: the release's name, its declaration as JSON, and True if it is unsafe."""
         rows = self.read("SELECT name, declared, unsafe FROM charges ORDER BY id")
-        return [(name, declared, bool(unsafe)) for name, declared, unsafe in rows]
+        return [(name, terms, bool(unsafe)) for name, terms, unsafe in rows]
 
     def add_release(self, name: str, file: str, sha256: str) -> None:
         """Commit a drawn release whose file is durable already."""

@@ -203,9 +203,9 @@ def _delete_list(recipe: Path) -> None:
     place = content.get("private", {}).get("path")
     if place is not None and not is_remote(place):
         data = Path(place).resolve()
-        listed = data.with_name(BAD_FILES.format(data.name))
-        if listed.exists():
-            listed.unlink()
+        list_file = data.with_name(BAD_FILES.format(data.name))
+        if list_file.exists():
+            list_file.unlink()
 
 
 def _delete(run: Run, lock: Path) -> None:

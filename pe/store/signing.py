@@ -95,10 +95,10 @@ def _signature_problems(folder: Path, key: Ed25519PublicKey, certificate: Mappin
     except (KeyError, TypeError):
         return [f"'{SIGNED}' is signed by the key, but is no statement about files."]
     files = _certificate_files(folder)
-    changed = [name for name in sorted(CERTIFICATES) if subjects.get(name) != files.get(name)]
-    if certificate and not changed and payload != _statement(folder, certificate):
+    differing = [name for name in sorted(CERTIFICATES) if subjects.get(name) != files.get(name)]
+    if certificate and not differing and payload != _statement(folder, certificate):
         return [f"'{SIGNED}' is signed by the key, but does not say what {CERTIFICATE} says."]
-    return [f"'{name}' is not what was signed." for name in changed]
+    return [f"'{name}' is not what was signed." for name in differing]
 
 
 def _statement(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:

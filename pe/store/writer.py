@@ -201,8 +201,8 @@ class RunWriter:
         """Return name → SHA-256 of each shareable file that the run wrote, but the certificate; no stray file."""
         names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_SAMPLES, DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
-        entered = {**own, **self.journal.released(), **self.journal.files("")}
-        return {name: entered[name] for name in sorted(entered) if not name.startswith(f"{CONFIDENTIAL}/")}
+        entries = {**own, **self.journal.released(), **self.journal.files("")}
+        return {name: entries[name] for name in sorted(entries) if not name.startswith(f"{CONFIDENTIAL}/")}
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
         """Put a population into the run as the .npz file `name`: images, labels, label_names; soft labels, captions."""
@@ -320,9 +320,9 @@ class JournalReleases:
 def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
     """Return all charges, in order: the release, and True if it is unsafe; raise DamagedFile for a changed one."""
     charges = []
-    for name, declared, unsafe in journal.charges():
+    for name, terms, unsafe in journal.charges():
         try:
-            release = Release.from_dict(json.loads(declared))
+            release = Release.from_dict(json.loads(terms))
         except (ValueError, PrivacyError) as error:
             raise DamagedFile(f"The charge of '{name}' in the journal is damaged: restore it from a copy.") from error
         if release.name != name:

@@ -62,7 +62,7 @@ def test_every_kind_of_source_gives_the_same_images_in_the_size_of_the_run(tmp_p
     }
     small = read(place, ImageNpz(Path("withheld"), size=4, channels=1, resize="crop", classes=CLASSES))
     assert small.content.images.shape == (4, 4, 1)
-    assert len(read_real(source_at(str(place), SOURCE, labelled=False), "reference set", CLASSES).content) == 6
+    assert len(read_real(source_at(str(place), SOURCE, has_labels=False), "reference set", CLASSES).content) == 6
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ COLOUR = PIXELS[0, :4, :4]
 
 def test_a_window_maps_its_width_to_0_to_255_and_not_a_number_to_black():
     values = np.array([[-101, -100, 0, 100, 101, np.nan, np.inf, -np.inf]])
-    assert medical.apply_window(values, (0, 200), inverted=False).tolist() == [[0, 0, 128, 255, 255, 0, 255, 0]]
-    assert medical.apply_window(values, (0, 200), inverted=True).tolist() == [[255, 255, 128, 0, 0, 0, 0, 255]]
+    assert medical.apply_window(values, (0, 200), invert=False).tolist() == [[0, 0, 128, 255, 255, 0, 255, 0]]
+    assert medical.apply_window(values, (0, 200), invert=True).tolist() == [[255, 255, 128, 0, 0, 0, 0, 255]]
 
 
 @pytest.mark.parametrize(

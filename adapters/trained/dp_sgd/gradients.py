@@ -70,12 +70,12 @@ def record_gradients(
         labels: int64 (n,).
         randomness: each n×draws×…
     """
-    fixed = {name: value.detach() for name, value in model.named_parameters() if name not in parameters}
-    fixed |= {name: value.detach().clone() for name, value in model.named_buffers()}
+    constants = {name: value.detach() for name, value in model.named_parameters() if name not in parameters}
+    constants |= {name: value.detach().clone() for name, value in model.named_buffers()}
 
-    def mean_loss(trained: dict[str, Tensor], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
+    def mean_loss(own: dict[str, Tensor], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         def applied(*args: Any, **kwargs: Any) -> Any:
-            return functional_call(model, {**fixed, **trained}, args, kwargs)
+            return functional_call(model, {**constants, **own}, args, kwargs)
 
         return loss(applied, image, label, randomness).mean()
 
@@ -164,7 +164,7 @@ def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], n
     height, width, channels = shape
     device, generator = next(model.parameters()).device, torch.Generator().manual_seed(0)
     images = (torch.rand((2, channels, height, width), generator=generator) * 2 - 1).to(device)
-    drawn = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
+    noise = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
     # They are moved a little, and not in the model, as LoRA matrices begin where half of the gradient is zero.
     parameters = {
         key: value + 0.01 * torch.randn(value.shape, generator=generator).to(device)
@@ -173,7 +173,7 @@ def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], n
     labels = torch.zeros(2, dtype=torch.int64, device=device)
 
     def gradients(rows: slice) -> list[Tensor]:
-        randomness = tuple(part[rows] for part in drawn)
+        randomness = tuple(part[rows] for part in noise)
         return record_gradients(model, loss, parameters, images[rows], labels[rows], randomness)
 
     try:
@@ -186,9 +186,9 @@ def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], n
             f"{name} cannot be trained record by record on images of {height}×{width}×{channels} ({why}): take layers "
             "that fit them, and that torch.func.vmap can run."
         ) from error
-    for i, expected in enumerate(alone):
-        rounding = _NOTHING * float(torch.stack([each.norm() for each in expected]).norm())
-        for key, gradient, single in zip(parameters, at_once, expected, strict=True):
+    for i, own in enumerate(alone):
+        rounding = _NOTHING * float(torch.stack([each.norm() for each in own]).norm())
+        for key, gradient, single in zip(parameters, at_once, own, strict=True):
             if not float((gradient[i] - single[0]).norm()) <= _FAR * float(single.norm()) + rounding:
                 raise PluginError(
                     f"{name}: '{key}' has another gradient for a record among others than for the record alone, so it "

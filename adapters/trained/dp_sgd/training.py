@@ -172,8 +172,8 @@ class Training:
             RecipeError: there is no memory for one.
         """
         if self._size is None:
-            expected = self.settings.expected_batch
-            whole = expected + 4 * sqrt(expected)  # so that nearly every step is one micro-batch of each process
+            batch = self.settings.expected_batch
+            whole = batch + 4 * sqrt(batch)  # so that nearly every step is one micro-batch of each process
             self._size = min(_ON_CPU if self._device.type == "cpu" else _ON_GPU, ceil(whole / (1 + len(self._others))))
             while not self._fits(shape, noise):
                 free_memory(self._device)
@@ -228,11 +228,11 @@ class Training:
     def load(self, state: FloatArray, average: bool = True) -> nn.Module:
         """Return the model with the moving average of `state`, or with its last parameters."""
         now = self._state(state)
-        trained = self._by_name(now.average if average else now.parameters)
+        parameters = self._by_name(now.average if average else now.parameters)
         with torch.no_grad():
             for name, value in self._model.named_parameters():
-                if name in trained:
-                    value.copy_(trained[name])
+                if name in parameters:
+                    value.copy_(parameters[name])
         return self._model
 
     def share(self, parameters: Tensor, parts: Iterable[Part]) -> Tensor:

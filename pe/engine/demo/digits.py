@@ -54,12 +54,12 @@ def run_demo(
         MissingDependency: a library is not installed that it needs, be it at its end; nothing is written.
     """
     require_extras(DISTRIBUTION, ["demo"], "The demo")
-    started = time.monotonic()
+    start = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
     recipe = Recipe.load(RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None))
     run = run_recipe(recipe, out, surroundings)
     accuracy = _accuracy(run, recipe, one_vote=api in QUICK, surroundings=surroundings)
-    return summary(run) | {"accuracy": accuracy, "seconds": round(time.monotonic() - started, 1)}
+    return summary(run) | {"accuracy": accuracy, "seconds": round(time.monotonic() - start, 1)}
 
 
 def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundings) -> dict[str, dict[str, float]]:
@@ -76,9 +76,9 @@ def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundin
     if one_vote:
         plan, dataset, embedding = plan_of(run, recipe), recipe.private.open(), build_embedding(recipe)
         control = one_vote_run(run, recipe, plan, api, run.populations(), dataset, embedding)
-        chosen = control.result(progress, surroundings.stop)
-        assert isinstance(chosen.samples, Images)
-        training_sets["one_vote"] = chosen.samples, chosen.labels
+        vote = control.result(progress, surroundings.stop)
+        assert isinstance(vote.samples, Images)
+        training_sets["one_vote"] = vote.samples, vote.labels
     training_sets["real"] = _digits("private")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
     jobs = [(classifier, name) for name in training_sets for classifier in CLASSIFIERS]
