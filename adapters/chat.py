@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, stated, workers_for
+from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, drop_none, workers_for
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
@@ -128,7 +128,7 @@ class Chat:
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(ChatSettings, settings, "Chat")
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
-        self._opened = OnFirstUse(self._open)
+        self._clients = OnFirstUse(self._open)
         self._host = urlsplit(config.url).netloc
         tokens = None if config.expected_tokens is None else Usage(0, **config.expected_tokens.model_dump())
         self.info = replace(self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens)
@@ -152,7 +152,7 @@ class Chat:
 
     def describe_wait(self) -> str:
         """The reason for which requests wait now; empty: none."""
-        endpoint = self._opened.made
+        endpoint = self._clients.value
         return "" if endpoint is None else endpoint[0].policy.wait or endpoint[1].wait
 
     def describe_answers(self) -> str:
@@ -184,7 +184,7 @@ class Chat:
     def _ask(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
         if self._config.batch is not None:
             return self._ask_by_batch(request, prompts)
-        endpoint, count = self._opened.get()[0], len(request)
+        endpoint, count = self._clients.get()[0], len(request)
         path = self._config.path("chat/completions", self._config.model)
         body = self._body(prompts[0], request.seeds[0], count)
         outcome = endpoint.ask(path, body, self._read, request.job.check_stop)
@@ -195,7 +195,7 @@ class Chat:
 
     def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
         """The answers of a batch; where they cannot be had for now, the run stops, so that none is paid twice."""
-        (endpoint, batches), job = self._opened.get(), request.job
+        (endpoint, batches), job = self._clients.get(), request.job
         bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
         try:
             outcome = endpoint.policy.call(
@@ -230,7 +230,7 @@ class Chat:
         config, messages = self._config, [{"role": "user", "content": prompt}]
         if config.system is not None:
             messages.insert(0, {"role": "system", "content": config.system})
-        fields = stated(temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None)
+        fields = drop_none(temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None)
         fields |= {config.limit_field: config.max_tokens, **(config.extra or {})}
         fields |= {config.seed_field: int(seed % 2**31)} if config.seed_field else {}
         return {"model": config.model, "messages": messages, **fields}
@@ -239,7 +239,7 @@ class Chat:
         choices = answer.get("choices")
         if not isinstance(choices, list) or (not choices and answer.get("error")):
             raise Fault.of_object(answer, "the answer holds no list of choices")
-        return [self._text(choice) for choice in choices], billed(answer.get("usage"))
+        return [self._text(choice) for choice in choices], bill(answer.get("usage"))
 
     def _text(self, choice: Any) -> Outcome:
         """The text of a choice, or the reason why it is none."""
@@ -267,7 +267,7 @@ class Chat:
         return endpoint, Batches(endpoint, "/v1/chat/completions", self._config.poll)
 
 
-def billed(usage: Any) -> Usage:
+def bill(usage: Any) -> Usage:
     """Return the tokens that an answer's `usage` names; thoughts are among those that the model wrote."""
 
     def count(key: str) -> int:

@@ -156,7 +156,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
         for once_more in (True, False):  # a job leaves the queue for the history between two requests
             entry = object_of(self._client.ask("GET", f"/history/{job}")).get(job)
             if isinstance(entry, dict):
-                return _ended(entry)
+                return _check_end(entry)
             queue = object_of(self._client.ask("GET", "/queue")) if once_more else {}
             items = [item for part in queue.values() if isinstance(part, list) for item in part]
             if any(isinstance(item, list) and job in item[:2] for item in items):
@@ -195,7 +195,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
         return self._rule.fetch(json.dumps(place), get, call.images)
 
 
-def _ended(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """The history of a job that has a result; raise Ended if it has none."""
     status = entry.get("status")
     if not isinstance(status, dict) or status.get("status_str") != "error":

@@ -137,7 +137,7 @@ class Pen:
         shape = self._low + (self._high - self._low) * uniform
         scale, width, height, rotation, slant, right, down, stroke = shape.T
         # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant, unstretch.
-        x, y = self._warped(scores[:, len(SHAPE) :], right, down)
+        x, y = self._bend(scores[:, len(SHAPE) :], right, down)
         cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
         wide, tall = GLYPH / (scale * width), GLYPH / (scale * height)
         u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
@@ -151,7 +151,7 @@ class Pen:
         depth += np.float32(128.0)
         return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
 
-    def _warped(self, scores: Floats, right: Floats, down: Floats) -> tuple[Floats, Floats]:
+    def _bend(self, scores: Floats, right: Floats, down: Floats) -> tuple[Floats, Floats]:
         """Every pixel's place, float32 BLOCK×size×size, shifted and warped; the image spans −½…½."""
         control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
         places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)

@@ -22,10 +22,10 @@ from adapters.http import (
     Worded,
     base64_of,
     data_uri,
-    hosted,
+    drop_none,
     images_in,
     object_of,
-    stated,
+    starter_of,
 )
 from adapters.http.faults import one_line
 from pe.errors import MissingDependency, RecipeError
@@ -54,7 +54,7 @@ class StabilityModel(Prompted):
         """Return the fields of a call that all of its models take."""
         return {
             **(self.extra or {}),
-            **stated(negative_prompt=self.negative_prompt),
+            **drop_none(negative_prompt=self.negative_prompt),
             "prompt": call.prompt,
             "seed": max(1, call.seed),  # 0 draws one
             "output_format": "png",
@@ -95,7 +95,7 @@ class Bedrock(Host[BedrockSettings]):
     """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
 
     Settings = BedrockSettings
-    starter = hosted(
+    starter = starter_of(
         "model: stability.sd3-5-large-v1:0\t# as Bedrock names it",
         "region: us-west-2\t# of AWS; requests are signed with the credentials that botocore finds",
     )
@@ -137,7 +137,7 @@ class AWSCredentials(Credentials):
         except ImportError as error:
             raise MissingDependency.of("botocore", "bedrock", "Amazon Bedrock") from error
         self._region, self._session, self._error = config.region, Session(), BotoCoreError
-        self._frozen()
+        self._freeze()
 
     def sign(self, request: httpx2.Request) -> str:
         """Sign a request by SigV4."""
@@ -146,11 +146,11 @@ class AWSCredentials(Credentials):
 
         headers = {"Content-Type": request.headers["Content-Type"]}
         aws_request = AWSRequest(method=request.method, url=str(request.url), data=request.content, headers=headers)
-        SigV4Auth(self._frozen(), "bedrock", self._region).add_auth(aws_request)
+        SigV4Auth(self._freeze(), "bedrock", self._region).add_auth(aws_request)
         request.headers.update(dict(aws_request.headers.items()))
         return super().sign(request)
 
-    def _frozen(self) -> Any:
+    def _freeze(self) -> Any:
         try:
             credentials = self._session.get_credentials()  # which it keeps, and renews
             keys = credentials.get_frozen_credentials() if credentials else None
@@ -198,7 +198,7 @@ class Gemini(Host[GeminiSettings]):
     """RANDOM_API and VARIATION_API by generateContent, with or without a parent; one image per request."""
 
     Settings = GeminiSettings
-    starter = hosted(
+    starter = starter_of(
         "model: gemini-3.1-flash-image\t# as Google names it",
         "key_env: GEMINI_API_KEY\t# the environment variable that holds the key",
         'aspect_ratio: "1:1"',
@@ -209,7 +209,7 @@ class Gemini(Host[GeminiSettings]):
         config = self._config
         parts: list[dict[str, Any]] = [{"text": call.prompt}]
         parts += [{"inlineData": {"mimeType": "image/png", "data": base64_of(parent)}} for parent in call.parents]
-        image = stated(aspectRatio=config.aspect_ratio, imageSize=config.resolution)
+        image = drop_none(aspectRatio=config.aspect_ratio, imageSize=config.resolution)
         generation = {
             "responseModalities": ["TEXT", "IMAGE"],
             "seed": call.seed,
@@ -311,7 +311,7 @@ class Stability(Host[StabilitySettings]):
     """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
 
     Settings = StabilitySettings
-    starter = hosted(
+    starter = starter_of(
         "model: sd3.5-medium\t# or sd3.5-large, sd3.5-large-turbo, ultra",
         "key_env: STABILITY_API_KEY\t# the environment variable that holds the key",
     )
@@ -319,7 +319,7 @@ class Stability(Host[StabilitySettings]):
     def request(self, call: ImageCall) -> Sending:
         """A form for generate/sd3 or generate/ultra."""
         config, ultra = self._config, self._config.model == "ultra"
-        fields = config.fields(call) | stated(cfg_scale=config.cfg_scale)
+        fields = config.fields(call) | drop_none(cfg_scale=config.cfg_scale)
         if not ultra:
             fields |= {"model": config.model, "mode": "image-to-image" if call.parents else "text-to-image"}
         if ultra or not call.parents:
@@ -385,7 +385,7 @@ class Together(Host[TogetherSettings]):
 
     Settings = TogetherSettings
     shares, batch = "parent", "n"
-    starter = hosted(
+    starter = starter_of(
         "model: black-forest-labs/FLUX.1-kontext-pro\t# as Together names it; it must be able to edit an image",
         "parent_field: image_url\t# how the model takes a parent; or reference_images",
         "key_env: TOGETHER_API_KEY\t# the environment variable that holds the key",
@@ -396,7 +396,7 @@ class Together(Host[TogetherSettings]):
         config = self._config
         height, width = config.size or (None, None)
         body: dict[str, Any] = {
-            **stated(height=height, width=width, output_format=config.output_format),
+            **drop_none(height=height, width=width, output_format=config.output_format),
             **(config.extra or {}),
             "model": config.model,
             "prompt": call.prompt,

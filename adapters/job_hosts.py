@@ -19,9 +19,9 @@ from adapters.http import (
     Size,
     base64_of,
     data_uri,
-    hosted,
+    drop_none,
     object_of,
-    stated,
+    starter_of,
 )
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from pe.errors import nearest_name
@@ -82,7 +82,7 @@ class BFL(JobHost[BFLSettings]):
     Settings = BFLSettings
     job_field = "polling_url"
     key_hosts = result_hosts = ("bfl.ai",)
-    starter = hosted(
+    starter = starter_of(
         "model: flux-2-pro\t# the last part of the model's address",
         "key_env: BFL_API_KEY\t# the environment variable that holds the key",
     )
@@ -96,7 +96,7 @@ class BFL(JobHost[BFLSettings]):
             **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,
-            **stated(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
+            **drop_none(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
         }
         return f"/v1/{config.model_for(call)}", {"json": body}
 
@@ -252,7 +252,7 @@ class Fal(ModelHost[FalSettings]):
     Settings = FalSettings
     job_field = "response_url"
     key_hosts, result_hosts = ("fal.run",), ("fal.media",)
-    starter = hosted(
+    starter = starter_of(
         "model: fal-ai/flux/dev\t# the endpoint's id",
         "variation_model: fal-ai/flux/dev/image-to-image",
         "degree_field: strength\t# an input that the model describes; null: the degree is put in words",
@@ -332,7 +332,7 @@ class Replicate(ModelHost[ReplicateSettings]):
 
     Settings = ReplicateSettings
     result_hosts = ("replicate.delivery",)
-    starter = hosted(
+    starter = starter_of(
         "model: black-forest-labs/flux-dev\t# OWNER/NAME, or OWNER/NAME:VERSION",
         "key_env: REPLICATE_API_TOKEN\t# the environment variable that holds the key",
         "degree_field: prompt_strength\t# an input that the model describes; null: the degree is put in words",
@@ -341,7 +341,7 @@ class Replicate(ModelHost[ReplicateSettings]):
     def request(self, call: ImageCall) -> Sending:
         """POST a prediction, after the upload of a large parent."""
         name, _, version = self._config.model_for(call).partition(":")
-        body = {"input": self._fill(call, self._place), **stated(version=version or None)}
+        body = {"input": self._fill(call, self._place), **drop_none(version=version or None)}
         return "/v1/predictions" if version else f"/v1/models/{name}/predictions", {"json": body}
 
     def job_status(self, job: str) -> JobStatus:

@@ -70,7 +70,7 @@ class Member:
         """
         require("pe.adapters", spec.kind)
         api: GenerationAPI = construct("pe.adapters", spec.kind, settings)
-        if hasattr(api, "planned"):
+        if hasattr(api, "plan_releases"):
             raise RecipeError(f"{where} is fitted on the private records, which one of several is not: omit it.")
         if hasattr(api, "ways") or members_of(spec):
             raise RecipeError(f"{where} has generators of its own: name one that has none.")
@@ -94,7 +94,7 @@ class Member:
         if not conditions:
             conditions = request.conditions.take([i for i in range(len(request)) if i not in answer.missing])
         missing = {i: replace(miss, reason=f"{self.name}: {miss.reason}") for i, miss in answer.missing.items()}
-        return Answer(answer.samples, conditions, missing, replace(answer.billed, cost=self.price.of(answer.billed)))
+        return Answer(answer.samples, conditions, missing, replace(answer.bill, cost=self.price.of(answer.bill)))
 
     def own(self, conditions: Conditions) -> Conditions:
         """Take its columns, by its own names."""
@@ -183,13 +183,13 @@ def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
     """Cut some items of a request into chunks that a generator can take; the dispatcher's are so already."""
     groups: dict[object, list[int]] = {}
     for item in items.tolist():
-        groups.setdefault(_shared(request, item, can), []).append(item)
+        groups.setdefault(_share(request, item, can), []).append(item)
     for group in groups.values():
         for start in range(0, len(group), can.max_chunk):
             yield np.array(group[start : start + can.max_chunk])
 
 
-def _shared(request: Request, item: int, can: Capabilities) -> object:
+def _share(request: Request, item: int, can: Capabilities) -> object:
     """A value that all items of one chunk have in common."""
     if can.shares == "nothing":
         return None
@@ -215,7 +215,7 @@ def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
     usage, answers = NOTHING, []
     for items, answer in parts:
         missing |= {int(items[i]): miss for i, miss in answer.missing.items()}
-        usage += answer.billed
+        usage += answer.bill
         if len(answer.samples):
             answers.append((np.delete(items, sorted(answer.missing)), answer))
     if not answers:

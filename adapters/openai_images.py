@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, images_in, object_of, stated
+from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, drop_none, images_in, object_of
 from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
 from adapters.http.openai_api import OPENAI, OpenAIConnection, billed_to
@@ -120,11 +120,13 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         """images/generations, images/edits or images/variations; the last two are forms."""
         config = self._config
         task = "generations" if not call.parents else "edits" if config.variation == "edit" else "variations"
-        fields = stated(size=config.size, response_format=config.response_format, model=config.model, n=len(call.seeds))
+        fields = drop_none(
+            size=config.size, response_format=config.response_format, model=config.model, n=len(call.seeds)
+        )
         if task != "variations":
-            fields |= stated(prompt=call.prompt, quality=config.quality, output_format=config.output_format)
+            fields |= drop_none(prompt=call.prompt, quality=config.quality, output_format=config.output_format)
         if task == "edits":
-            fields |= stated(input_fidelity=config.input_fidelity)
+            fields |= drop_none(input_fidelity=config.input_fidelity)
         fields |= config.extra or {}
         fields |= {config.seed_field: call.seed} if config.seed_field else {}
         fields |= call.degree
@@ -140,7 +142,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         entries = images_in(content, "data")
         if content is not answer and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
             call.job.write(json.dumps({"data": entries, "usage": content.get("usage")}))
-        return [self._picture(entry, call) for entry in entries], billed(content.get("usage"))
+        return [self._picture(entry, call) for entry in entries], bill(content.get("usage"))
 
     def _send(self, call: ImageCall) -> Any:
         if call.job.job:
@@ -166,7 +168,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return self._config.read_credentials()
 
 
-def billed(usage: Any) -> Usage | None:
+def bill(usage: Any) -> Usage | None:
     """Return the tokens of an answer's `usage`, of the kinds that it tells apart; an output not told is an image."""
     if not isinstance(usage, dict):
         return None

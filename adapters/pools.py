@@ -20,8 +20,8 @@ from pe.data.decoding import Resize
 from pe.data.images import Images
 from pe.data.samples import Conditions, Samples, Shape, mix
 from pe.data.tables import PublicText
-from pe.data.text_vectors import Rarity, damped, words_of
-from pe.data.texts import LONGEST, UTF_8, Texts, shortened
+from pe.data.text_vectors import Rarity, damp, words_of
+from pe.data.texts import LONGEST, UTF_8, Texts, shorten
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
@@ -96,7 +96,7 @@ class FromPool(ABC):
             ranks = np.floor(uniforms[items] * near).astype(np.int64)
             for start in range(0, len(items), BLOCK):
                 block = slice(start, start + BLOCK)
-                choice[items[block]] = self._ranked(pool, parents[items[block]], ranks[block])
+                choice[items[block]] = self._rank(pool, parents[items[block]], ranks[block])
         return self._answer(choice)
 
     @abstractmethod
@@ -128,7 +128,7 @@ class FromPool(ABC):
             raise APIError(f"A sample's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
         return places
 
-    def _ranked(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
+    def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
         """For each parent the member of `pool` of that rank in nearness: 0 is itself, ties go to the first."""
         keys = self._distances(parents, pool).astype(np.int64) * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = -1
@@ -330,7 +330,7 @@ class PublicTexts(FromPool):
             yield text.name, np.array(text.utf8)
         if self._words is not None:
             for text in self._pieces():
-                yield text.name, np.array(shortened(text.utf8.decode(), shape[0]).rstrip())
+                yield text.name, np.array(shorten(text.utf8.decode(), shape[0]).rstrip())
 
     def _pieces(self) -> Iterator[PublicText]:
         """The texts of the pool, in order."""
@@ -339,7 +339,7 @@ class PublicTexts(FromPool):
             return
         for text in self._public.read(public_texts.WHOLE, whole=True):
             for i, window in enumerate(_windows(text.utf8.decode(), self._words), 1):
-                yield PublicText(f"window {i:,} of {text.name}", text.label, shortened(window, self._longest).rstrip())
+                yield PublicText(f"window {i:,} of {text.name}", text.label, shorten(window, self._longest).rstrip())
 
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
         products = (self._vectors[parents] @ self._vectors[others].T).toarray()
@@ -353,7 +353,7 @@ class PublicTexts(FromPool):
         rarity = Rarity.among(keys for keys, _, _ in texts)
         entries, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for keys, counts, _ in texts:
-            weights = damped(counts) * rarity.of(keys)
+            weights = damp(counts) * rarity.of(keys)
             length = np.sqrt(np.square(weights).sum())
             entries.append(np.rint(weights * (GRID / length)).astype(np.int64) if len(keys) else entries[0])
             columns.append(np.searchsorted(rarity.keys, keys))

@@ -162,7 +162,7 @@ class Portfolio(OfSeveral):
             items = np.flatnonzero(choice == i)
             if items.size:
                 conditions = member.draw(tuple(labels[item] for item in items), seeds[items])
-                parts.append(_marked(member, conditions, len(items)))
+                parts.append(_mark(member, conditions, len(items)))
                 order.append(items)
         return Conditions.concatenate(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
@@ -204,7 +204,7 @@ class Portfolio(OfSeveral):
         else:
             conditions = member.draw(request.labels, request.seeds)
             answer = member.ask(RandomRequest(request.labels, request.seeds, conditions, request.job))
-        columns = _marked(member, answer.conditions, len(answer.samples))
+        columns = _mark(member, answer.conditions, len(answer.samples))
         if self.info.kept is not None and DRAWN not in columns:  # a black one: others keep images as drawn
             black = np.zeros((len(answer.samples), *self.info.kept, 3), np.uint8)
             columns = Conditions({**columns, DRAWN: black})
@@ -263,7 +263,7 @@ def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
     return tuple(members.values())
 
 
-def _marked(member: Member, conditions: Conditions, count: int) -> Conditions:
+def _mark(member: Member, conditions: Conditions, count: int) -> Conditions:
     """`count` rows of a member's columns, by the portfolio's names, with the name of the generator."""
     return Conditions({GENERATOR: np.full(count, member.name), **member.with_prefix(conditions)})
 

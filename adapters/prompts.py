@@ -46,10 +46,10 @@ class Prompts:
     def of(cls, setting: Texts | Mapping[str, Texts], name: str = "prompts") -> Prompts:
         """Read the recipe's setting `name`: a text, a list, or either per label; raise RecipeError if it is empty."""
         if not isinstance(setting, Mapping):
-            return cls(_listed(setting, name), name)
+            return cls(_list_of(setting, name), name)
         if not setting:
             raise RecipeError(f"{name} is empty: give a text, a list of texts, or either for each label.")
-        return cls({str(label): _listed(texts, f"{name}.{label}") for label, texts in setting.items()}, name)
+        return cls({str(label): _list_of(texts, f"{name}.{label}") for label, texts in setting.items()}, name)
 
     @property
     def by_label(self) -> bool:
@@ -136,7 +136,7 @@ class Ladder:
             return cls((), field, exact)
         setting = LADDER if wordings is None else wordings
         rungs = tuple(
-            sorted((float(degree), tuple(_listed(texts, f"wordings.{degree}"))) for degree, texts in setting.items())
+            sorted((float(degree), tuple(_list_of(texts, f"wordings.{degree}"))) for degree, texts in setting.items())
         )
         if not rungs or not all(0 < degree <= 1 for degree, _ in rungs) or rungs[-1][0] != 1:
             degrees = [degree for degree, _ in rungs]
@@ -172,7 +172,7 @@ def prompts_of(conditions: Conditions, count: int) -> npt.NDArray[np.str_]:
     return conditions[PROMPT].astype(np.str_)
 
 
-def _listed(texts: Texts, where: str) -> list[str]:
+def _list_of(texts: Texts, where: str) -> list[str]:
     texts = [texts] if isinstance(texts, str) else list(texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise RecipeError(f"{where} holds an empty text: give at least one that says something.")

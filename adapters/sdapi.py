@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from adapters.http import ImageCall, Received, Scalar, Seconds, Sending, Size, base64_of, images_in, object_of, stated
+from adapters.http import (
+    ImageCall,
+    Received,
+    Scalar,
+    Seconds,
+    Sending,
+    Size,
+    base64_of,
+    drop_none,
+    images_in,
+    object_of,
+)
 from adapters.http.servers import Served, ServedHost
 from adapters.http.settings import SDServer
 from pe.plugins.protocols import Capabilities
@@ -103,7 +114,7 @@ class SDAPI(ServedHost[SDSettings]):
             "cfg_scale": config.cfg_scale,
             "height": height,
             "width": width,
-            **stated(sampler_name=config.sampler),
+            **drop_none(sampler_name=config.sampler),
             **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,

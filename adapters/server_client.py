@@ -144,7 +144,7 @@ class ServerClient:
         classes = config.classes
         self._classes = None if classes is None else {str(label): choice for label, choice in classes.items()}
         self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
-        self._model = OnFirstUse(self._described)
+        self._model = OnFirstUse(self._describe)
         self._hosts = tuple(urlsplit(url).netloc for url in config.urls)
         knows = self._classes is not None if self._prompts is None else self._prompts.by_label
         self.info = replace(self.info, hosts=self._hosts, by_label=knows)
@@ -172,7 +172,7 @@ class ServerClient:
 
     def describe_wait(self) -> str:
         """The reason for which requests wait now; empty: none."""
-        endpoints = self._endpoints.made
+        endpoints = self._endpoints.value
         return "" if endpoints is None else endpoints.wait
 
     def check_machine(self) -> None:
@@ -201,7 +201,7 @@ class ServerClient:
             return Answer(request.samples, request.conditions, usage=Usage(0))
         if not isinstance(request.samples, Images):
             raise APIError(f"A diffusion server varies images, not {request.samples.kind}.")
-        parents = self._converted(np.ascontiguousarray(request.samples.pixels), self._config.size, 3)
+        parents = self._convert(np.ascontiguousarray(request.samples.pixels), self._config.size, 3)
         return self._ask(request, request.iteration, degree=request.degree, images=parents)
 
     def _ask(self, request: RandomRequest | VariationRequest, iteration: int = 1, **variation: Any) -> Answer:
@@ -232,10 +232,10 @@ class ServerClient:
             missing = dict.fromkeys(range(len(request)), outcome.miss)
             return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
         answer = outcome.result
-        images = Images(self._converted(answer.images, config.image_size, config.channels))
+        images = Images(self._convert(answer.images, config.image_size, config.channels))
         return Answer(images, conditions.take(answer.places), answer.missing, Usage(outcome.calls, len(images)))
 
-    def _converted(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
+    def _convert(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
         """Images for a model that takes prompts, or from it, in this size and with these channels."""
         if self._prompts is None or not len(images):
             return images
@@ -252,7 +252,7 @@ class ServerClient:
         classes = model.draw(labels, seeds, self._classes)
         return Conditions() if classes is None else Conditions({API_CLASS: classes})
 
-    def _described(self) -> Classes:
+    def _describe(self) -> Classes:
         """The classes of the model that is served."""
         outcome = self._endpoints.get().ask("/v1/models", _classes_of)
         if outcome.result is None:

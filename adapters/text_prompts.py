@@ -133,7 +133,7 @@ class Asking:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
-        text_sent = blanked(text, degree, seed) if self.fills else text
+        text_sent = blank(text, degree, seed) if self.fills else text
         return fill_names(wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))})
 
     def _length(self, text: str, degree: float, seed: int) -> int:
@@ -152,7 +152,7 @@ def share_of(count: int, degree: float) -> int:
     return min(count, max(1, floor(count * degree + 0.5)))
 
 
-def blanked(text: str, degree: float, seed: int) -> str:
+def blank(text: str, degree: float, seed: int) -> str:
     """Replace the share `degree` of the words, drawn by the seed, by blanks; all else stays as it is."""
     words = words_of(text)
     picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
@@ -197,7 +197,7 @@ class TextAnswers:
 
     def __init__(self, config: Written) -> None:
         self._config = config
-        self._taken, self._faults, self._answers = Counter[str](), Counter[str](), 0
+        self._marks, self._faults, self._answers = Counter[str](), Counter[str](), 0
         self._lock = Lock()
 
     def take(self, answer: str, is_whole: bool) -> str | Failed:
@@ -210,7 +210,7 @@ class TextAnswers:
         answer_text, config = unwrap(plain(answer)), self._config
         with self._lock:
             self._answers += 1
-            self._taken.update(answer_text.taken)
+            self._marks.update(answer_text.marks)
             self._faults.update([answer_text.fault] if answer_text.fault else [])
         if answer_text.fault:
             return Failed(
@@ -246,6 +246,6 @@ class TextAnswers:
     def describe(self) -> str:
         """Count the answers with markup and those that were no text, in a sentence; empty if there are none."""
         with self._lock:
-            parts = [f"{count:,} × {what} taken off" for what, count in self._taken.most_common()]
+            parts = [f"{count:,} × {what} taken off" for what, count in self._marks.most_common()]
             parts += [f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()]
             return f"Of {self._answers:,} answers: {'; '.join(parts)}." if parts else ""

@@ -89,9 +89,9 @@ class Watch(threading.Thread):
         while not self.over.wait(0.25):
             usage = resource.getrusage(resource.RUSAGE_SELF)
             memory = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
-            spent = self._journal._spent
+            spent = self._journal._totals
             now = time.monotonic()
-            self.notes.append((now, spent.answered if spent else 0, usage.ru_utime + usage.ru_stime, memory))
+            self.notes.append((now, spent.answers if spent else 0, usage.ru_utime + usage.ru_stime, memory))
 
 
 def measure(port: int, images: int, concurrency: int) -> tuple[float, list[tuple[float, int, float, float]], int]:

@@ -36,7 +36,7 @@ from record import RESULTS, keep, where
 from adapters.glyphs import Glyphs
 from embeddings.pixels import Pixels
 from pe.evaluation.classifiers import Classifier
-from pe.evaluation.controls import one_vote_run, unevolved
+from pe.evaluation.controls import make_unevolved, one_vote_run
 from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.fidelity import features, frechet_distance
 from pe.evaluation.labelled import Labelled, NetworkSettings, label_samples
@@ -141,7 +141,7 @@ def cell(method: str, epsilon: float, run: int) -> dict[str, Any]:
         return worth(Labelled(private.images.take(rows), private.labels[rows]), run)
     if method == "drawn":
         labels = np.arange(SAMPLES, dtype=np.int32) % len(DIGITS)
-        return worth(Labelled(unevolved(Glyphs(size=SIDE), labels, DIGITS, run).images, labels), run)
+        return worth(Labelled(make_unevolved(Glyphs(size=SIDE), labels, DIGITS, run).images, labels), run)
     with tempfile.TemporaryDirectory() as folder:
         figures = run_recipe(recipe_of(method, epsilon, run), Path(folder))
         place = Path(folder) / "run"

@@ -129,7 +129,7 @@ def cell(
         sets = gather(made, asked, Notes(Progress()), around.stop)
         if sheet is not None and pool == "unlabelled" and by_network and run == 0:
             write_sheet(Run.open(made.folder), setting.folder / "public", sheet)
-        scores = probe_accuracies(sets.made, sets.test.content, setting.network, Progress())
+        scores = probe_accuracies(sets.by_name, sets.test.content, setting.network, Progress())
     return {"accuracy": scores, "seconds": seconds, "images": images}
 
 
@@ -181,7 +181,7 @@ def main() -> None:
         if key not in done:
             named = {"key": key, "pool": pool, "embedding": embedding, "epsilon": epsilon, "run": run}
             found = cell(recipe, pool, run, setting, sheet if epsilon == 4 else None, not arguments.no_controls)
-            settled = {"changes": arguments.set, "evolution": recipe.evolution.given}
+            settled = {"changes": arguments.set, "evolution": recipe.evolution.own_keys}
             keep_cell(named | {"where": where()} | settled | found, kept)
     if reported:
         write_table([json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()])

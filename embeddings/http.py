@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, encoded, object_of, stated
+from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, drop_none, encode, object_of
 from adapters.http.answers import read_base64
 from adapters.http.openai_api import OpenAIConnection, OpenAIEndpoint
 from adapters.http.policy import Outcome
@@ -66,7 +66,7 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
             )
         self.info = replace(self.info, hosts=(self._host,))
         self._each, self._length = config.batch_size, dimensions
-        self._stated = "it began with" if dimensions is None else "dimensions asks for"
+        self._source = "it began with" if dimensions is None else "dimensions asks for"
         self._quick, self._patient = OnFirstUse(lambda: connect(False)), OnFirstUse(lambda: connect(True))
 
     @property
@@ -87,7 +87,7 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
         """
         vectors = vectors_of(self._entries(samples), len(samples), self.noun, self._host)
         if self._length not in (None, vectors.shape[1]):
-            raise ContractError(f"{self._host} answers with {vectors.shape[1]} numbers; {self._stated} {self._length}.")
+            raise ContractError(f"{self._host} answers with {vectors.shape[1]} numbers; {self._source} {self._length}.")
         self._length = int(vectors.shape[1])
         return vectors
 
@@ -185,7 +185,7 @@ class HTTPEmbedding(EndpointEmbedding[Endpoints]):
         self._path = config.url[len(root) :]  # to the letter: its last slash may make another address of it
 
     def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
-        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encoded(samples)]
+        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encode(samples)]
         body = {"model": self._model, "input": [{"image": image} for image in images]}
         return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), json=body)
 
@@ -238,5 +238,5 @@ class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
             raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
         config, texts = self._config, [text or EMPTY for text in samples.strings]
         body = {"input": texts, "model": config.model, "encoding_format": config.encoding_format}
-        body |= stated(dimensions=config.dimensions) | (config.extra or {})
+        body |= drop_none(dimensions=config.dimensions) | (config.extra or {})
         return endpoint.ask(config.path("embeddings", config.model), body, entries_of)

@@ -16,7 +16,7 @@ from embeddings.torch_model import (
     Network,
     NetworkSettings,
     TorchEmbedding,
-    antialiased,
+    antialias,
     local_place,
     shortest_side,
     tensorflow_bilinear,
@@ -139,10 +139,10 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
         return module
 
     def _prepare(self, images: Tensor) -> Tensor:
-        return _normalised(shortest_side(images, self._config.resize, self._config.crop), _MEAN, _DEVIATION)
+        return _normalise(shortest_side(images, self._config.resize, self._config.crop), _MEAN, _DEVIATION)
 
 
-def _normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
+def _normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
     """Return images in 0…255 as multiples of each channel's deviation from its mean."""
     mean_, deviation_ = (images.new_tensor(values)[:, None, None] for values in (mean, deviation))
     return (images / 255 - mean_) / deviation_
@@ -290,8 +290,8 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor]
 
     def prepare(images: Tensor) -> Tensor:
         whole = config.resize_mode == "squash"
-        small = antialiased(images, height, width, kind) if whole else shortest_side(images, height, height, kind)
-        return _normalised(small, tuple(config.mean), tuple(config.std))
+        small = antialias(images, height, width, kind) if whole else shortest_side(images, height, height, kind)
+        return _normalise(small, tuple(config.mean), tuple(config.std))
 
     return prepare
 
@@ -352,7 +352,7 @@ class Inception(TorchEmbedding[InceptionSettings]):
         if self._config.resize == "tensorflow":
             small = tensorflow_bilinear(images, SIDE, SIDE)
         else:
-            small = antialiased(images, SIDE, SIDE, between=False)
+            small = antialias(images, SIDE, SIDE, between=False)
         return (small - 128) / 128
 
 

@@ -18,7 +18,7 @@ from pydantic import model_validator
 
 from pe.data.samples import Samples, Shape, mix
 from pe.data.tables import PublicTexts
-from pe.data.text_vectors import Keys, Rarity, Weights, damped, runs_of, words_of
+from pe.data.text_vectors import Keys, Rarity, Weights, damp, runs_of, words_of
 from pe.data.texts import UTF_8, Texts
 from pe.errors import ContractError, RecipeError
 from pe.plugins.protocols import PluginInfo, Vectors
@@ -118,22 +118,20 @@ class TfIdf:
 
     def _vector(self, text: str) -> Matrix:
         """Return float64 (d,), of length 1, or 0."""
-        keys, weights = self._weighed(text)
+        keys, weights = self._weigh(text)
         vector = (
-            self._project(keys, weights)
-            if self._config.projection == "svd"
-            else _hashed(keys, weights, self._dimensions)
+            self._project(keys, weights) if self._config.projection == "svd" else _hash(keys, weights, self._dimensions)
         )
         length = np.sqrt(np.square(vector).sum())
         vector = vector / length if length > 0 else vector
         vector[np.abs(vector) < _SMALLEST] = 0
         return vector
 
-    def _weighed(self, text: str) -> tuple[Keys, Weights]:
+    def _weigh(self, text: str) -> tuple[Keys, Weights]:
         """Return the text's pieces and their TF-IDF weights."""
         (words, counts, worth), (runs, run_counts) = words_of(text), runs_of(text)
         keys = np.concatenate([words, runs])
-        weights = np.concatenate([damped(counts), _RUNS[self._public is not None] * damped(run_counts)])
+        weights = np.concatenate([damp(counts), _RUNS[self._public is not None] * damp(run_counts)])
         if self._public is None:
             return keys, weights * np.concatenate([worth, np.ones(len(runs))])
         return keys, weights * self._rarity.of(keys)
@@ -151,7 +149,7 @@ class TfIdf:
         pieces, directions = self._directions
         places, hit = _look_up(pieces, keys)
         vector = (weights[hit, None] * directions[places[hit]]).sum(axis=0)  # row by row, whatever the memory's layout
-        rest: Matrix = _hashed(keys[~hit], weights[~hit], directions.shape[1])
+        rest: Matrix = _hash(keys[~hit], weights[~hit], directions.shape[1])
         return np.asarray(vector + _UNKNOWN * rest / np.sqrt(directions.shape[1]))
 
     @cached_property
@@ -164,7 +162,7 @@ class TfIdf:
         pieces = np.sort(rarity.keys[np.argsort(-rarity.documents, kind="stable")[:SVD_PIECES]])
         columns, entries, starts = [], [], [0]
         for i in np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SVD_TEXTS)).astype(int)):
-            keys, weights = self._weighed(texts[i])
+            keys, weights = self._weigh(texts[i])
             places, hit = _look_up(pieces, keys)
             columns.append(places[hit])
             entries.append(weights[hit] / max(float(np.linalg.norm(weights[hit])), _SMALLEST))
@@ -188,7 +186,7 @@ def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArra
     return places, pieces[places] == keys
 
 
-def _hashed(keys: Keys, weights: Weights, dimensions: int) -> Matrix:
+def _hash(keys: Keys, weights: Weights, dimensions: int) -> Matrix:
     """Sum up the weights, each with a sign, at places that follow from the keys: float64 (dimensions,)."""
     hashes = mix(keys)
     signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)

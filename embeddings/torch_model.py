@@ -271,7 +271,7 @@ def _arithmetic(device: torch.device) -> Iterator[None]:
 # Resizing: each way is two matrices, one for the rows and one for the columns, so it is the same on every device.
 
 
-def antialiased(images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True) -> Tensor:
+def antialias(images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True) -> Tensor:
     """Return n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when shrinking.
 
     Grey levels are cut to 0…255 at the end and, if `between`, between the two passes, too, as Pillow does with
@@ -289,7 +289,7 @@ def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic"
     rows, columns = images.shape[2:]
     shorter = min(rows, columns)
     height, width = (size * length // shorter for length in (rows, columns))
-    images = antialiased(images, height, width, kind)
+    images = antialias(images, height, width, kind)
     top, left = (round((length - crop) / 2) for length in (height, width))
     return images[:, :, top : top + crop, left : left + crop]
 

@@ -70,5 +70,5 @@ def choose(
                 "without a threshold; lower the threshold or the population."
             )
         one = descend(votes, survivors[rows], size, step.threshold, step.descent, rng)
-        members.append(Members(rows[one.parents], one.kept))
-    return Members(np.concatenate([one.parents for one in members]), np.concatenate([one.kept for one in members]))
+        members.append(Members(rows[one.parents], one.survives))
+    return Members(np.concatenate([one.parents for one in members]), np.concatenate([one.survives for one in members]))

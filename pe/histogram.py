@@ -140,7 +140,7 @@ def dp_nn_histogram(
     without noise, whose clean votes leave. A label without private records gets noise alone; a record whose embedding
     is not finite casts no vote; ties go to the lowest index, and so do all votes for equal candidates.
     """
-    vectors = None if ledger.drawn(release) else (private(), candidates())
+    vectors = None if ledger.has_drawn(release) else (private(), candidates())
 
     def draw(noise: Noise) -> Counts:
         assert vectors is not None
@@ -160,7 +160,7 @@ def noisy_votes(
 ) -> Counts:
     """The votes in grid steps, int64 (m,), with the release's noise; CONFIDENTIAL where no ledger has charged it."""
     votes = (count or count_votes)(private, candidates, labels, release.grid, voting)
-    return votes + noise.discrete_gaussian(len(labels), release.scale) if release.noised else votes
+    return votes + noise.discrete_gaussian(len(labels), release.scale) if release.has_noise else votes
 
 
 def count_votes(
@@ -299,7 +299,7 @@ def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, led
 
     Guarantee: the release's. A label without records gets noise alone.
     """
-    dataset = None if ledger.drawn(release) else private()
+    dataset = None if ledger.has_drawn(release) else private()
 
     def draw(noise: Noise) -> Counts:
         assert dataset is not None

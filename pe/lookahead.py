@@ -105,10 +105,10 @@ class KeptVectors:
     def follow(self, members: Members) -> Mask:
         """Turn to the next population; return a mask of its kept members, bool (n,)."""
         if self._row is not None:
-            self._row = np.where(members.kept, self._row[members.parents], -1)
+            self._row = np.where(members.survives, self._row[members.parents], -1)
             if (self._row < 0).all():
                 self._vectors = self._row = None
-        return members.kept
+        return members.survives
 
 
 def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> Vectors:

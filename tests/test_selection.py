@@ -69,8 +69,8 @@ def test_every_rule_gives_as_many_as_asked_and_varies_none_without_weight(histog
     size = more + (len(histogram) if how.keep == "all" else 0)
     members = descend(histogram, before, size, threshold, how, np.random.default_rng(0))
     weights, stand_in = parent_weights(histogram, threshold)
-    kept, varied = members.parents[members.kept], members.parents[~members.kept]
-    assert len(members.parents) == len(members.kept) == size
+    kept, varied = members.parents[members.survives], members.parents[~members.survives]
+    assert len(members.parents) == len(members.survives) == size
     assert (weights[varied] > 0).all()
     assert len(np.unique(kept)) == len(kept)
     if how.keep == "none":
@@ -93,7 +93,7 @@ def test_the_default_rule_is_the_paper_s():
     members = descend(histogram, np.zeros(30, np.bool_), 50, 0.5, Descent(), np.random.default_rng(1))
     weights, _ = parent_weights(histogram, 0.5)
     assert members.parents.tolist() == select_parents(weights, 50, "sample", np.random.default_rng(1)).tolist()
-    assert not members.kept.any()
+    assert not members.survives.any()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_selected_parents_stand_beside_their_offspring(offspring, size, parents,
     histogram = np.array([5.0, 9.0, 1.0, 7.0, 3.0])
     members = descend(histogram, np.zeros(5, np.bool_), size, 0, how, np.random.default_rng(0))
     assert members.parents.tolist() == parents
-    assert members.kept.tolist() == [i < kept for i in range(size)]
+    assert members.survives.tolist() == [i < kept for i in range(size)]
 
 
 def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it():
@@ -113,4 +113,4 @@ def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it():
     histogram = np.array([-5.0, 9.0, 1.0, 7.0, -3.0])
     for size, kept in ((8, [0, 1, 2, 3]), (6, [1, 2, 3]), (4, [1, 3])):
         members = descend(histogram, before, size, 0, Descent(keep="winners"), np.random.default_rng(0))
-        assert members.parents[members.kept].tolist() == kept
+        assert members.parents[members.survives].tolist() == kept

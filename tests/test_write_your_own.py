@@ -72,7 +72,7 @@ def test_the_fit_releases_what_it_planned_and_then_answers(tmp_path, relation, s
         np.arange(1000),
     )
     api = defined("NoisyMeans")()
-    (planned,) = api.planned(terms)
+    (planned,) = api.plan_releases(terms)
     assert planned.sensitivity == sensitivity
     ledger = Ledger(terms.budget, relation, "record", [planned], MemoryStore())
     api.fit(Fitting(terms, lambda: records, ledger, tmp_path))

@@ -128,7 +128,7 @@ def over(kind: type, pipeline: Any, **more: Any) -> Any:
 
 def _text(kind: type) -> type | None:
     """Return the class that diffusers names for text to image; else this one; else one that takes the same parts."""
-    pipeline = _linked(_TEXT, kind)
+    pipeline = _pipeline_of(_TEXT, kind)
     if pipeline is not None:
         return pipeline
     inputs = inputs_of(kind)
@@ -188,7 +188,7 @@ def _mapping(name: str) -> Mapping[str, type]:
     return mapping
 
 
-def _linked(mapping: str, kind: type) -> type | None:
+def _pipeline_of(mapping: str, kind: type) -> type | None:
     """Return the class that diffusers' own Auto classes would take for this one."""
     from diffusers.pipelines import auto_pipeline
 
@@ -200,4 +200,4 @@ def _linked(mapping: str, kind: type) -> type | None:
 
 def _linked_base(kind: type) -> type | None:
     """Return the image-to-image class for a class, or for the first of its bases that has one."""
-    return next((each for base in kind.__mro__ if (each := _linked(_IMAGE, base)) is not None), None)
+    return next((each for base in kind.__mro__ if (each := _pipeline_of(_IMAGE, base)) is not None), None)

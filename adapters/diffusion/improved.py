@@ -69,7 +69,7 @@ class CosineDDIM:
             check_steps(steps, self._spacing)
         except RecipeError as error:
             raise APIError(str(error)) from error
-        timesteps_up = respaced(TRAINED, steps, self._spacing)
+        timesteps_up = respace(TRAINED, steps, self._spacing)
         self.timesteps = torch.tensor(timesteps_up[::-1])
         self._next = dict(zip(timesteps_up, [None, *timesteps_up[:-1]], strict=True))
 
@@ -105,10 +105,10 @@ def check_steps(steps: int, spacing: Spacing) -> None:
     """Raise RecipeError if the trained timesteps cannot be cut into so many steps."""
     if not 2 <= steps <= TRAINED:
         raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
-    respaced(TRAINED, steps, spacing)
+    respace(TRAINED, steps, spacing)
 
 
-def respaced(total: int, steps: int, spacing: Spacing) -> list[int]:
+def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
     """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly spaced from 0 on.
 
     `ends`: up to the last one, which is pure noise (`timestep_respacing` N of the published code). `stride`: the

@@ -113,7 +113,7 @@ def _remedy(steps: int) -> str:
     return f"take a degree of at least {1 / steps:.3g}, or more steps."
 
 
-def seeded(seed: int) -> torch.Generator:
+def seeded_generator(seed: int) -> torch.Generator:
     """Return a generator on the CPU for a seed of 64 bits, whatever the model's device.
 
     torch's `manual_seed` heeds the lower 32 bits alone, so that among 100,000 items one or two would be made
@@ -123,7 +123,7 @@ def seeded(seed: int) -> torch.Generator:
         PluginError: this version of torch keeps the state in another form.
     """
     _check_form()
-    return _filled(np.random.Philox(key=seed).random_raw(_WORDS) >> np.uint64(32))
+    return _fill(np.random.Philox(key=seed).random_raw(_WORDS) >> np.uint64(32))
 
 
 def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torch.Tensor:
@@ -133,7 +133,7 @@ def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torc
     return torch.stack([torch.randn(tuple(shape), generator=each, dtype=torch.float32) for each in generators])
 
 
-def _filled(words: npt.NDArray[np.uint64]) -> torch.Generator:
+def _fill(words: npt.NDArray[np.uint64]) -> torch.Generator:
     """Return a generator whose Mersenne Twister begins with these 624 words of 32 bits."""
     import torch
 
@@ -153,7 +153,7 @@ def _check_form() -> None:
     twister = np.random.MT19937()
     twister.state = {"bit_generator": "MT19937", "state": {"key": words.astype(np.uint32), "pos": _WORDS}}
     bound = 2**24  # so that torch takes 32 bits a draw
-    draws = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_filled(words)).numpy()
+    draws = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_fill(words)).numpy()
     if not np.array_equal(draws, twister.random_raw(_WORDS) % bound):
         raise PluginError(
             f"torch {torch.__version__} keeps the state of its random numbers in a form that is not known here, so "

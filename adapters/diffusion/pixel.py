@@ -16,7 +16,17 @@ import numpy.typing as npt
 from adapters.diffusion.description import Precision
 from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
-from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, seeded, steps_run
+from adapters.diffusion.items import (
+    Item,
+    Job,
+    Outcome,
+    Pixels,
+    normals,
+    numbers_of,
+    of_iteration,
+    seeded_generator,
+    steps_run,
+)
 from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
 from pe.data.samples import Conditions, Samples
@@ -62,13 +72,13 @@ class PixelModel:
         self._device, self._dtype, self.classes = device, dtype, classes
         self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
         ddpm = type(scheduler).__name__ == "DDPMScheduler"
-        self._learned = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
+        self._learns_variance = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
         self._afresh = afresh
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """Draw new images: x_T from pure noise, then the whole loop."""
         self._scheduler.set_timesteps(job.steps)
-        generators = [seeded(item.seed) for item in items]
+        generators = [seeded_generator(item.seed) for item in items]
         x = normals(self._shape, generators).to(self._device) * self._scheduler.init_noise_sigma
         return self._denoise(x, job.steps, job.guidance, items, generators)
 
@@ -79,7 +89,7 @@ class PixelModel:
             return self.sample(job, items)
         steps = steps_run(job.steps, job.degree)
         self._scheduler.set_timesteps(job.steps)
-        generators = [seeded(item.seed) for item in items]
+        generators = [seeded_generator(item.seed) for item in items]
         start = self._scheduler.timesteps[-steps:][:1].expand(len(items))
         noise = normals(self._shape, generators).to(self._device)
         x = self._scheduler.add_noise(self._tensors(items), noise, start)
@@ -93,7 +103,7 @@ class PixelModel:
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
             output = self._output(x.to(self._dtype), t_there, labels, guidance)
-            if not self._learned:
+            if not self._learns_variance:
                 output = output[:, : self._shape[0]]
             x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
         finite = x.isfinite().flatten(1).all(dim=1).tolist()
@@ -352,7 +362,7 @@ class PixelSpace(OfClasses):
             raise RecipeError(f"guidance is {wrong[0]}: it must be at least 1, which is none.")
         self._of_label = None if self.classes is None else {str(label): each for label, each in self.classes.items()}
         self.info = replace(self.info, by_label=self._of_label is not None)
-        self._found: PixelFiles | None = None
+        self._own_files: PixelFiles | None = None
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if `classes` is given and names none for a label."""
@@ -371,9 +381,9 @@ class PixelSpace(OfClasses):
 
     def _files(self) -> PixelFiles:
         with self._lock:
-            if self._found is None:
-                self._found = PixelFiles.find(self.model, self.revision, self.offline)
-            return self._found
+            if self._own_files is None:
+                self._own_files = PixelFiles.find(self.model, self.revision, self.offline)
+            return self._own_files
 
     def _load(self, device: torch.device) -> PixelModel:
         return self._files().load(

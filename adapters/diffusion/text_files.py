@@ -43,12 +43,12 @@ class TextFiles:
     def folder(self) -> Path:
         """Return the folder with the model, fetched if need be; RecipeError if it cannot be, or is no pipeline."""
         require("diffusers")
-        return self._checked(model_folder(self.model, self.revision, self.offline, self._fetch))
+        return self._check(model_folder(self.model, self.revision, self.offline, self._fetch))
 
     def description(self) -> Description | None:
         """Describe the model by its index alone; None: it is not on this machine yet."""
         folder = local_model(self.model) or cached_model(self.model, self.revision)
-        return None if folder is None else describe(self._kind(self._checked(folder)))
+        return None if folder is None else describe(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
         """Return the pipeline on the CPU, with all its parts; RecipeError if a file is missing or damaged."""
@@ -118,7 +118,7 @@ class TextFiles:
             )
         return kind
 
-    def _checked(self, folder: Path) -> Path:
+    def _check(self, folder: Path) -> Path:
         if (folder / INDEX).is_file():
             return folder
         hint = "; a checkpoint in one file goes under single_file, beside a model with its configurations"

@@ -11,7 +11,7 @@ import numpy as np
 
 from adapters.diffusion.description import Description, Precision, Way, describe, describe_weight, inputs_of, over
 from adapters.diffusion.device import Memory, Offload, dtype_on
-from adapters.diffusion.items import Item, Job, Outcome, Pixels, seeded
+from adapters.diffusion.items import Item, Job, Outcome, Pixels, seeded_generator
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
 from adapters.diffusion.vary import (
     Instruction,
@@ -179,10 +179,10 @@ class TextLoader:
                 f"that it was fetched, and the plan was made for {default_way}: start again, or write vary: {self.way}."
             )
         dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
-        base = self._loaded(self._files, dtypes)
+        base = self._load_parts(self._files, dtypes)
         kind = describe(type(base)).text
         assert kind is not None
-        varies = base if self._varying is self._files else self._loaded(self._varying, dtypes)
+        varies = base if self._varying is self._files else self._load_parts(self._varying, dtypes)
         vary = self._set_up(varies, dtypes)
         text = vary.pipeline if type(vary.pipeline) is kind and varies is base else over(kind, base)
         pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
@@ -194,7 +194,7 @@ class TextLoader:
             _compile(pipelines, model, self._compile)
         return model
 
-    def _loaded(self, files: TextFiles, dtypes: Dtypes) -> Any:
+    def _load_parts(self, files: TextFiles, dtypes: Dtypes) -> Any:
         pipeline = files.load(dtypes)
         set_sampler(pipeline, self._config.sampler)
         return pipeline
@@ -299,7 +299,7 @@ class TextModel:
     ) -> None:
         self._text, self._vary = text, vary
         self._memory, self._device, self._more = memory, device, dict(arguments or {})
-        self._engaged: Any = None
+        self._is_engaged: Any = None
         parts = (getattr(pipeline, "vae", None) for pipeline in (text, vary.pipeline))
         self._autoencoders = [(part, _dtypes(part)) for part in parts if part is not None]
 
@@ -324,9 +324,9 @@ class TextModel:
         return outcomes
 
     def _run(self, pipeline: Any, job: Job, items: Sequence[Item], more: Mapping[str, Any]) -> Sequence[Outcome]:
-        if self._engaged is not pipeline:
+        if self._is_engaged is not pipeline:
             self._memory.engage(pipeline, self._device)
-            self._engaged = pipeline
+            self._is_engaged = pipeline
         self._memory.slice(pipeline, len(items))
         self._restore()
         inputs, negative = inputs_of(type(pipeline)), [item.negative_prompt for item in items]
@@ -335,7 +335,7 @@ class TextModel:
         arguments = {
             "prompt": [item.prompt for item in items],
             "num_inference_steps": job.steps,
-            "generator": [seeded(item.seed) for item in items],
+            "generator": [seeded_generator(item.seed) for item in items],
             "output_type": "pt" if hasattr(pipeline, "image_processor") else "np",
             **guidance_of(inputs, job.guidance, negative, self._more),
         }

@@ -121,7 +121,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         """Vary each parent under its own prompt."""
         parents = parents_of(request.samples)
         if request.degree == 0:
-            return answer_of(parents, request.samples.array.shape[1:], self._prompted(request))
+            return answer_of(parents, request.samples.array.shape[1:], self._with_prompts(request))
         rule = self.resize if self._size else None
         images = [convert_pixels(image, size=self._size, resize=rule, channels=3) for image in parents]
         return self._answer(request, self._job(request.degree, request.iteration), images)
@@ -131,13 +131,13 @@ class TextToImage(TextSettings, LocalDiffusion):
         guidance = None if self.guidance is None else of_iteration("guidance", self.guidance, iteration)
         return Job(steps, degree, guidance, self._size)
 
-    def _prompted(self, request: RandomRequest | VariationRequest) -> Conditions:
+    def _with_prompts(self, request: RandomRequest | VariationRequest) -> Conditions:
         """Return the items' prompts; drawn for those that carry none."""
         conditions = request.conditions
         return conditions if PROMPT in conditions else self.draw_conditions(request.labels, request.seeds)
 
     def _answer(self, request: RandomRequest | VariationRequest, job: Job, images: Sequence[Pixels | None]) -> Answer:
-        conditions = self._prompted(request)
+        conditions = self._with_prompts(request)
         prompts = prompts_of(conditions, conditions.rows or 0).tolist()
         columns = zip(request.seeds, images, prompts, self._negative.of_labels(request.labels), strict=True)
         items = [Item(job, int(seed), image, prompt, negative) for seed, image, prompt, negative in columns]

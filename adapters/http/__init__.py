@@ -1,10 +1,10 @@
 """The one engine for all endpoints: keys, connections, retries, rates, settings, and what comes back."""
 
-from adapters.http.answers import Received, base64_of, data_uri, encoded, images_in
+from adapters.http.answers import Received, base64_of, data_uri, encode, images_in
 from adapters.http.client import HTTPClient, OnFirstUse, object_of, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
-from adapters.http.host import Endpoints, Host, ImageCall, Sending, hosted, stated
+from adapters.http.host import Endpoints, Host, ImageCall, Sending, drop_none, starter_of
 from adapters.http.policy import Policy, workers_for
 from adapters.http.settings import Concurrent, Connection, Pictures, Prompted, Scalar, Seconds, Size, Worded
 
@@ -30,11 +30,11 @@ __all__ = [
     "Worded",
     "base64_of",
     "data_uri",
-    "encoded",
-    "hosted",
+    "drop_none",
+    "encode",
     "images_in",
     "object_of",
     "respond",
-    "stated",
+    "starter_of",
     "workers_for",
 ]

@@ -108,7 +108,7 @@ class PictureRule:
                 if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
                     raise Fault(f"a page in place of an image: {body_words(response.content[:LOOKED_AT])[0]}")
             except Fault as fault:
-                if not (fault.heals or fault.untrusted):
+                if not (fault.heals or fault.unsafe):
                     return Failed(f"an image could not be fetched: {fault}")
                 fault.words = f"an image could not be fetched: {fault.words}"
                 raise
@@ -123,17 +123,17 @@ def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditi
     entries = [*items[:count], *[lacking] * (count - len(items))]
     images = [entry for entry in entries if isinstance(entry, np.ndarray)]
     missing = {i: entry for i, entry in enumerate(entries) if isinstance(entry, Failed | Refused)}
-    samples = _stacked(images, (rule.height, rule.width), rule.resize, rule.channels)
+    samples = _stack(images, (rule.height, rule.width), rule.resize, rule.channels)
     columns = Conditions()
     if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
-        columns = Conditions({**rest, DRAWN: _stacked(images, rule.kept_size, rule.resize, 3)})
+        columns = Conditions({**rest, DRAWN: _stack(images, rule.kept_size, rule.resize, 3)})
     pixels = sum(math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,)) for one in items)
     usage = Usage(outcome.calls, len(items), megapixels=pixels / 1e6) + (charge or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 
 
-def _stacked(images: list[Pixels], size: tuple[int, int], resize: Resize, channels: Channels) -> Pixels:
+def _stack(images: list[Pixels], size: tuple[int, int], resize: Resize, channels: Channels) -> Pixels:
     if not images:
         return np.empty((0, *size, channels), dtype=np.uint8)
     form = partial(convert_pixels, size=size, resize=resize, channels=channels, name="The image")
@@ -148,7 +148,7 @@ def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
     return images
 
 
-def encoded(samples: Samples) -> list[bytes]:
+def encode(samples: Samples) -> list[bytes]:
     """Return each image as a PNG file; raise APIError if the samples are no images."""
     if not isinstance(samples, Images):
         raise APIError(f"An image endpoint varies images, not {samples.kind}.")

@@ -40,14 +40,14 @@ class OnFirstUse(Generic[Value]):
 
     def __init__(self, make: Callable[[], Value]) -> None:
         self._make, self._making = make, Lock()
-        self.made: Value | None = None
+        self.value: Value | None = None
 
     def get(self) -> Value:
         """Return the value."""
         with self._making:
-            if self.made is None:
-                self.made = self._make()
-            return self.made
+            if self.value is None:
+                self.value = self._make()
+            return self.value
 
 
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
@@ -90,7 +90,7 @@ def _bound(response: httpx2.Response, seconds: float) -> None:
 
     chunks, end = response.iter_bytes, response.request.extensions["asked"] + seconds
 
-    def bounded(chunk_size: int | None = None) -> Iterator[bytes]:
+    def limited_bytes(chunk_size: int | None = None) -> Iterator[bytes]:
         size = 0
         try:
             for part in chunks(chunk_size):
@@ -103,7 +103,7 @@ def _bound(response: httpx2.Response, seconds: float) -> None:
         except httpx2.DecodingError as error:
             raise Fault(f"the answer cannot be unpacked: {error}", response.status_code) from error
 
-    response.iter_bytes = bounded  # type: ignore[method-assign]  # which `read` calls
+    response.iter_bytes = limited_bytes  # type: ignore[method-assign]  # which `read` calls
 
 
 def trusted_authorities() -> ssl.SSLContext:
@@ -214,8 +214,8 @@ class HTTPClient:
 
 def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
     pool.close()
-    if image_pool.made is not None:
-        image_pool.made.close()
+    if image_pool.value is not None:
+        image_pool.value.close()
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:

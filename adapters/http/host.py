@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.answers import PictureRule, Received, answer_of, encoded
+from adapters.http.answers import PictureRule, Received, answer_of, encode
 from adapters.http.client import HTTPClient, OnFirstUse
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.faults import Fault
@@ -53,12 +53,12 @@ _ALL_SHARE = """\
 """
 
 
-def hosted(*lines: str) -> str:
+def starter_of(*lines: str) -> str:
     """Return the starting recipe of a hosted model (`HasStarter`): its own lines, then those that all share."""
     return "".join(f"  {line}\n" for line in lines) + _ALL_SHARE
 
 
-def stated(**fields: object) -> dict[str, Any]:
+def drop_none(**fields: object) -> dict[str, Any]:
     """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -109,7 +109,7 @@ class Host(ABC, Generic[Config]):
         self._prompts, self._ladder = Prompts.of(config.prompts), config.ladder
         sizes = (config.fixed_size, config.kept_size)
         self._rule = PictureRule(*config.image_size, config.channels, config.resize, *sizes)
-        self._opened = OnFirstUse(self._open)
+        self._clients = OnFirstUse(self._open)
         self._host = urlsplit(config.url).netloc
         self.info = replace(
             self.info,
@@ -141,7 +141,7 @@ class Host(ABC, Generic[Config]):
 
     def describe_wait(self) -> str:
         """The reason for which requests wait now; empty: none."""
-        endpoint = self._opened.made
+        endpoint = self._clients.value
         return "" if endpoint is None else endpoint[1].wait
 
     def check_machine(self) -> None:
@@ -165,7 +165,7 @@ class Host(ABC, Generic[Config]):
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
-        parents = encoded(request.samples if pixels is None else Images(pixels))
+        parents = encode(request.samples if pixels is None else Images(pixels))
 
         def call() -> ImageCall:
             prompt, degree = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
@@ -175,7 +175,7 @@ class Host(ABC, Generic[Config]):
 
     @property
     def _client(self) -> HTTPClient:
-        return self._opened.get()[0]
+        return self._clients.get()[0]
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
@@ -202,7 +202,7 @@ class Host(ABC, Generic[Config]):
         return self._client.ask("POST", path, **request)
 
     def _ask(self, request: Request, make_call: Callable[[], ImageCall]) -> Answer:
-        policy, call = self._opened.get()[1], cache(make_call)  # made once it is known who answers
+        policy, call = self._clients.get()[1], cache(make_call)  # made once it is known who answers
 
         def send() -> Any:
             self._prepare()
@@ -210,7 +210,7 @@ class Host(ABC, Generic[Config]):
 
         outcome = policy.call(send, lambda answer: self.response(call(), answer), request.job.check_stop)
         answer, calls = answer_of(len(request), outcome, self._rule, request.conditions), request.job.calls
-        return replace(answer, usage=replace(answer.billed, calls=calls)) if calls else answer
+        return replace(answer, usage=replace(answer.bill, calls=calls)) if calls else answer
 
 
 def _prompt(request: Request) -> str:

@@ -188,7 +188,7 @@ class JobHost(Host[Config]):
         return wait_for_job(
             self._host,
             call.job,
-            self._opened.get()[1],
+            self._clients.get()[1],
             start=start,
             look=self.job_status,
             poll=self._config.poll,
@@ -201,9 +201,9 @@ class JobHost(Host[Config]):
             answer = super()._ask(request, make_call)
         except Ended as ended:
             fault = ended.fault
-            fault.words = self._opened.get()[1].clean(fault.words)
+            fault.words = self._clients.get()[1].clean(fault.words)
             answer = answer_of(len(request), Outcome(None, fault, 0), self._rule, request.conditions)
-        return replace(answer, usage=replace(answer.billed, calls=request.job.calls))
+        return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
 
     def _find(self, where: str) -> dict[str, Any] | None:
         """GET an address; None: there is nothing there."""

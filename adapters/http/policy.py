@@ -53,7 +53,7 @@ class Gate:
         self._most, self._width = most, float(most)
         self._inside = self._narrowings = 0
         self._open_again = 0.0
-        self._changed = Condition()
+        self._condition = Condition()
 
     @property
     def width(self) -> int:
@@ -62,31 +62,31 @@ class Gate:
 
     @contextmanager
     def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
-        """Wait for a place, unless `check_stop` raises; gives the number of narrowings so far, for `throttled`."""
-        with self._changed:
+        """Wait for a place, unless `check_stop` raises; gives the number of narrowings so far, for `throttle`."""
+        with self._condition:
             while (wait := self._open_again - time.monotonic()) > 0 or self._inside >= self.width:
-                self._changed.wait(min(wait, EVERY) if wait > 0 else EVERY)
+                self._condition.wait(min(wait, EVERY) if wait > 0 else EVERY)
                 check_stop()
             self._inside += 1
             since = self._narrowings
         try:
             yield since
         finally:
-            with self._changed:
+            with self._condition:
                 self._inside -= 1
-                self._changed.notify()
+                self._condition.notify()
 
-    def succeeded(self) -> None:
+    def succeed(self) -> None:
         """Widen a little: by one after as many successes as it is wide."""
-        with self._changed:
+        with self._condition:
             before = self.width
             self._width = min(float(self._most), self._width + 1 / self._width)
             if self.width > before:
-                self._changed.notify()
+                self._condition.notify()
 
-    def throttled(self, since: int, pause: float | None) -> None:
+    def throttle(self, since: int, pause: float | None) -> None:
         """Narrow, and hold everybody back for `pause` seconds, if the endpoint named any."""
-        with self._changed:
+        with self._condition:
             if since == self._narrowings:
                 self._width = max(1.0, self._width * SHRINK)
                 self._narrowings += 1
@@ -151,7 +151,7 @@ class Policy:
         self.name, self.clean = name, clean
         self._gate, self._tries, self._seconds, self._longest = Gate(concurrency), tries, patience, longest
         self._wait, self._wait_ends = "", 0.0
-        self._changed = Condition()
+        self._condition = Condition()
         self._answers = self._under_way = 0
         self._outage: _Outage | None = None
 
@@ -192,7 +192,7 @@ class Policy:
             Unavailable: the server was away, or throttled, for longer than the patience.
         """
         request = _Request(self._answers)
-        with self._changed:
+        with self._condition:
             self._under_way += 1
         try:
             while True:
@@ -208,7 +208,7 @@ class Policy:
                     check_stop()
                     time.sleep(min(EVERY, rest))
         finally:
-            with self._changed:
+            with self._condition:
                 self._under_way -= 1
 
     def _once(
@@ -219,51 +219,51 @@ class Policy:
         request: _Request,
         check_stop: CheckStop,
     ) -> Result:
-        request.received = False
+        request.result = False
         with gate.passing(check_stop) as since:
             request.calls += 1
             try:
                 answer = send()
             except Fault as fault:
-                if fault.throttled:
-                    gate.throttled(since, self._seconds if (fault.wait or 0.0) > self._longest else fault.wait)
+                if fault.is_throttle:
+                    gate.throttle(since, self._seconds if (fault.wait or 0.0) > self._longest else fault.wait)
                 raise
-        request.received = True
+        request.result = True
         result = read(answer)
-        gate.succeeded()
+        gate.succeed()
         self._note_answer()
         return result
 
     def _note_answer(self) -> None:
         """The server is there: an outage is over."""
-        with self._changed:
+        with self._condition:
             self._answers += 1
             self._outage = None
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     @contextmanager
     def _turn(self, check_stop: CheckStop) -> Iterator[_Outage | None]:
         """Wait while the server is away; gives the outage when it is this request's turn to see whether it is over."""
         me = get_ident()
-        with self._changed:
+        with self._condition:
             outage = self._outage
             if outage is not None:
                 outage.queue.append(me)
         try:
-            with self._changed:
+            with self._condition:
                 while outage is not None and self._outage is outage:
                     rest = outage.until - time.monotonic()
                     if outage.queue[0] == me and rest <= 0:  # and stays the first until it has left
                         break
-                    self._changed.wait(min(EVERY, rest) if rest > 0 else EVERY)
+                    self._condition.wait(min(EVERY, rest) if rest > 0 else EVERY)
                     check_stop()
                 is_probe = outage is not None and self._outage is outage
             yield outage if is_probe else None
         finally:
             if outage is not None:
-                with self._changed:
+                with self._condition:
                     outage.queue.remove(me)
-                    self._changed.notify_all()
+                    self._condition.notify_all()
 
     def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> float | Outcome[Any]:
         """Return the seconds until a request with this fault is made again, or its outcome."""
@@ -272,13 +272,13 @@ class Policy:
             self._note_answer()
             if fault.refusal or fault.whole:
                 return Outcome(None, fault.with_traceback(None), request.calls)
-            if fault.untrusted:
+            if fault.unsafe:
                 raise Rejected(
                     f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
                     "or give the address that its certificate is for."
                 ) from None
             raise Rejected(f"{self.name} rejects the request with {fault}", fault.status) from None
-        with self._changed:
+        with self._condition:
             request.note(fault, self._answers, self._seconds)
             if self._outage is None and request.streak >= self._tries:
                 self._outage = outage = _Outage(request.patience, request.streak)
@@ -302,12 +302,12 @@ class Policy:
         """
         patience = request.patience if outage is None else outage.patience
         alone = Outcome[Any](None, fault, request.calls, alone=True)
-        may_be_alone = fault.own and not request.received
+        may_be_alone = fault.own and not request.result
         if not self._seconds:
             return alone if request.streak >= self._tries else None
         if not patience.is_over(fault, self._seconds, self._longest):
             return alone if may_be_alone and request.interludes >= 2 * self._tries else None
-        if outage is None and request.interludes and not fault.throttled and not request.received:
+        if outage is None and request.interludes and not fault.is_throttle and not request.result:
             return alone
         if may_be_alone and self._under_way == 1:
             return Outcome(None, fault, request.calls, alone=True, stops=True)
@@ -318,7 +318,7 @@ class Policy:
 
     def _pause(self, fault: Fault, faults: int) -> float:
         """Seconds until the next try, after so many faults in a row."""
-        is_throttle = fault.throttled and self._outage is None
+        is_throttle = fault.is_throttle and self._outage is None
         if fault.wait is not None:
             return 0.0 if is_throttle else min(fault.wait, self._seconds or MOST)  # the gate holds throttled ones back
         longest = FIRST if is_throttle else min(MOST, FIRST * 2 ** min(faults - 1, 30))
@@ -327,12 +327,12 @@ class Policy:
     def _tell(self, fault: Fault, seconds: float, outage: _Outage | None) -> None:
         """Tell that the next try is so far away, unless it is near or a longer wait is told."""
         log.info("%s: %s; trying again, %d at once", self.name, fault, self._gate.width)
-        seconds = max(fault.wait or 0.0, seconds) if fault.throttled else seconds
+        seconds = max(fault.wait or 0.0, seconds) if fault.is_throttle else seconds
         end, now = time.monotonic() + seconds, datetime.now()
         if outage is None and (seconds < WORTH_TELLING or end <= self._wait_ends):
             return
         reason = f"no answer from the server ({fault}), trying again at"
-        if fault.throttled:
+        if fault.is_throttle:
             reason = "rate limited by the server until"
         time_of_day = now + timedelta(seconds=seconds)
         clock = f"{time_of_day:%H:%M:%S}" if time_of_day.date() == now.date() else f"{time_of_day:%Y-%m-%d %H:%M:%S}"
@@ -352,7 +352,7 @@ class _Patience:
         self.until = self.since + seconds
 
     def is_over(self, fault: Fault, seconds: float, longest: float) -> bool:
-        now, wait = time.monotonic(), (fault.wait or 0.0) if fault.throttled else 0.0
+        now, wait = time.monotonic(), (fault.wait or 0.0) if fault.is_throttle else 0.0
         if wait > seconds / 2:
             self.until = max(self.until, min(now + wait + seconds, self.since + longest))
         return now >= self.until or wait > longest
@@ -376,7 +376,7 @@ class _Request:
     calls: int = 0
     streak: int = 0
     interludes: int = 0
-    received: bool = False
+    result: bool = False
     patience: _Patience = field(init=False)
 
     def note(self, fault: Fault, answers: int, seconds: float) -> None:
@@ -384,5 +384,5 @@ class _Request:
             self.patience = _Patience(seconds)
         if answers != self.answers:
             self.answers, self.streak = answers, 0
-            self.interludes += not fault.throttled
+            self.interludes += not fault.is_throttle
         self.streak += 1

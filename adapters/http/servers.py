@@ -85,7 +85,7 @@ class ServedHost(Host[Config]):
     def _ask_server(self) -> bool:
         config = self._config
         if config.server == "auto" and config.profile is None:
-            its = recognised(config.api, config.url, asker(self._client.pool))
+            its = find_profile(config.api, config.url, asker(self._client.pool))
             log.info("%s: %s", self._host, "not recognised" if its is None else f"recognised as {its.title}")
             self._config = config.served_by(its, is_named=False)
             self._ladder = self._config.ladder
@@ -116,7 +116,7 @@ def asker(client: httpx2.Client) -> Ask:
     return ask
 
 
-def recognised(api: API, url: str, ask: Ask) -> Profile | None:
+def find_profile(api: API, url: str, ask: Ask) -> Profile | None:
     """Return the profile of the server at `url`, the `base_url` of a recipe; None: it cannot be told."""
     base = url.rstrip("/")
     models: Any = ask(f"{base}/models") if api == "openai_images" else None
@@ -234,12 +234,12 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
             yield Finding("problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(name, models))
     own = next(iter(models.values()), None)
     if isinstance(own, dict) and "vary" in own:
-        yield from _compared(own, settings, ours)
+        yield from _compare(own, settings, ours)
     elif ours and models:
         yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
     if recognise:
         urls = {"openai_images": with_version, "sdapi": root}
-        profiles = [each for api in _APIS if (each := recognised(api, urls[api], asker(client))) is not None]
+        profiles = [each for api in _APIS if (each := find_profile(api, urls[api], asker(client))) is not None]
         for each in profiles:
             yield Finding("ok", f"{each.title}, by `kind: {each.api}`: {_heeds(each)}")
         if not profiles:
@@ -253,7 +253,7 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
             yield Finding("problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded")
 
 
-def _compared(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
+def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
     """List the differences between a recipe and the model that a server of `pe serve` has."""
     words = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
     same = not ours or own["vary"] == settings.get("vary", "noise")

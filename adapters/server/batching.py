@@ -176,7 +176,7 @@ class IngressMetrics:
 
         tags = ("path", "status")
         self._answers = Counter(f"{PREFIX}answers", "Requests answered, by path and status.", tag_keys=tags)
-        self._sent = Counter(f"{PREFIX}images_sent", "Images in answers.")
+        self._images_sent = Counter(f"{PREFIX}images_sent", "Images in answers.")
         self._again = Counter(f"{PREFIX}images_asked_again", "Images asked again because their replica died.")
         self._seconds = Histogram(f"{PREFIX}answer_seconds", "Seconds to the answer.", _SECONDS, ("path",))
 
@@ -185,7 +185,7 @@ class IngressMetrics:
         self._answers.inc(tags={"path": path, "status": str(status)})
         self._seconds.observe(max(seconds, 1e-6), tags={"path": path})
         if images:
-            self._sent.inc(images)
+            self._images_sent.inc(images)
 
     def count_lost(self, images: int) -> None:
         """Count the images that a dead replica left undone."""

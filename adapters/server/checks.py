@@ -143,7 +143,7 @@ class Description:
         raise Refusal(400, f"The model has {self.class_count or 0} classes, and none is that.", "class_label")
 
 
-def checked(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
+def check(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
     """Fill in the server's values; Refusal if the model cannot do what is asked, or it is beyond the limits."""
     limits = settings.limits
     if request.model not in (None, model.name):

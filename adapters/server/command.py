@@ -165,16 +165,16 @@ def _generator(changes: Sequence[str]) -> dict[str, Any]:
         if name in settings:
             raise RecipeError(f"--set {name} is given twice: drop one.")
         try:
-            settings[name] = _located(name, yaml.safe_load(value))
+            settings[name] = _locate(name, yaml.safe_load(value))
         except (yaml.YAMLError, RecursionError) as error:
             raise RecipeError(f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes.") from error
     return settings
 
 
-def _located(name: str, value: Any) -> Any:
+def _locate(name: str, value: Any) -> Any:
     """Return a setting's value with the whole paths of places that are on this machine."""
     if name == "ip_adapter" and isinstance(value, dict):
-        return {key: _located(key, part) for key, part in value.items()}
+        return {key: _locate(key, part) for key, part in value.items()}
     if name not in _PLACES:
         return value
     if isinstance(value, list):

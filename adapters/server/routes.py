@@ -274,7 +274,7 @@ class Ingress:
             responses={status: {"model": Error, "description": code} for status, (_, code) in CODES.items()},
             exception_handlers={HTTPException: _not_routed},
         )
-        guard = self._guarded
+        guard = self._guard
 
         class Guarded(APIRoute):
             def get_route_handler(self) -> Handler:
@@ -376,7 +376,7 @@ class Ingress:
         request.state.images = len(answer.images)
         return answer
 
-    def _guarded(self, handle: Handler) -> Handler:
+    def _guard(self, handle: Handler) -> Handler:
         """Put FastAPI's handler of a route behind the key and the limits; count and log its answers."""
 
         async def answer(request: Request) -> Response:

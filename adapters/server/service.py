@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from adapters.diffusion.items import Outcome
-from adapters.server.checks import Description, Limits, Settings, checked
+from adapters.server.checks import Description, Limits, Settings, check
 from adapters.server.errors import Refusal, unavailable
 from adapters.server.formats import BatchAnswer, BatchRequest
 
@@ -80,7 +80,7 @@ class Service:
     async def make(self, request: BatchRequest, caller: str) -> BatchAnswer:
         """Make the images of a request; callers take turns; Refusal if nobody can make them, or there is no room."""
         model = await self.description()
-        request = checked(request, model, self._settings)
+        request = check(request, model, self._settings)
         with self.admission.images(len(request)):
             starts = range(0, len(request), model.batch)
             parts = [request.part(start, start + model.batch) for start in starts]

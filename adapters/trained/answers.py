@@ -84,7 +84,7 @@ class AnswersByCodes(FittedMethod):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Make new images, each from a code drawn by its seed."""
-        return self._answer(draw_codes(request.seeds, self._fitted().code_length), request.labels)
+        return self._answer(draw_codes(request.seeds, self._parts().code_length), request.labels)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Move the parents' codes."""
@@ -93,10 +93,10 @@ class AnswersByCodes(FittedMethod):
         return self._answer(move_codes(request.conditions["code"], request.seeds, request.degree), request.labels)
 
     def _answer(self, codes: Codes, labels: Sequence[str]) -> Answer:
-        images = self._fitted().images(codes, label_numbers(labels, self._classes))
+        images = self._parts().images(codes, label_numbers(labels, self._classes))
         return Answer(Images(images), Conditions({"code": codes}))
 
-    def _fitted(self) -> CodedModel:
+    def _parts(self) -> CodedModel:
         if self._model is None:
             raise not_fitted("This generator")
         return self._model

@@ -132,7 +132,7 @@ class CentralImages(FittedMethod):
         length = int(np.prod(rule.small(terms.image_shape))) + 1
         sums = fit.sums("central_images", rule, (self.subsets, len(terms.classes), length))
         size = terms.declared_size * self.rate / len(terms.classes)
-        np.save(folder / _CENTRES, rule.images(sums, fit.planned("central_images"), size, terms.image_shape))
+        np.save(folder / _CENTRES, rule.images(sums, fit.release_of("central_images"), size, terms.image_shape))
         (folder / _SETTINGS).write_text(json.dumps({"classes": terms.classes}) + "\n", encoding="utf-8")
 
     def load(self, folder: Path) -> None:

@@ -211,7 +211,7 @@ class FineTuned(ReadsPublic, FittedDiffusion):
     def _begin(self, fit: Fit) -> UNet2DModel:
         """Return the network before the first private step, its classes the private labels."""
 
-    def _prepared(self, model: UNet2DModel) -> UNet2DModel:
+    def _prepare(self, model: UNet2DModel) -> UNet2DModel:
         """Freeze the parameters that DP-SGD does not train."""
         return model
 
@@ -229,13 +229,13 @@ class FineTuned(ReadsPublic, FittedDiffusion):
         # Once the first block is released, it holds all that came before it.
         begins = self._freezes or not fit.is_drawn(TRAINING)
         model = self._begin(fit) if begins else self._new(fit.terms, len(classes))
-        model = fit.dp_sgd(self._prepared(model), Velocity(), self._places())
+        model = fit.dp_sgd(self._prepare(model), Velocity(), self._places())
         write_model(model, classes, fit.fitting.folder)
 
     def _start(self, terms: FitTerms) -> tuple[UNet2DModel, Loss]:
         from adapters.trained.diffusion_networks import Velocity
 
-        return self._prepared(self._new(terms, len(terms.classes))), Velocity()
+        return self._prepare(self._new(terms, len(terms.classes))), Velocity()
 
 
 class DPDM(FineTuned):
@@ -272,12 +272,12 @@ class PDPDiffusion(FineTuned):
         return 1
 
     def _begin(self, fit: Fit) -> UNet2DModel:
-        from adapters.trained.diffusion_networks import pretrained, with_new_classes
+        from adapters.trained.diffusion_networks import pretrain, with_new_classes
 
         terms = fit.terms
         public = self.public.read(terms.image_shape, terms.seed)
         model = self._new(terms, public.classes).to(self._place())
-        model = pretrained(fit, model, lambda: public, self.pretraining)
+        model = pretrain(fit, model, lambda: public, self.pretraining)
         return with_new_classes(model, len(terms.classes), terms.seed)
 
 
@@ -289,7 +289,7 @@ class DPLDM(PDPDiffusion):
 
     _freezes: ClassVar[bool] = True
 
-    def _prepared(self, model: UNet2DModel) -> UNet2DModel:
+    def _prepare(self, model: UNet2DModel) -> UNet2DModel:
         from adapters.trained.diffusion_networks import only_attention_and_classes
 
         return only_attention_and_classes(model)
@@ -353,7 +353,7 @@ class BeginsEasy(FineTuned):
         return [generator for _, generator in self._generators if isinstance(generator, ReadsPublicSamples)]
 
     def _draws(self, terms: FitTerms) -> Draws:
-        parts = [generator.planned(part_of(terms, one.share)) for one, generator in self._generators]
+        parts = [generator.plan_releases(part_of(terms, one.share)) for one, generator in self._generators]
         return [*chain.from_iterable(parts), Steps(self.training)]
 
     def _pretrainings(self) -> dict[str, PlainTraining]:
@@ -364,7 +364,7 @@ class BeginsEasy(FineTuned):
         return self._learn_from_easy(fit, self._new(fit.terms, len(fit.terms.classes)).to(self._place()))
 
     def _learn_from_easy(self, fit: Fit, model: UNet2DModel) -> UNet2DModel:
-        from adapters.trained.diffusion_networks import pretrained
+        from adapters.trained.diffusion_networks import pretrain
 
         terms = fit.terms
         for one, generator in self._generators:
@@ -377,7 +377,7 @@ class BeginsEasy(FineTuned):
                 assert isinstance(generator, GenerationAPI)
                 return PublicSet.of_generator(generator, terms.classes, one.images, terms.seed, f"easy/{one.kind}")
 
-            model = pretrained(fit, model, images, one.training, name=f"images of {one.kind}")
+            model = pretrain(fit, model, images, one.training, name=f"images of {one.kind}")
         return model
 
 
@@ -435,8 +435,8 @@ class PrivImage(SelectsPublic, BeginsEasy):
         return {PUBLIC_IMAGES: self.pretraining} | super()._pretrainings()
 
     def _begin(self, fit: Fit) -> UNet2DModel:
-        from adapters.trained.diffusion_networks import pretrained
+        from adapters.trained.diffusion_networks import pretrain
 
-        categories = self._selected(fit, self._place())
+        categories = self._select(fit, self._place())
         model = self._new(fit.terms, len(fit.terms.classes)).to(self._place())
-        return self._learn_from_easy(fit, pretrained(fit, model, lambda: categories, self.pretraining))
+        return self._learn_from_easy(fit, pretrain(fit, model, lambda: categories, self.pretraining))

@@ -129,11 +129,11 @@ class Velocity:
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """Return the losses, (draws,): of one image and label, or of as many of both as there are draws."""
-        noisy, target, classes = self.noised(image, label, randomness)
+        noisy, target, classes = self.add_noise(image, label, randomness)
         output = model(noisy, randomness[0], class_labels=classes).sample
         return square(output[:, : target.shape[1]] - target)
 
-    def noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
+    def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
         """Return the network's input, its target, and its classes, of one image or of several."""
         steps, level, noise, *label_draws = randomness
         signal, spread = level.sqrt()[:, None, None, None], (1 - level).sqrt()[:, None, None, None]
@@ -152,7 +152,7 @@ def square(difference: Tensor) -> Tensor:
 # Training on public images, before the network sees a private one.
 
 
-def pretrained(
+def pretrain(
     fit: Fit,
     model: UNet2DModel,
     public: Callable[[], PublicSet],
@@ -180,7 +180,7 @@ def pretrained(
 
 
 def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTraining, name: str) -> DryRun:
-    """Forecast `pretrained` by three steps on random images; raise RecipeError if memory does not suffice."""
+    """Forecast `pretrain` by three steps on random images; raise RecipeError if memory does not suffice."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (settings.batch, *terms.image_shape), dtype=np.uint8)
     public = PublicSet(images, np.zeros(settings.batch, dtype=np.int64), ())

@@ -333,7 +333,7 @@ class DPGaussian(ReadsPublic, AnswersByCodes):
             )
 
     def _fit(self, fit: Fit) -> None:
-        terms, release = fit.terms, fit.planned(_SUMS.name)
+        terms, release = fit.terms, fit.release_of(_SUMS.name)
         layout = self._layout(terms, release)
         ball = Ball.of_public(self.public.read(terms.image_shape, terms.seed).images, CUT)
         total = fit.release(

@@ -134,7 +134,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             )
 
     def _fit(self, fit: Fit) -> None:
-        from adapters.trained.dp_imgsyn_networks import Model, Moments, Reader, Scale, clipped
+        from adapters.trained.dp_imgsyn_networks import Model, Moments, Reader, Scale, clip
 
         terms, places, folder = fit.terms, self._places(), fit.fitting.folder
         public, companions = self.public.read(terms.image_shape, terms.seed), self.alignment.companions
@@ -152,12 +152,12 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
 
         def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
             # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm of 1.
-            return clipped(np.hstack(reader.moments(image[None]))[0] * scale.factors)
+            return clip(np.hstack(reader.moments(image[None]))[0] * scale.factors)
 
         noisy = fit.sums("moments", vector, (len(scale.factors),))
-        moments = Moments.of_sum(noisy, scale, fit.planned("moments").grid, terms.declared_size)
+        moments = Moments.of_sum(noisy, scale, fit.release_of("moments").grid, terms.declared_size)
         with _enough_memory(f"alignment.companions is {self.alignment.companions}"):
-            model = Model.fitted(reader, moments, public, terms.classes, self.alignment)
+            model = Model.fit(reader, moments, public, terms.classes, self.alignment)
         model.write(folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
@@ -189,11 +189,11 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
     ) -> npt.NDArray[np.float64]:
         """Return the teacher's cross-entropy on each image, float64 (n,)."""
         self.load(folder)
-        return self._fitted().losses(samples, labels)
+        return self._fitted_model().losses(samples, labels)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Align public images that the seeds draw."""
-        model = self._fitted()
+        model = self._fitted_model()
         labels = model.numbers(request.labels)
         starts = [model.anew(int(seed)) for seed in request.seeds]
         images = np.stack([image for image, _ in starts])
@@ -201,7 +201,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Add noise to the parents and align them again, or other public images in their place."""
-        model = self._fitted()
+        model = self._fitted_model()
         if not isinstance(request.samples, Images):
             raise APIError("DP-ImgSyn varies images, and the parents are none.")
         labels = model.numbers(request.labels)
@@ -220,11 +220,11 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         begin: npt.NDArray[np.int64],
         places: npt.NDArray[np.int64],
     ) -> Answer:
-        model, parts = self._fitted(), range(0, len(images), self.batch_size)
+        model, parts = self._fitted_model(), range(0, len(images), self.batch_size)
         try:
             with self._lock:
                 batches = [
-                    model.aligned(images[part], labels[part], begin[part])
+                    model.align_batch(images[part], labels[part], begin[part])
                     for part in (slice(start, start + self.batch_size) for start in parts)
                 ]
         except (RuntimeError, MemoryError) as error:
@@ -249,7 +249,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
 
         return CrossEntropy(self.training.shift)
 
-    def _fitted(self) -> Model:
+    def _fitted_model(self) -> Model:
         if self._model is None:
             raise not_fitted("dp_imgsyn")
         return self._model

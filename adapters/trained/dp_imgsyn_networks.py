@@ -66,7 +66,7 @@ class Scale:
         return cls(factors / max(float(np.quantile(norms, _COMMON)), 1e-12))
 
 
-def clipped(vector: Vector) -> Vector:
+def clip(vector: Vector) -> Vector:
     """Cut a vector to an L2 norm of 1; return zero for one that is not finite."""
     if not np.isfinite(vector).all():
         return np.zeros_like(vector)
@@ -258,7 +258,7 @@ class Model:
     alignment: Alignment
 
     @classmethod
-    def fitted(
+    def fit(
         cls, reader: Reader, moments: Moments, public: PublicSet, labels: Sequence[str], alignment: Alignment
     ) -> Model:
         """Align the companions: evenly spread public images, the labels in turn."""
@@ -328,7 +328,7 @@ class Model:
         start = np.clip(_levels(parent) + _LOUDEST * degree * noise / noise.std(), -1, 1) if degree else _levels(parent)
         return start.astype(np.float32), np.int64(steps - math.ceil(degree * steps)), np.int64(place)
 
-    def aligned(
+    def align_batch(
         self, images: Pixels, labels: npt.NDArray[np.int64], begin: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.uint8], Pixels]:
         """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them, float32 (n, classes)."""

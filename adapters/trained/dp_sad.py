@@ -125,7 +125,7 @@ class DPSAD(ReadsPublic, FittedDiffusion):
 
     def _teacher(self, fit: Fit) -> UNet2DModel:
         """Train the teacher on public images, then by DP-SGD; one of the two may be left out."""
-        from adapters.trained.diffusion_networks import Velocity, pretrained, with_new_classes
+        from adapters.trained.diffusion_networks import Velocity, pretrain, with_new_classes
 
         terms, none, places = fit.terms, len(fit.terms.classes), self._places()
         if self.public is None:
@@ -133,10 +133,10 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         else:
             public = self.public.read(terms.image_shape, terms.seed)
             if not self.teacher.share:  # no record teaches the labels: they are those of the private labels' names
-                public = public.selected(np.array([[public.names.index(name)] for name in terms.classes]))
+                public = public.select(np.array([[public.names.index(name)] for name in terms.classes]))
             model = self._new(terms, public.classes + 1).to(places[0])
             settings = self.pretraining or PlainTraining()
-            model = pretrained(fit, model, lambda: public, settings, none=public.classes)
+            model = pretrain(fit, model, lambda: public, settings, none=public.classes)
             if self.teacher.share:
                 model = with_new_classes(model, none + 1, terms.seed)
         if self.teacher.share:

@@ -173,7 +173,7 @@ class Distillation(Velocity):
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """Return the losses, (draws,)."""
-        noisy, velocity, classes = self.noised(image, label, randomness)
+        noisy, velocity, classes = self.add_noise(image, label, randomness)
         steps = randomness[0]
         output = model(noisy, steps, class_labels=classes).sample
         loss = square(output - velocity)

@@ -136,7 +136,7 @@ class FineTune(AnsweringDiffusion):
         self._require_torch()
         checkpoint = self._checkpoint(terms)
         checkpoint.check()
-        self._prepared(checkpoint.skeleton(), terms)
+        self._prepare(checkpoint.skeleton(), terms)
 
     def _draws(self, terms: FitTerms) -> Draws:
         return [Steps(self.training)]
@@ -146,7 +146,7 @@ class FineTune(AnsweringDiffusion):
         from adapters.trained.finetune_models import check_same, merge_matrices
 
         checkpoint = self._checkpoint(fit.terms)
-        check_same(checkpoint.digest(), fit.fitting.kept)
+        check_same(checkpoint.digest(), fit.fitting.cache)
         network, loss = self._start(fit.terms, checkpoint)
         if not fit.is_drawn(TRAINING):
             check_gradients(network.to(self._place()), loss, fit.terms.image_shape, "api.model")
@@ -156,7 +156,7 @@ class FineTune(AnsweringDiffusion):
 
     def _start(self, terms: FitTerms, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, Loss]:
         checkpoint = checkpoint or self._checkpoint(terms)
-        return self._prepared(checkpoint.network(), terms), checkpoint.loss(self._place())
+        return self._prepare(checkpoint.network(), terms), checkpoint.loss(self._place())
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
@@ -223,7 +223,7 @@ class FineTune(AnsweringDiffusion):
         if (self.sampling.sampler, self.sampling.eta) != ("ddim", 0.0):
             raise RecipeError("sampling.sampler or sampling.eta is given, but api.model has a sampler of its own.")
 
-    def _prepared(self, network: nn.Module, terms: FitTerms) -> nn.Module:
+    def _prepare(self, network: nn.Module, terms: FitTerms) -> nn.Module:
         """Choose the parameters that are trained; raise RecipeError if a setting names others than there are."""
         embedding = getattr(network, "class_embedding", None)
         layers = self.layers if self.layers is not None else () if embedding is None else ("class_embedding",)

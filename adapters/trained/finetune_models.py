@@ -158,16 +158,16 @@ def stored_loss(folder: Path) -> Velocity:
 class _Noise(Velocity):
     """The squared error of the noise (Ho, Jain and Abbeel 2020)."""
 
-    def noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        noisy, _, classes = super().noised(image, label, randomness)
+    def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
+        noisy, _, classes = super().add_noise(image, label, randomness)
         return noisy, randomness[2], classes
 
 
 class _Image(Velocity):
     """The squared error of the image."""
 
-    def noised(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        noisy, _, classes = super().noised(image, label, randomness)
+    def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
+        noisy, _, classes = super().add_noise(image, label, randomness)
         return noisy, image.expand(noisy.shape), classes
 
 
@@ -284,24 +284,24 @@ class Latent:
 
     def __init__(self, within: Velocity, vae: AutoencoderKL, table: Tensor) -> None:
         self._within, self._vae, self._table = within, vae, table
-        self._halved = 2 ** (len(vae.config.block_out_channels) - 1)
+        self._halves = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
         """Draw as `Velocity` does, noise in the latents' shape."""
         _, height, width = shape
-        latent = self._vae.config.latent_channels, height // self._halved, width // self._halved
+        latent = self._vae.config.latent_channels, height // self._halves, width // self._halves
         return self._within.draw(records, draws, latent, generator)
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """Return the losses of one record, (draws,)."""
-        latent = self._encoded(image)
-        noisy, target, _ = self._within.noised(latent, label, randomness)
+        latent = self._encode(image)
+        noisy, target, _ = self._within.add_noise(latent, label, randomness)
         text = functional.embedding(label, self._table.flatten(1)).view(1, *self._table.shape[1:])
         steps = randomness[0]
         output = model(noisy, steps, encoder_hidden_states=text.expand(len(steps), -1, -1)).sample
         return square(output - target)
 
-    def _encoded(self, image: Tensor) -> Tensor:
+    def _encode(self, image: Tensor) -> Tensor:
         """Return the mean of one image's latent, c×h×w, scaled as the checkpoint has it."""
         mean = self._vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
         config = self._vae.config
@@ -355,7 +355,7 @@ class LowRank(nn.Module):
         low = functional.conv2d(x, self.A, None, base.stride, base.padding, base.dilation)
         return output + self.scale * functional.conv2d(low, self.B)
 
-    def merged(self) -> nn.Module:
+    def merge(self) -> nn.Module:
         """Return the layer with scale·B·A added to its weights."""
         with torch.no_grad():
             change = torch.einsum("or,ri->oi", self.B.flatten(1), self.A.flatten(1))
@@ -381,7 +381,7 @@ def merge_matrices(model: nn.Module) -> None:
     """Add all matrices to the layers that they are beside."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LowRank):
-            _replace(model, name, module.merged())
+            _replace(model, name, module.merge())
 
 
 def _replace(model: nn.Module, name: str, module: nn.Module) -> None:

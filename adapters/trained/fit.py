@@ -110,7 +110,7 @@ def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "
 
 
 @lru_cache(maxsize=64)
-def calibrated(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()) -> DPSGD:
+def calibrate_training(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()) -> DPSGD:
     """Return `settings` with the least noise for which the training and `others` meet `budget`.
 
     Raises PrivacyError if the others take all of it, or leave too little for one useful step. Cached: where records are
@@ -195,8 +195,8 @@ class Steps:
         settings, relation = self.training.dp_sgd(terms.declared_size), Relation(terms.relation)
         block_releases(settings.with_noise(1.0), self.name, relation, terms.unit)  # check the unit before the search
         if self.share is None:
-            return calibrated(settings, terms.budget, relation, others)
-        return calibrated(settings, part_of(terms, self.share).budget, relation)
+            return calibrate_training(settings, terms.budget, relation, others)
+        return calibrate_training(settings, part_of(terms, self.share).budget, relation)
 
 
 Draws = Sequence[Sum | Steps | Release]
@@ -236,20 +236,21 @@ class Fit:
         self.fitting = replace(fitting, private=cache(fitting.private))
         self.terms, self.plan = fitting.terms, plan
 
-    def planned(self, name: str) -> Release:
+    def release_of(self, name: str) -> Release:
         """Return the planned release of a sum by its name after FIT."""
         return next(release for release in self.plan.releases if release.name == f"{FIT}{name}")
 
     def is_drawn(self, name: str) -> bool:
         """Return whether the sum, or the first block of the training, of that name is stored."""
-        return self.fitting.ledger.drawn(self.plan.blocks[name][0] if name in self.plan.blocks else self.planned(name))
+        release = self.plan.blocks[name][0] if name in self.plan.blocks else self.release_of(name)
+        return self.fitting.ledger.has_drawn(release)
 
     def release(self, name: str, draw: Callable[[PrivateRecords, Release, Noise], Array]) -> Array:
         """Return the stored value of a sum, or draw it.
 
         Guarantee: the release's, if `draw` keeps it. The records are read only while it is drawn.
         """
-        release = self.planned(name)
+        release = self.release_of(name)
         array = self.fitting.ledger.release(release, lambda noise: draw(self.fitting.private(), release, noise))
         return cast(Array, array)
 
@@ -333,14 +334,14 @@ class Fit:
         """
         from safetensors.torch import load, save
 
-        if (content := self.fitting.kept.find(file)) is not None:
+        if (content := self.fitting.cache.find(file)) is not None:
             model.load_state_dict(load(content))
             return
         public_set = public()
         with self.steps(f"training on {images}", steps) as step_done:
             train(public_set, step_done)
         weights = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-        self.fitting.kept.keep(file, save(weights))
+        self.fitting.cache.keep(file, save(weights))
 
     @contextmanager
     def steps(self, task: str, steps: int) -> Iterator[Callable[[], None]]:
@@ -378,13 +379,13 @@ class FittedMethod(ABC):
     def _fit(self, fit: Fit) -> None:
         """Fit the model by planned draws alone, and write it to the folder; all else is post-processing, or public."""
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
+    def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
         """See `Trainer`; raise PrivacyError if the budget is too small, or the unit larger than the method protects."""
         self._check(terms)
         return list(Plan(self._draws(terms), terms).releases)
 
     def fit(self, fitting: Fitting) -> None:
-        """See `Trainer`; raise what `planned` does, and RecipeError if memory does not suffice.
+        """See `Trainer`; raise what `plan_releases` does, and RecipeError if memory does not suffice.
 
         Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
         only while a release is drawn. A fit that was interrupted takes what is stored, and repeats the rest.

@@ -137,12 +137,12 @@ class DPGAN(FittedGAN):
         if source is None:
             return None
 
-        def shuffled() -> PublicSet:
+        def shuffle() -> PublicSet:
             images = source.read(terms.image_shape, terms.seed).images
             labels = seeded(terms.seed, "gan/labels").integers(len(terms.classes), size=len(images))
             return PublicSet(images, labels, terms.classes)
 
-        return shuffled
+        return shuffle
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -156,5 +156,5 @@ class PrivImageGAN(SelectsPublic, FittedGAN):
         return [self._semantics_sum(), *super()._draws(terms)]
 
     def _begin_with(self, fit: Fit) -> Callable[[], PublicSet]:
-        categories = self._selected(fit, self._place())
+        categories = self._select(fit, self._place())
         return lambda: categories

@@ -83,7 +83,7 @@ class NoisyMean(AnswersByCodes):
         total = fit.sums("mean_features", features.of_record, (len(terms.classes), features.size))
         with fit.steps("fitting the generator", self.steps) as step_done:
             model = fit_generator(
-                total / (fit.planned("mean_features").grid * terms.declared_size),
+                total / (fit.release_of("mean_features").grid * terms.declared_size),
                 features.of_batch,
                 terms.image_shape,
                 steps=self.steps,
@@ -169,11 +169,11 @@ class RandomFourier:
         """See `Features`."""
         import torch
 
-        angles = images.flatten(1) @ self._transposed
+        angles = images.flatten(1) @ self._transpose
         return torch.cat([angles.cos(), angles.sin()], dim=1)
 
     @cached_property
-    def _transposed(self) -> Tensor:
+    def _transpose(self) -> Tensor:
         import torch
 
         return torch.from_numpy(self.frequencies.astype(np.float32)).T.contiguous()
@@ -270,7 +270,7 @@ class Perceptual:
         import torch
 
         with torch.inference_mode():
-            blocks = [block[0].numpy().astype(np.float64) for block in self._centred(_pixels(image[None]))]
+            blocks = [block[0].numpy().astype(np.float64) for block in self._centre(_pixels(image[None]))]
         return np.concatenate([np.sqrt(w) * _unit(block) for w, block in zip(self.weights, blocks, strict=True)])
 
     def of_batch(self, images: Tensor) -> Tensor:
@@ -278,10 +278,10 @@ class Perceptual:
         import torch
         from torch.nn.functional import normalize
 
-        blocks = self._centred(images)
+        blocks = self._centre(images)
         return torch.cat([w**0.5 * normalize(b, eps=_LEAST) for w, b in zip(self.weights, blocks, strict=True)], dim=1)
 
-    def _centred(self, images: Tensor) -> list[Tensor]:
+    def _centre(self, images: Tensor) -> list[Tensor]:
         return [block - centre for block, centre in zip(self._blocks(images), self.centres, strict=True)]
 
     def _blocks(self, images: Tensor) -> list[Tensor]:

@@ -83,7 +83,7 @@ class PublicSet:
         """Number of labels a model has to tell apart: 1 if they are not labelled."""
         return max(1, len(self.names))
 
-    def selected(self, semantics: npt.NDArray[np.int64]) -> PublicSet:
+    def select(self, semantics: npt.NDArray[np.int64]) -> PublicSet:
         """Return the images of the public labels in row i of `semantics`, labelled i; no label stands in two rows."""
         new = np.full(self.classes, -1, dtype=np.int64)
         for label, row in enumerate(semantics):

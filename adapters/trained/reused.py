@@ -72,7 +72,7 @@ class Trained:
         self._path, self._disjoint, self._settings = Path(path), private_sets == "disjoint", settings or {}
         if self._disjoint:
             self.info = replace(self.info, disjoint_from=(self._path,))
-        self._fitted: Fitted | None = None
+        self._record: Fitted | None = None
         self._api: GenerationAPI | None = None
 
     @property
@@ -104,7 +104,7 @@ class Trained:
         assert isinstance(generator, Trainer)
         generator.load(self._path / MODEL)
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
+    def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
         """Return the releases of the other run's fit, or none if the private sets are disjoint.
 
         Raises:
@@ -112,7 +112,7 @@ class Trained:
                 that this recipe does not name; or the sets are declared disjoint, and that run did not fit the model
                 itself.
         """
-        self._fitted = record = Fitted.of_run(self._path)
+        self._record = record = Fitted.of_run(self._path)
         self._check_code(record)
         if self._disjoint and record.handed_on_by(self._path):
             raise RecipeError(
@@ -150,13 +150,13 @@ class Trained:
 
         A release's file in this run's `releases/` is empty: the noisy value is the other run's.
         """
-        for release in self.planned(fitting.terms):
+        for release in self.plan_releases(fitting.terms):
             fitting.ledger.release(release, lambda _: np.zeros(0))
         shutil.copytree(self._path / MODEL, fitting.folder, dirs_exist_ok=True)
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
-        self._fitted, self._api = Fitted.read(folder), None
+        self._record, self._api = Fitted.read(folder), None
         generator = self._generator()
         assert isinstance(generator, Trainer)
         generator.load(folder)
@@ -171,9 +171,9 @@ class Trained:
 
     def _generator(self) -> GenerationAPI:
         if self._api is None:
-            self._fitted = record = self._fitted or Fitted.of_run(self._path)
+            self._record = record = self._record or Fitted.of_run(self._path)
             self._check_code(record)
-            generator = construct("pe.adapters", record.kind, _merged(record.settings, self._settings))
+            generator = construct("pe.adapters", record.kind, _merge(record.settings, self._settings))
             if not isinstance(generator, Trainer) or not isinstance(generator, GenerationAPI):
                 raise PluginError(
                     f"The adapter '{record.kind}', with which {self._path} was fitted, fits nothing here."
@@ -204,10 +204,10 @@ def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
     return tuple(by_name.values())
 
 
-def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with `changes` in them; of a section, those of its keys that are named."""
     union = dict(settings)
     for key, value in changes.items():
         before = settings.get(key)
-        union[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+        union[key] = _merge(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
     return union

@@ -168,7 +168,7 @@ class SelectsPublic(ReadsPublic):
         k = self.semantics
         return Sum("semantics", self.semantics_share, (math.sqrt(k), math.sqrt(2 * k)), fractional=False)
 
-    def _selected(self, fit: Fit, device: torch.device) -> PublicSet:
+    def _select(self, fit: Fit, device: torch.device) -> PublicSet:
         """Return the public images of each label's semantics, labelled by the private labels' numbers."""
         terms, query = fit.terms, None
         public = self.public.read(terms.image_shape, terms.seed)
@@ -181,4 +181,4 @@ class SelectsPublic(ReadsPublic):
             sizes = len(terms.classes), public.classes
             return noisy_semantics(records, lambda image: query.tops(image, self.semantics), *sizes, release, noise)
 
-        return public.selected(chosen_semantics(fit.release("semantics", draw), self.semantics))
+        return public.select(chosen_semantics(fit.release("semantics", draw), self.semantics))

@@ -101,7 +101,7 @@ def init(
     start = _texts(owner, source, longest) if records.texts else _images(owner, source, size, channels)
     by_label = not pool.lacks(names) if names and pool is not None else None
     embedding = start.embedding(out.parent, pool)
-    api = start.generator(kind or "", names or ()) if pool is None else start.drawn(out.parent, pool, by_label)
+    api = start.generator(kind or "", names or ()) if pool is None else start.pool_lines(out.parent, pool, by_label)
     silent = dict.fromkeys(owner.silent_on & columns.keys(), UNDECLARED)
     content = Start(
         noun=start.noun,
@@ -129,7 +129,7 @@ class _Owner:
     """The owner of the records, who declares what would otherwise stem from them."""
 
     silent_on: set[str] = field(default_factory=set)  # keys that nobody was there to declare
-    _warned: bool = False
+    _has_warned: bool = False
 
     def declares(self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING) -> Any:
         """Return the owner's answer, or the proposal after a typed `yes`; None if nobody is there to type.
@@ -140,11 +140,11 @@ class _Owner:
             proposal: from the records; None: nothing.
             kind: of what may be typed.
         """
-        if not self._warned:
+        if not self._has_warned:
             click.echo(
                 "What is proposed comes from looking at the records. Say yes only if you would have known it without."
             )
-            self._warned = True
+            self._has_warned = True
         hint = "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
 
         def read(text: str) -> Any:

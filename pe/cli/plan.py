@@ -190,7 +190,7 @@ def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
         raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
     for part in whole:
         others = [other for other in parts if other.kind and other.section == part.section and not part.kind]
-        text = [_wrapped(part.text), *map(_entry, part.keys), *_listed("kind:", others)]
+        text = [_wrap(part.text), *map(_entry, part.keys), *_list_of("kind:", others)]
         yield "\n".join([click.style(part.title, bold=True), *text])
     if not whole:
         for part, some in keys.items():
@@ -200,13 +200,13 @@ def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
 
 def _contents(parts: list[Part]) -> Iterator[str]:
     """Yield the names of all parts, each with its first sentence."""
-    yield from _listed("Sections of a recipe:", [part for part in parts if not part.kind])
+    yield from _list_of("Sections of a recipe:", [part for part in parts if not part.kind])
     for section in dict.fromkeys(part.section for part in parts if part.kind):
-        yield from _listed(f"{section}.kind:", [part for part in parts if part.kind and part.section == section])
+        yield from _list_of(f"{section}.kind:", [part for part in parts if part.kind and part.section == section])
     yield "\n`pe explain NAME` says more of each, or of a key."
 
 
-def _listed(title: str, parts: list[Part]) -> Iterator[str]:
+def _list_of(title: str, parts: list[Part]) -> Iterator[str]:
     if parts:
         yield f"\n{title}"
     for part in parts:
@@ -217,9 +217,9 @@ def _listed(title: str, parts: list[Part]) -> Iterator[str]:
 def _entry(key: Key) -> str:
     default = "required" if key.default is None else f"default: {key.default}"
     head = f"\n  {click.style(key.name, bold=True)}  ({key.values or 'anything'}; {default})"
-    return f"{head}\n{_wrapped(key.meaning, 6)}"
+    return f"{head}\n{_wrap(key.meaning, 6)}"
 
 
-def _wrapped(text: str, indent: int = 0) -> str:
+def _wrap(text: str, indent: int = 0) -> str:
     space = " " * indent
     return click.wrap_text(text, 100, initial_indent=space, subsequent_indent=space, preserve_paragraphs=True)

@@ -126,7 +126,7 @@ def _facts(status: Status, journal: Progressed) -> list[tuple[str, str]]:
     from pe.plugins.protocols import KINDS
     from pe.privacy.words import NO_EPSILON, round_up
 
-    usage, refusals = journal.totals.usage, journal.totals.refused
+    usage, refusals = journal.totals.usage, journal.totals.refusals
     epsilon_now, epsilon_at_end = (round_up(one, 4) for one in (journal.epsilon_charged, status.epsilon_planned))
     total = f"ε = {epsilon_now} charged of {epsilon_at_end}, δ = {status.delta:g}"
     facts = [

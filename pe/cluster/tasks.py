@@ -56,7 +56,7 @@ class TaskAnswer:
         return self.value
 
 
-def guarded(version: str, work: Callable[[], Any]) -> TaskAnswer:
+def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
     """Run `work` if this is the `version` of the process that asks; answer with its value, its log and its error."""
     _print_nowhere()
     lines: list[Line] = []
@@ -80,7 +80,7 @@ def votes(
     version: str, private: PrivateEmbeddings, public: tuple[Vectors, Labels], grid: int, voting: Voting
 ) -> TaskAnswer:
     """Count the clean votes of a shard; see `count_votes`. A function of its arguments: a second try gives the same."""
-    return guarded(version, lambda: count_votes(private, *public, grid, voting))
+    return guard(version, lambda: count_votes(private, *public, grid, voting))
 
 
 class Embedder:
@@ -93,7 +93,7 @@ class Embedder:
 
     def embed(self, samples: Samples) -> TaskAnswer:
         """Embed a block: its vectors, float32 (n, d), and a digest of those that made-up samples have here."""
-        return guarded(self._version, lambda: self._embed(samples))
+        return guard(self._version, lambda: self._embed(samples))
 
     def _embed(self, samples: Samples) -> tuple[Vectors, str]:
         if self._embedding is None:

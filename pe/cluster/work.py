@@ -49,7 +49,7 @@ class _Block:
     actor: Any = None  # None: it waits for one
     task: ObjectRef | None = None
     answer: TaskAnswer | None = None
-    lost: int = 0  # actors that had it
+    losses: int = 0  # actors that had it
 
 
 class _Embedders:
@@ -141,13 +141,13 @@ class _Embedders:
         mine = [block for block in self._blocks if block.actor is actor and block.answer is None]
         for block in mine:
             block.actor = block.task = None
-            block.lost += 1
+            block.losses += 1
         if actor in self._ready:
             self._ready.remove(actor)
         else:
             self._coming = {task: one for task, one in self._coming.items() if one is not actor}
             self._never_ready += 1
-        if max(self._never_ready, *(block.lost for block in mine), 0) == self._tries:
+        if max(self._never_ready, *(block.losses for block in mine), 0) == self._tries:
             raise lost_workers(error, self._tries)
         ray.kill(actor)
         self._add()
@@ -186,7 +186,7 @@ class RayWork:
 
         share, number = _workers()
         actor = ray.remote(**share)(tasks.Embedder)
-        embedders = _Embedders(partial(actor.remote, __version__, self._pickled(embedding)), number, RETRIES + 1)
+        embedders = _Embedders(partial(actor.remote, __version__, self._pickle(embedding)), number, RETRIES + 1)
         try:
             first = None
             for vectors, digest in embedders.answers(blocks):
@@ -224,7 +224,7 @@ class RayWork:
         per_shard = max(1, self._shard_bytes // (4 * dimension))
         return max(1, -(-records // per_shard))
 
-    def _pickled(self, embedding: Embedding) -> bytes:
+    def _pickle(self, embedding: Embedding) -> bytes:
         """Return a pickled function that makes the embedding on a worker."""
         from ray import cloudpickle
 
@@ -273,13 +273,13 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
     if address != AUTO:
         if not re.fullmatch(r"[^/]+:\d+", address):
             raise RecipeError(f"--ray {address}: write auto, or HOST:PORT of a Ray cluster's head.")
-        with _connected(address) as hosts:
+        with _connect(address) as hosts:
             yield RayWork(embedding, size, hosts)
         return
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="pe-", ignore_cleanup_errors=True) as folder:  # Ray opens its own to all
         try:
-            with _connected(None, _system_config=_NO_SPILLING, _temp_dir=str(Path(folder) / "ray"), **own):
+            with _connect(None, _system_config=_NO_SPILLING, _temp_dir=str(Path(folder) / "ray"), **own):
                 yield RayWork(embedding, size)
         finally:
             for name in os.environ.keys() - before.keys():
@@ -288,7 +288,7 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
 
 
 @contextmanager
-def _connected(address: str | None, **own: Any) -> Iterator[list[str]]:
+def _connect(address: str | None, **own: Any) -> Iterator[list[str]]:
     """Connect; give the addresses of all machines of the cluster."""
     start_ray(address, extra="ray", purpose="--ray", **own)
     import ray

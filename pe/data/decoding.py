@@ -253,11 +253,11 @@ class _Target:
             image = image.transpose(_TURNS[turn])
         image = image.convert("L" if self.channels == 1 else "RGB")
         if self.size is not None:
-            image = self._resized(image, self.size)
+            image = self._resize(image, self.size)
         pixels = np.array(image, dtype=np.uint8)
         return pixels.reshape(*pixels.shape[:2], self.channels)
 
-    def _resized(self, image: Image.Image, size: Size) -> Image.Image:
+    def _resize(self, image: Image.Image, size: Size) -> Image.Image:
         (height, width), (own_width, own_height) = size, image.size
         if (own_height, own_width) == size:
             return image

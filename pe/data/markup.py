@@ -107,12 +107,12 @@ class Unwrapped:
 
     Attributes:
         text: the text, exactly as it stood in the answer but for white space around it; empty if there is none.
-        taken: the markup that was taken off.
+        marks: the markup that was taken off.
         fault: why it is no text, as a clause; empty: it is one.
     """
 
     text: str
-    taken: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
     fault: str = ""
 
 

@@ -185,7 +185,7 @@ class Members:
     """S_t as it follows from S_{t-1}: member i is the candidate parents[i], as it is where kept[i], else varied."""
 
     parents: npt.NDArray[np.int64]  # (n,)
-    kept: Mask  # (n,)
+    survives: Mask  # (n,)
 
     @classmethod
     def offspring(cls, parents: npt.NDArray[np.int64]) -> Members:

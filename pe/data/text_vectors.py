@@ -50,7 +50,7 @@ def runs_of(text: str) -> tuple[Keys, Weights]:
     return keys, counts.astype(np.float64)
 
 
-def damped(counts: Weights) -> Weights:
+def damp(counts: Weights) -> Weights:
     """Return 1 + ln(count): a word that is there ten times does not tell ten times as much."""
     return 1 + np.log(counts)
 

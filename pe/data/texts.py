@@ -73,7 +73,7 @@ class Texts(Samples):
             longest: bytes, at least 1, that a text may have.
         """
         check_list("Texts.of", texts, ContractError)
-        return cls(np.array([shortened(plain(text), longest) for text in texts], dtype=f"S{longest}"))
+        return cls(np.array([shorten(plain(text), longest) for text in texts], dtype=f"S{longest}"))
 
     @property
     def strings(self) -> list[str]:
@@ -156,7 +156,7 @@ def plain(text: str) -> str:
     return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cs"))
 
 
-def shortened(text: str, longest: int) -> bytes:
+def shorten(text: str, longest: int) -> bytes:
     """Return as many of a text's characters as `longest` bytes of UTF-8 hold."""
     return text.encode()[:longest].decode(errors="ignore").encode()
 
@@ -213,7 +213,7 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
         raise BadSample(f"{name} is empty.")
     if len(utf8) > longest and not cut:
         raise BadSample(_too_long(name, longest))
-    return shortened(utf8.decode(), longest).rstrip()
+    return shorten(utf8.decode(), longest).rstrip()
 
 
 def check_encoding(name: str) -> str:

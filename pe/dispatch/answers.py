@@ -77,32 +77,32 @@ def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
 class Standing:
     """The state of each of the n items of a phase."""
 
-    answered: npt.NDArray[np.bool_]  # there is a sample
-    refused: Items  # so often
-    failed: Items
-    uncounted: Items  # (2, n): refusals and failures from before this start, and failures that are no attempts
+    has_sample: npt.NDArray[np.bool_]  # there is a sample
+    refusals: Items  # so often
+    failures: Items
+    earlier: Items  # (2, n): refusals and failures from before this start, and failures that are no attempts
 
     @classmethod
-    def untouched(cls, count: int) -> Standing:
+    def of(cls, count: int) -> Standing:
         """Begin with `count` items that nobody has asked for."""
         numbers = np.zeros((4, count), np.int64)
         return cls(np.zeros(count, dtype=bool), numbers[0], numbers[1], numbers[2:])
 
     def tries(self, items: Items) -> Items:
         """Return how often each of `items` was asked for in vain."""
-        return self.refused[items] + self.failed[items]
+        return self.refusals[items] + self.failures[items]
 
     def note(self, items: Items, misses: list[Miss]) -> None:
         """Enter the outcome of one request for `items`."""
-        self.answered[items] = True
+        self.has_sample[items] = True
         for miss in misses:
-            self.answered[miss.item] = False
+            self.has_sample[miss.item] = False
             self.count(miss)
 
     def count(self, miss: Miss) -> None:
         """Enter an item that was left without a sample."""
-        (self.refused if miss.outcome == "refused" else self.failed)[miss.item] += 1
-        self.uncounted[1, miss.item] += not miss.attempt
+        (self.refusals if miss.outcome == "refused" else self.failures)[miss.item] += 1
+        self.earlier[1, miss.item] += not miss.attempt
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class Answers:
             name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
             columns = Population.columns(answer.samples, answer.conditions, items=good)
             digest = write_durably(self.run.chunks / name, encode(columns))
-        row = ChunkRow(0, phase, file=name, sha256=digest, answered=len(good), seconds=seconds, usage=answer.billed)
+        row = ChunkRow(0, phase, file=name, sha256=digest, answers=len(good), seconds=seconds, usage=answer.bill)
         return Stored(items, row, misses, job)
 
     def commit(self, answers: list[Stored]) -> None:
@@ -157,15 +157,15 @@ class Answers:
     def standing(self, phase: str, count: int) -> Standing:
         """Return the state of the `count` items of a phase; answers that were lost or changed are taken back."""
         self._take_back_damaged(phase)
-        standing = Standing.untouched(count)
-        for items, _ in self.committed(phase):
-            standing.answered[items] = True
+        standing = Standing.of(count)
+        for items, _ in self.read_answer(phase):
+            standing.has_sample[items] = True
         for miss in self.run.journal.misses(phase):
             standing.count(miss)
-        standing.uncounted[:] = standing.refused, standing.failed  # each start has attempts of its own
+        standing.earlier[:] = standing.refusals, standing.failures  # each start has attempts of its own
         return standing
 
-    def committed(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:
+    def read_answer(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:
         """Yield the answers of a phase in the order of their commits: (items, columns)."""
         return chain.from_iterable(map(self.read, self.run.journal.chunks(phase)))
 

@@ -53,7 +53,7 @@ class Outset:
     def __init__(self, workers: int, proven: bool) -> None:
         self._chunks, self._started_chunks, self._started_items = max(CHUNKS, workers), 0, 0
         self._proven, self._reasons, self._last = proven, set[str](), ""
-        self._spent, self._failed_chunks, self._failed_items = Totals(), 0, 0
+        self._batches_spent, self._failed_chunks, self._failed_items = Totals(), 0, 0
 
     @property
     def holds(self) -> bool:
@@ -72,18 +72,18 @@ class Outset:
         for one in answers:
             self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
             self._proven |= len(self._reasons) > 1
-            if one.row.answered or any(miss.outcome == "refused" for miss in one.misses):
-                self._proven, self._spent, self._failed_chunks, self._failed_items = True, Totals(), 0, 0
+            if one.row.answers or any(miss.outcome == "refused" for miss in one.misses):
+                self._proven, self._batches_spent, self._failed_chunks, self._failed_items = True, Totals(), 0, 0
                 continue
-            self._spent += Totals(one.row.usage)
+            self._batches_spent += Totals(one.row.usage)
             self._failed_chunks += 1
             self._failed_items += len(one.misses)
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
         """Return the error: the generator `name` fails, at this cost, and what to do."""
-        cost = meter.spending(self._spent)
-        took = f"{self._spent.usage.calls} calls" + (f" and {cost}" if cost else "")
+        cost = meter.spending(self._batches_spent)
+        took = f"{self._batches_spent.usage.calls} calls" + (f" and {cost}" if cost else "")
         what = f"the last {self._failed_items} samples asked for" if self._proven else "all that it began with"
         why = "" if self._proven else "for one reason "
         return APIError(
@@ -101,7 +101,7 @@ class Waits:
     run: RunWriter
     _words: str = field(default="", init=False)
 
-    def finished(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
+    def next_done(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
         """Return those of `waiting` that are ready, at least one, in their order."""
         futures, ready = list(waiting), set[Future[Stored]]()
         while not ready:
@@ -164,7 +164,7 @@ class Dispatcher:
         new = place % (variations + 1) == 0
         founders = self.draw("founders", FOUNDERS, labels[new], "RANDOM_API")
         work = self._variation_work("population/0", founders, np.cumsum(new) - 1, degree)
-        return self._make(population_place(0), replace(work, kept=new), "VARIATION_API 0")
+        return self._make(population_place(0), replace(work, survives=new), "VARIATION_API 0")
 
     def draw(
         self, phase: str, place: str, labels: npt.NDArray[np.int32], description: str, alike: bool = False
@@ -184,9 +184,9 @@ class Dispatcher:
         offspring = self._find_finished(place)
         if offspring is None:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
-            work = replace(work, explores=True, kept=members.kept if degree else work.kept)
+            work = replace(work, explores=True, survives=members.survives if degree else work.survives)
             if reuse:
-                available = self._fulfil(ahead, f"lookahead {t}").answered
+                available = self._fulfil(ahead, f"lookahead {t}").has_sample
                 work = replace(work, loan=lend(ahead.phase, available, reuse, members))
             else:
                 self.forget(ahead.phase)
@@ -225,7 +225,7 @@ class Dispatcher:
     def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
         work = self._work(phase, population.labels[parents], parents)
         copies = None if degree else np.ones(len(parents), np.bool_)  # nobody is asked
-        return replace(work, source=population, degree=degree, iteration=t, kept=copies)
+        return replace(work, source=population, degree=degree, iteration=t, survives=copies)
 
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Variation j of member i is item i·k + j."""
@@ -259,7 +259,7 @@ class Dispatcher:
     def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
         """Yield the members of a finished phase: answered, lent by the lookahead, and kept from parents."""
         missing = np.ones(len(work), dtype=bool)
-        for items, columns in chain(self._answers.committed(work.phase), self._from_lookahead(work)):
+        for items, columns in chain(self._answers.read_answer(work.phase), self._from_lookahead(work)):
             missing[items] = False
             yield items, columns
         rows = np.flatnonzero(missing)
@@ -270,7 +270,7 @@ class Dispatcher:
     def _from_lookahead(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
         if work.loan is None:
             return
-        for items, columns in self._answers.committed(work.loan.phase):
+        for items, columns in self._answers.read_answer(work.loan.phase):
             children = work.loan.child[items]
             rows = np.flatnonzero(children != NOBODY)
             if rows.size:
@@ -281,7 +281,7 @@ class Dispatcher:
         standing = self._answers.standing(work.phase, len(work))
         with closing(self._ask_for(work, standing, description)) as answers:
             new = (self._answers.read(one.row) for one in answers)
-            for items, columns in chain(self._answers.committed(work.phase), chain.from_iterable(new)):
+            for items, columns in chain(self._answers.read_answer(work.phase), chain.from_iterable(new)):
                 yield work.parents[items], parse_columns(columns)[0]
 
     def _fulfil(self, work: Work, description: str) -> Standing:
@@ -296,16 +296,16 @@ class Dispatcher:
 
         Whoever stops before the end closes it: answers to requests under way are kept.
         """
-        outset = Outset(self._workers, proven=bool(standing.answered.any()))
-        standing.answered[work.given] = True
+        outset = Outset(self._workers, proven=bool(standing.has_sample.any()))
+        standing.has_sample[work.is_given] = True
         with self.progress.task(description, len(work)) as task:
-            task.advance(int(standing.answered.sum()))
+            task.advance(int(standing.has_sample.sum()))
             while (open_items := work.open_items(standing)).size:
                 try:
                     with self.meter.asking():
                         yield from self._ask_all(work, open_items, standing, task, outset)
                 except APIError as stopped:
-                    state = f"{standing.answered.sum()} of {len(work)} samples of {work.phase} are there"
+                    state = f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase} are there"
                     command = self.command(stopped.key if isinstance(stopped, LimitToRaise) else "")
                     stopped.args = (f"{str(stopped).rstrip('.')}. {state}; `{command}` goes on.",)
                     raise
@@ -350,7 +350,7 @@ class Dispatcher:
                 if not waiting:
                     break
                 answers = []
-                for future in waits.finished(waiting):
+                for future in waits.next_done(waiting):
                     del waiting[future]
                     try:
                         answers.append(future.result())
@@ -372,8 +372,8 @@ class Dispatcher:
         """Ask for `items`, and make the answer's file durable; a request that waits gives up once others have."""
 
         def check_stop() -> None:
-            if halt.is_set() or self.meter.stopped() is not None:
-                raise self.meter.stopped() or Interrupted("Another request has failed.")
+            if halt.is_set() or self.meter.stop_reason() is not None:
+                raise self.meter.stop_reason() or Interrupted("Another request has failed.")
 
         start = time.monotonic()
         job = self._answers.job_of(work.name_request(items, standing), items)
@@ -419,7 +419,7 @@ class Dispatcher:
 
     def _check_given_up(self, work: Work, standing: Standing) -> None:
         """End the run for an item that is missing, unless it is a refused variation, which keeps its parent."""
-        fatal = np.flatnonzero(~standing.answered & (work.has_failed(standing) | (work.source is None)))
+        fatal = np.flatnonzero(~standing.has_sample & (work.has_failed(standing) | (work.source is None)))
         if fatal.size:
             item = int(fatal[0])
             raise APIError(

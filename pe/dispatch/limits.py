@@ -78,7 +78,7 @@ class Meter:
     def _seconds(self) -> float:
         return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
 
-    def stopped(self) -> PEError | None:
+    def stop_reason(self) -> PEError | None:
         """Return why nothing more may be asked or waited for; None: work goes on."""
         if self.stop.is_set():
             return Interrupted("Stopped as asked, with everything that was answered committed.")
@@ -95,8 +95,8 @@ class Meter:
             calls: requests under way, and the one in question.
             images: images under way, and those in question.
         """
-        limits, items = self.limits, totals.answered + totals.refused
-        if (reason := self.stopped()) is not None:
+        limits, items = self.limits, totals.answers + totals.refusals
+        if (reason := self.stop_reason()) is not None:
             return reason
         images_made = totals.usage.images
         if limits.max_images is not None and images_made + images > limits.max_images:
@@ -105,9 +105,9 @@ class Meter:
                 f"request, with those under way, would make them {images_made + images}.",
                 "limits.max_images",
             )
-        if limits.max_refused is not None and totals.refused > limits.max_refused * max(items, MEANINGFUL):
+        if limits.max_refused is not None and totals.refusals > limits.max_refused * max(items, MEANINGFUL):
             return LimitToRaise(
-                f"refusals.max_share = {limits.max_refused:g} is reached ({totals.refused} of {items} samples asked "
+                f"refusals.max_share = {limits.max_refused:g} is reached ({totals.refusals} of {items} samples asked "
                 "for were refused): change the prompts in a new run, or raise the share.",
                 "refusals.max_share",
             )

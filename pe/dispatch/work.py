@@ -55,7 +55,7 @@ def lend(phase: str, available: npt.NDArray[np.bool_], k: int, members: Members)
         k: variations per candidate.
         members: whose offspring each item is; one that is kept gets nothing.
     """
-    items = np.flatnonzero(~members.kept)
+    items = np.flatnonzero(~members.survives)
     parents = members.parents[items]
     variations = np.flatnonzero(available)
     owners = variations // k
@@ -84,7 +84,7 @@ class Work:
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
         explores: True for offspring; see `VariationRequest`.
-        kept: bool (n,), the items that are their parents as they are; None: none is.
+        survives: bool (n,), the items that are their parents as they are; None: none is.
         loan: the lookahead's variations that some of the items are.
         alike: all new samples get the first one's condition.
     """
@@ -100,7 +100,7 @@ class Work:
     attempts: int = 5
     retries: int = 2
     explores: bool = False
-    kept: npt.NDArray[np.bool_] | None = None
+    survives: npt.NDArray[np.bool_] | None = None
     loan: Loan | None = None
     alike: bool = False
     _draws: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
@@ -110,21 +110,21 @@ class Work:
 
     def has_failed(self, standing: Standing) -> npt.NDArray[np.bool_]:
         """Return the items that have failed in every attempt, bool (n,)."""
-        mask: npt.NDArray[np.bool_] = standing.failed - standing.uncounted[1] >= self.attempts
+        mask: npt.NDArray[np.bool_] = standing.failures - standing.earlier[1] >= self.attempts
         return mask
 
     def open_items(self, standing: Standing) -> Items:
         """Return the items still to be asked for."""
         if self.source is not None:
-            given_up = standing.refused > self.retries
+            given_up = standing.refusals > self.retries
         else:
-            given_up = standing.refused - standing.uncounted[0] >= (self.retries + 1) * self.attempts
-        return np.flatnonzero(~standing.answered & ~self.has_failed(standing) & ~given_up)
+            given_up = standing.refusals - standing.earlier[0] >= (self.retries + 1) * self.attempts
+        return np.flatnonzero(~standing.has_sample & ~self.has_failed(standing) & ~given_up)
 
     @property
-    def given(self) -> npt.NDArray[np.bool_]:
+    def is_given(self) -> npt.NDArray[np.bool_]:
         """The items that nobody is asked for, bool (n,): kept, or lent by the lookahead."""
-        mask = np.zeros(len(self), np.bool_) if self.kept is None else self.kept.copy()
+        mask = np.zeros(len(self), np.bool_) if self.survives is None else self.survives.copy()
         if self.loan is not None:
             mask[self.loan.children] = True
         return mask
@@ -147,7 +147,7 @@ class Work:
         first = np.zeros(len(self), dtype=bool)
         first[open_items[~again]] = True
         if first.any():
-            for chunk in self._cut(np.flatnonzero(~self.given), Standing.untouched(len(self)), api):
+            for chunk in self._cut(np.flatnonzero(~self.is_given), Standing.of(len(self)), api):
                 if first[chunk].any():
                     yield chunk[first[chunk]]
 
@@ -184,7 +184,7 @@ class Work:
             return Conditions(columns).take(self.parents[items])
         if not isinstance(api, DrawsConditions):
             return Conditions()
-        draws = standing.refused[items] // (self.retries + 1)
+        draws = standing.refusals[items] // (self.retries + 1)
         rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
         parts = [self._whole_draw(api, draw).take(items[places]) for draw, places in rows.items()]
         order = np.argsort(np.concatenate(list(rows.values())), kind="stable")

@@ -45,7 +45,7 @@ from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files, finite
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.recipe.usual_embedding import lacks_network
-from pe.report.loggers import Logged, Logger, logged
+from pe.report.loggers import Logged, Logger, make_entry
 from pe.report.pictures import collapse_warnings, contact_sheet, varieties, whole
 from pe.steps import Plan
 from pe.store import places
@@ -187,14 +187,14 @@ class Execution:
                 JournalReleases(run, lambda: self.private.note_draw(run)),
                 self.surroundings.noise,
             )
-            if not all(map(self.ledger.drawn, self.plan.releases)):
+            if not all(map(self.ledger.has_drawn, self.plan.releases)):
                 self.ledger.clock = self.private.clock = self._clock()
             data_set = self._enter()
             try:
                 with report_answers(self.api, self.progress):
                     self._evolve(data_set)
             except BaseException:
-                if not self.ledger.stored():
+                if not self.ledger.charges():
                     self.private.leave(run)
                 raise
         return run.run
@@ -222,7 +222,7 @@ class Execution:
 
     def _enter(self) -> dict[str, Any] | None:
         """Return the data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
-        if all(map(self.ledger.drawn, self.plan.releases)) and (self.run.folder / places.CERTIFICATE).is_file():
+        if all(map(self.ledger.has_drawn, self.plan.releases)) and (self.run.folder / places.CERTIFICATE).is_file():
             total: dict[str, Any] | None = self.run.run.guarantee["data_set"]
             return total
         return self.private.enter(self.run, self.plan.releases, self.recipe.privacy.delta)
@@ -237,7 +237,7 @@ class Execution:
             warn(sentence)
         if self.plan.steps and (sentence := lacks_network(recipe.private, recipe.embedding.kind)):
             warn(sentence)
-        if not all(ledger.drawn(step.release) for step in self.plan.steps):
+        if not all(ledger.has_drawn(step.release) for step in self.plan.steps):
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
         dispatcher = self._dispatcher()
         trial = partial(check_parents, recipe, self.plan, dispatcher, self.embedding)
@@ -293,17 +293,17 @@ class Execution:
                     folder=folder,
                     progress=self.progress,
                     stop=self.surroundings.stop,
-                    kept=Kept(state),
+                    cache=Kept(state),
                 )
                 api.fit(fitting)
                 self.check_pool(run)  # as it was read by the fit
-                self._fitted(folder).write(folder)
+                self._read_fit(folder).write(folder)
             if state.exists():
                 shutil.rmtree(state)
         run.check_files(f"{MODEL}/")
         load_model(api, run.folder)
 
-    def _fitted(self, folder: Path) -> Fitted:
+    def _read_fit(self, folder: Path) -> Fitted:
         """Describe the fit that has just ended and its cost, or the model that it took over."""
         others = tuple(one.fit for one in self._other_runs())
         if (folder / FITTED).exists():
@@ -339,7 +339,7 @@ class Execution:
         def measure(t: int) -> Logged:
             usage = run.journal.totals().usage if t >= before else None
             images, cost = (None, None) if usage is None else (usage.images, price_of(recipe).of(usage))
-            return logged(run.run, plan, t, epsilon, delta, images, cost)
+            return make_entry(run.run, plan, t, epsilon, delta, images, cost)
 
         return Logging(loggers, measure, live, self.progress.warn)
 
@@ -352,7 +352,7 @@ class Execution:
         certificate = build_certificate(
             self.ledger,
             run=self.run.folder.resolve().name,
-            files=self.run.written(),
+            files=self.run.files_now(),
             declared_size=recipe.private.declared_size,
             declared_units=recipe.private.declared_units,
             software=software_versions(),
@@ -410,7 +410,7 @@ class Execution:
             "recipients": recipients,
             "releases": [
                 {"name": one.release.name, "charges": one.charges, "drawn": one.array is not None}
-                for one in ledger.stored()
+                for one in ledger.charges()
             ],
             "guarantee": {
                 "epsilon": finite(ledger.total()),
@@ -464,13 +464,13 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         DamagedFile: the run is finished, and a file was changed, lost or added since.
     """
     recipe_of_run = stored_recipe(folder)
-    if recipe is not None and not recipe.evolution.settled:
+    if recipe is not None and not recipe.evolution.is_complete:
         recipe = recipe.chosen_as(recipe_of_run)
     with RunWriter.reopen(folder) as run:
         changes = differences(recipe_of_run, recipe or recipe_of_run)
         if changes:
             raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
-        if run.journal.happened("finished"):
+        if run.journal.has_event("finished"):
             if problems := examine(folder)[1]:
                 raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
             return run.run

@@ -54,7 +54,7 @@ class Rung:
         samples: the m variations.
         apart: for each of SPACES, float64 (m,): the distance of each from its parent.
         nearest: for each of SPACES, the number that lie no nearer to another of the parents than to their own.
-        strayed: for each of SPACES, the number that lie nearer to another parent than half way from there to their own.
+        astray: for each of SPACES, the number that lie nearer to another parent than half way from there to their own.
     """
 
     degree: float
@@ -62,18 +62,18 @@ class Rung:
     samples: Samples
     apart: dict[str, Floats]
     nearest: dict[str, int]
-    strayed: dict[str, int]
+    astray: dict[str, int]
 
     @property
     def follows(self) -> bool:
         """True if these are variations of their own parents, as either space shows."""
         least = NEAREST * len(self.parents)
-        return any(least <= self.nearest[space] > self.strayed[space] for space in SPACES)
+        return any(least <= self.nearest[space] > self.astray[space] for space in SPACES)
 
     @property
     def mixed_up(self) -> bool:
         """True if these are variations of others' parents instead."""
-        return not self.follows and any(self.strayed[space] >= STRAYED * len(self.parents) for space in SPACES)
+        return not self.follows and any(self.astray[space] >= STRAYED * len(self.parents) for space in SPACES)
 
     def means(self) -> dict[str, float | None]:
         """Return the mean distance from the parent in each of SPACES; None where there is none."""
@@ -81,7 +81,7 @@ class Rung:
 
     def describe(self) -> str:
         """Say in a clause how near the variations lie to their own parents."""
-        nearest, astray = max(self.nearest.values()), max(self.strayed.values())
+        nearest, astray = max(self.nearest.values()), max(self.astray.values())
         return (
             f"of {len(self.parents)} variations of degree {self.degree:g}, {nearest} lie nearest to their own parents, "
             f"and {astray} lie with another's"
@@ -99,11 +99,11 @@ class Verdict:
 
     Attributes:
         degree: it is heeded or ignored; parents come back mixed up; or that is not known.
-        told: in a clause.
+        reason: for it, a clause.
     """
 
     degree: Heeded
-    told: str
+    reason: str
 
 
 def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding) -> Rung:
@@ -127,7 +127,7 @@ def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Sam
         nearest={
             space: int((np.diagonal(one) <= one.min(axis=1, initial=np.inf)).sum()) for space, one in tables.items()
         },
-        strayed={space: int((tables[space] < between[space] / 2).any(axis=1).sum()) for space in SPACES},
+        astray={space: int((tables[space] < between[space] / 2).any(axis=1).sum()) for space in SPACES},
     )
 
 
@@ -237,5 +237,5 @@ def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, 
     with closing(dispatcher.vary_each(phase, parents, step.degree, step.t, description)) as answers:
         rung = measure(step.degree, parents.samples, answers, embedding)
     enough = len(rung.parents) >= FEWEST
-    clause = rung.describe() if enough else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
-    return {"follows": rung.follows if enough else None, "degree": step.degree, "told": clause}
+    reason = rung.describe() if enough else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
+    return {"follows": rung.follows if enough else None, "degree": step.degree, "told": reason}

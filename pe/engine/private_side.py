@@ -97,7 +97,7 @@ class PrivateSide:
     progress: Progress
     work: PrivateWork
     clock: PublicClock = field(default_factory=PublicClock, init=False)
-    _embedded: PrivateEmbeddings | None = field(default=None, init=False)
+    _vectors: PrivateEmbeddings | None = field(default=None, init=False)
     _preflight: Preflight | None = field(default=None, init=False)
 
     @cached_property
@@ -161,17 +161,17 @@ class PrivateSide:
 
     def embeddings(self, run: RunWriter) -> PrivateEmbeddings:
         """Return the records' embeddings: computed once per run, kept in confidential/."""
-        if self._embedded is None:
+        if self._vectors is None:
             name = f"{CONFIDENTIAL}/embeddings/{FILE}"
             path = run.folder / name
             if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
-                self._embedded = load_private(self.dataset, path.parent)
+                self._vectors = load_private(self.dataset, path.parent)
             else:
                 dataset, until = self.dataset, self.clock.hold(EMBEDDING)
                 with self.progress.task("embedding private records", None), until, writing(path):
-                    self._embedded = embed_private(dataset, self.embedding, path.parent, self.work.embed)
+                    self._vectors = embed_private(dataset, self.embedding, path.parent, self.work.embed)
                     run.journal.add_files({name: sha256(path)})
-        return self._embedded
+        return self._vectors
 
     # The data set's ledger file; a sample without a place on disk has none.
 
@@ -194,7 +194,7 @@ class PrivateSide:
         if data_set is None:
             return None
         identity, here = Identity.of(run), run.folder.stat().st_ino
-        is_older = data_set.drawn(identity.run) > len(run.journal.released())
+        is_older = data_set.draw_count(identity.run) > len(run.journal.releases())
         if identity.run and (is_older or not identity.is_of(run.folder)):
             self.progress.warn(
                 f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's ledger."
@@ -210,7 +210,7 @@ class PrivateSide:
     def note_draw(self, run: RunWriter) -> None:
         """Note in the data set's ledger file that the run begins to draw, or has kept one more release."""
         if (data_set := self._data_set) is not None:
-            data_set.drew(Identity.of(run).run, len(run.journal.released()))
+            data_set.drew(Identity.of(run).run, len(run.journal.releases()))
 
     def leave(self, run: RunWriter) -> None:
         """Strike a run that ends before it has drawn anything out of the data set's ledger file; going on enters it.
@@ -240,9 +240,9 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
         raise RunError(f"{folder} has no journal, which alone can tell that nothing was drawn: its entry stays.")
     with RunWriter.reopen(folder) as writer:
         identity = Identity.of(writer)
-        if not writer.journal.happened("started"):
+        if not writer.journal.has_event("started"):
             raise RunError(f"{folder} has lost its first journal, so what was drawn is unknown: its entry stays.")
-        if names := [one.release.name for one in JournalReleases(writer).charged()]:
+        if names := [one.release.name for one in JournalReleases(writer).charges()]:
             raise RunError(f"{folder} has drawn noise for {', '.join(names)}, which counts for good: its entry stays.")
         if not identity.is_of(folder):
             raise RunError(f"{folder} is a copy, or was moved to another disk: resume it, or forget the first.")
@@ -256,12 +256,12 @@ class PublicPool:
 
     Attributes:
         readers: section of the recipe → the plug-in that reads them.
-        compared: True if none of them may be a private record.
+        is_compared: True if none of them may be a private record.
         source: of the private records, whose shape they get.
     """
 
     readers: Mapping[str, ReadsPublicSamples]
-    compared: bool
+    is_compared: bool
     source: PrivateSource
     progress: Progress
 
@@ -286,11 +286,11 @@ class PublicPool:
 
     def pin(self, private: PrivateSide) -> bytes:
         """Compare the samples with the pre-flighted private records; return the content of PUBLIC_SAMPLES."""
-        overlaps = self._overlaps(private if self.compared else None)
+        overlaps = self._overlaps(private if self.is_compared else None)
         for one in overlaps.values():
             if one.equal:
                 raise RecipeError(
-                    f"{one.equal:,} of {one.compared:,} public {self._noun} are private records, to the last bit (the "
+                    f"{one.equal:,} of {one.total:,} public {self._noun} are private records, to the last bit (the "
                     f"first: {one.first}): take them out, or, if the records are published, set "
                     "privacy.pool_overlaps: declared."
                 )
@@ -329,4 +329,4 @@ class PublicPool:
 
 
 def _content(overlap: Overlap) -> dict[str, object]:
-    return {"samples": overlap.compared, "sha256": overlap.sha256}
+    return {"samples": overlap.total, "sha256": overlap.sha256}

@@ -161,7 +161,7 @@ def _meaning_of(api: GenerationAPI, degree: float) -> str:
 def _degree(recipe: Recipe, api: GenerationAPI) -> float:
     """Return the degree of the first iteration that varies; if the planner is to choose, the generator's first."""
     evolution = recipe.evolution
-    degree = evolution.degree if evolution.settled or "degree" in evolution.given else list(info_of(api).degrees)
+    degree = evolution.degree if evolution.is_complete or "degree" in evolution.own_keys else list(info_of(api).degrees)
     return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
 
 
@@ -237,7 +237,9 @@ class LadderProbe:
             "parents",
             f"Does the distance grow with the degree? {grows}",
         ]
-        return "\n".join([*lines, f"The degree is {_VERDICTS[self.verdict.degree]}, as measured: {self.verdict.told}"])
+        return "\n".join(
+            [*lines, f"The degree is {_VERDICTS[self.verdict.degree]}, as measured: {self.verdict.reason}"]
+        )
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_() + picture(self.picture(), "one row per parent: itself, then each degree")
@@ -269,7 +271,7 @@ class LadderProbe:
             ],
             "rises": self.rises,
             "degree": self.verdict.degree,
-            "told": self.verdict.told,
+            "told": self.verdict.reason,
         }
 
     def picture(self) -> bytes:
@@ -346,13 +348,13 @@ def _variations(phase: str, founders: Population, parents: Items, label: str, se
 
 def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
     """Return each request's answer, with the items that were made; and all of them as one call."""
-    standing, start = Standing.untouched(len(work)), time.monotonic()
+    standing, start = Standing.of(len(work)), time.monotonic()
     answers: list[tuple[Items, Answer]] = []
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)
         answers.append((np.delete(items, sorted(answer.missing)), answer))
     samples = [answer.samples for items, answer in answers if items.size] or [answers[0][1].samples]
-    usage = sum((answer.billed for _, answer in answers), NOTHING)
+    usage = sum((answer.bill for _, answer in answers), NOTHING)
     call = Call(
         api=name,
         seconds=time.monotonic() - start,

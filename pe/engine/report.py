@@ -50,7 +50,7 @@ def report_answers(api: object, progress: Progress) -> Iterator[None]:
 def warn_of_markup(samples: Samples, progress: Progress) -> None:
     """Warn of synthetic texts with a chat template's markup: texts of a user's own generator, or a pool, stay."""
     texts = samples.strings if isinstance(samples, Readable) else []
-    if with_markup := [text for text in texts if (result := unwrap(text)).taken or result.fault]:
+    if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:
         progress.warn(
             f"{len(with_markup):,} of {len(texts):,} texts hold a chat template's markup, as the one that begins "
             f"{with_markup[0][:60]!r}: take it off where they are made (pe.unwrap)."

@@ -62,7 +62,7 @@ def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[
         yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names)
     if not is_purged:
         yield from _phases_to_the_end(plan, journal)
-        yield Phase("results", len(plan.steps)), journal.happened("finished")
+        yield Phase("results", len(plan.steps)), journal.has_event("finished")
     extension = pending_extension(run)
     if extension:
         name = f"extension/{extension['index']}"
@@ -92,7 +92,7 @@ def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bo
 
 
 def _count_answered(journal: Journal, phase: str) -> int:
-    return sum(row.answered for row in journal.chunks(phase))
+    return sum(row.answers for row in journal.chunks(phase))
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
@@ -178,8 +178,8 @@ class Status:
             "iterations": self.iterations,
             "phase": asdict(journal.phase) if journal and journal.phase else None,
             **usage,
-            "refused": journal.totals.refused if journal else None,
-            "answered": journal.totals.answered if journal else None,
+            "refused": journal.totals.refusals if journal else None,
+            "answered": journal.totals.answers if journal else None,
             "cost": self.cost,
             "currency": self.price.currency,
             "epsilon_charged": finite(journal.epsilon_charged) if journal and self.promises else None,
@@ -231,7 +231,7 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
         return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
         is_purged = (run.folder / PURGED).is_file() or (
-            has_certificate and not journal.happened("started")  # or not copied
+            has_certificate and not journal.has_event("started")  # or not copied
         )
         epsilon_charged = run.guarantee["epsilon"] if is_purged else None
         if epsilon_charged is None:

@@ -83,7 +83,7 @@ class Rates:
         return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
 
     @property
-    def mirrored(self) -> Rates:
+    def reverse(self) -> Rates:
         """The rates of the test that says "the canary was not there"."""
         return Rates(1 - self.false_positive, 1 - self.true_positive)
 
@@ -277,7 +277,7 @@ class Audit:
     epsilon_gaussian: float  # the same as ε at δ, as if the noise is Gaussian, of whatever size
     epsilon_any: float  # lower bound on ε at δ that assumes nothing about the noise
     influence: float  # of the canary on the votes, as a share of the declared sensitivity
-    repeated: int  # blocks of noise that came more than once; fresh noise gives 0
+    repeats: int  # blocks of noise that came more than once; fresh noise gives 0
 
     @property
     def violations(self) -> list[str]:
@@ -287,8 +287,8 @@ class Audit:
             violations.append(
                 f"one {claim.unit} moves the votes by {self.influence:.4g} times the declared sensitivity"
             )
-        if self.repeated:
-            violations.append(f"{self.repeated} blocks of noise came more than once")
+        if self.repeats:
+            violations.append(f"{self.repeats} blocks of noise came more than once")
         if self.mu > claim.mu:
             violations.append(f"the noise is too small: μ is at least {self.mu:.4g}, not {claim.mu:.4g}")
         if self.epsilon_any > claim.epsilon:
@@ -322,7 +322,7 @@ class Audit:
             "confidence": self.confidence,
             "runs": self.runs,
             "influence": self.influence,
-            "repeated": self.repeated,
+            "repeated": self.repeats,
             "chance_to_flag_two_thirds": self.chance_to_flag,
             "runs_for_epsilon_any_to_flag_two_thirds": runs if math.isfinite(runs) else None,
         }
@@ -357,7 +357,7 @@ def audit(
         return Rates.of(int((guesses & worlds).sum()), int((guesses & ~worlds).sum()), runs, error)
 
     middle, high, low = rates(0.0, middle_error), rates(tail, tail_error), rates(-tail, tail_error)
-    ratios = (middle, middle.mirrored, high, low.mirrored)
+    ratios = (middle, middle.reverse, high, low.reverse)
     return Audit(
         claim=claim,
         runs=runs,
@@ -366,7 +366,7 @@ def audit(
         epsilon_gaussian=gaussian_epsilon(middle.mu, claim.delta) if middle.mu else 0.0,
         epsilon_any=max(ratio.epsilon(claim.delta) for ratio in ratios),
         influence=influence(claim),
-        repeated=len(fingerprints) - len(np.unique(fingerprints)),
+        repeats=len(fingerprints) - len(np.unique(fingerprints)),
     )
 
 

@@ -109,11 +109,11 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
     deviation = float(np.sqrt(train.vectors.var(axis=0, dtype=np.float64).mean()))
     scale = (deviation or 1.0) * np.sqrt(len(mean) / 10)
 
-    def scaled(samples: Labelled) -> Any:
+    def scale_vectors(samples: Labelled) -> Any:
         assert samples.vectors is not None
         return (samples.vectors - mean) / scale
 
-    return _fit_regression(train, scaled, classes, steps=200)
+    return _fit_regression(train, scale_vectors, classes, steps=200)
 
 
 def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:

@@ -45,10 +45,10 @@ MANY = 10**9
 """Records of a data set whose size is not declared: they do not limit the candidates."""
 
 
-def unevolved(api: GenerationAPI, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
+def make_unevolved(api: GenerationAPI, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
     """Draw one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data without votes."""
     work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
-    standing = Standing.untouched(len(labels))
+    standing = Standing.of(len(labels))
     parts = []
     for chunk in work.chunks(np.arange(len(labels)), standing, api):
         answer = work.ask(api, chunk, standing)
@@ -198,7 +198,7 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
     """
     size = recipe.private.declared_size
     first = [step.release for step in plan.steps[:t]]
-    with_noise = all(release.noised for release in first)
+    with_noise = all(release.has_noise for release in first)
     multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first)) if with_noise else 0.0
     numbers = Numbers(
         labels=len(plan.classes),
@@ -207,7 +207,7 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
         sigma=first[0].sensitivity * multiplier,
         growing=True,
         images=images,
-        paid=False,
+        is_paid=False,
         degrees=info.degrees,
         by_label=False,
         distinct=info.distinct,
@@ -253,7 +253,7 @@ def random_selection_run(
         steps.append((members, step.degree))
         candidates, new = (
             tuple(np.bincount(labels, minlength=len(plan.classes)).tolist())
-            for labels in (before.labels, before.labels[members.parents[~members.kept]])
+            for labels in (before.labels, before.labels[members.parents[~members.survives]])
         )
         asking = replace(step, sizes=new, lookahead=0, reuse=0, descent=Descent())
         calls += variation_calls(candidates, asking, api)
@@ -275,5 +275,5 @@ def choose_without_votes(candidates: Labels, labels: Labels, descent: Descent, r
         rows = rng.permutation(np.flatnonzero(candidates == label))
         nobody = np.zeros(len(rows), np.bool_)
         one = descend(np.ones(len(rows)), nobody, int(size), 0.0, replace(descent, selection="sample"), rng)
-        parts.append(Members(rows[one.parents], one.kept))
-    return Members(np.concatenate([one.parents for one in parts]), np.concatenate([one.kept for one in parts]))
+        parts.append(Members(rows[one.parents], one.survives))
+    return Members(np.concatenate([one.parents for one in parts]), np.concatenate([one.survives for one in parts]))

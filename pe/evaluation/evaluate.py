@@ -26,7 +26,7 @@ from pe.evaluation.verdict import (
     ONE_VOTE_INSTEAD,
     TAKEN_AS_CHOSEN,
     Verdict,
-    collapsed,
+    find_lost_classes,
     first_named,
     remedies,
     verdict,
@@ -118,7 +118,7 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "seeds": request.seeds,
             "seed": sets.recipe.seed,
             "embeddings": embeddings,
-            "classifiers": [each.name for each in request.trained(sets.methods.classifiers)],
+            "classifiers": [each.name for each in request.for_training(sets.methods.classifiers)],
             "flip": request.networks.flip,
         },
     }
@@ -185,10 +185,10 @@ def _utility(sets: Sets, request: Request, embeddings: list[CachedEmbedding], pr
     judgement = verdict(results, best, labels, noun)
     if judgement is None:
         return values
-    lost_classes = collapsed(results[judgement.classifier], labels, noun, sets.classes)
-    judgement = replace(judgement, collapsed=len(lost_classes))
+    lost = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
+    judgement = replace(judgement, losses=len(lost))
     sentence = {"sentence": f"{judgement.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
-    more = {"collapsed": first_named(lost_classes), "remedies": _remedies(sets, judgement)}
+    more = {"collapsed": first_named(lost), "remedies": _remedies(sets, judgement)}
     return {"verdict": judgement.to_dict() | sentence | more} | values
 
 
@@ -197,7 +197,7 @@ def _remedies(sets: Sets, judgement: Verdict) -> list[str]:
     plan, sentences = plan_of(sets.run, sets.recipe), []
     if judgement.evolving not in (None, HELPED) and any(step.degree for step in plan.steps):
         sentences = [ONE_VOTE_INSTEAD if len(plan.steps) > 1 else TAKEN_AS_CHOSEN]
-    if judgement.outcome != HELPED or judgement.collapsed:
+    if judgement.outcome != HELPED or judgement.losses:
         sentences += remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))
     return sentences[:MOST]
 
@@ -212,14 +212,14 @@ def _memorisation(
                 "memorisation needs the private records, which are not there (a note says why): take other --metrics."
             )
         return {}, None
-    synthetic, private = sets.made[SYNTHETIC_DATA].samples, sets.private.samples
+    synthetic, private = sets.by_name[SYNTHETIC_DATA].samples, sets.private.samples
     methods, noun, heldout = sets.methods, sets.modality.noun, sets.test.content
     if not methods.comparable(synthetic, private):
         ours, theirs = ("×".join(map(str, each.shape)) for each in (synthetic, private))
         sets.notes.add(f"No exact copy is looked for: generated {noun} are {ours}, and private ones {theirs}.")
     with progress.task(f"comparing with {REAL} records", None):
         result = memorisation(synthetic, private, heldout.samples, embedding)
-        traces = methods.traces(synthetic, private, heldout.samples, request.planted)
+        traces = methods.traces(synthetic, private, heldout.samples, request.with_canaries)
         rows, records = result.pairs.T
         suffix, content = methods.pairs(synthetic.take(rows), private.take(records), result.pair_distances)
         by_loss, why = attack_model(sets.run, sets.recipe, sets.private, heldout)

@@ -58,7 +58,7 @@ class Copies:
 
     noun: str  # what people call the samples
     equality: str  # how exact copies are equal to a record, in words
-    generated: int  # generated samples
+    generated: int  # samples
     exact: int  # those equal to a private record
     near: int  # the others that are near copies
     heldout: int  # held-out samples
@@ -299,7 +299,7 @@ def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled)
             return None, f"{left_out}{error}"
         losses.append(np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf))  # NaN counts as the largest
     attack = loss_attack(*losses)
-    return {"model": record.kind, **attack.to_dict(), **_allowed(attack, record, recipe.privacy.delta)}, ""
+    return {"model": record.kind, **attack.to_dict(), **_allowance(attack, record, recipe.privacy.delta)}, ""
 
 
 def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, Indices]:
@@ -316,7 +316,7 @@ def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, In
     return members, others
 
 
-def _allowed(attack: LossAttack, record: Fitted, delta: float) -> Values:
+def _allowance(attack: LossAttack, record: Fitted, delta: float) -> Values:
     """The hits that the fit's guarantee allows, and a warning if there are more, beyond what chance explains.
 
     A member is told from another sample of the same source: as if one were replaced by the other.

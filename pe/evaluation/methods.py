@@ -249,7 +249,7 @@ class TextMethods(Methods):
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
         """Count texts with RUN words in a row of a private record, and canaries in generated texts. Confidential."""
         first, _ = distinct(synthetic)
-        ours, unseen = (_shared(each, private) for each in (synthetic.take(first), heldout))
+        ours, unseen = (_common_lines(each, private) for each in (synthetic.take(first), heldout))
         with_run, unseen_with_run = int((ours > 0).sum()), int((unseen > 0).sum())
         beyond = beyond_chance(with_run, len(ours), unseen_with_run, len(unseen))
         overlap = {
@@ -307,7 +307,7 @@ def _counts(samples: Samples) -> Counter[str]:
     return Counter(word for text in strings_of(samples) for word in words(text))
 
 
-def _shared(samples: Samples, private: Samples) -> Reals:
+def _common_lines(samples: Samples, private: Samples) -> Reals:
     """For each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
     ours, theirs = (runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private))
     in_records = np.unique(np.concatenate([*theirs, np.zeros(0, np.uint64)]))
@@ -333,24 +333,24 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
 def _canary(canary: str, synthetic: Samples, private: Samples) -> Values:
     """Count the texts with a canary, whatever case and spaces are; measure its longest part in a generated one."""
     tokens = words(plain(canary))
-    texts = [_joined(words(text)) for text in strings_of(synthetic)]
+    texts = [_join(words(text)) for text in strings_of(synthetic)]
     longest = 0
     for start in range(len(tokens)):
         while start + longest < len(tokens):
-            part = _joined(tokens[start : start + longest + 1])
+            part = _join(tokens[start : start + longest + 1])
             if not any(part in text for text in texts):
                 break
             longest += 1
-    whole = _joined(tokens)
+    whole = _join(tokens)
     return {
         "canary": canary,
-        "private": sum(whole in _joined(words(text)) for text in strings_of(private)),
+        "private": sum(whole in _join(words(text)) for text in strings_of(private)),
         "generated": sum(whole in text for text in texts),
         "longest_part": longest / len(tokens) if tokens else None,
     }
 
 
-def _joined(tokens: Sequence[str]) -> str:
+def _join(tokens: Sequence[str]) -> str:
     return f" {' '.join(tokens)} "
 
 

@@ -26,7 +26,7 @@ from pe.errors import (
     nearest_name,
 )
 from pe.evaluation.classifiers import Classifier
-from pe.evaluation.controls import ControlRun, one_vote_run, random_selection_run, unevolved
+from pe.evaluation.controls import ControlRun, make_unevolved, one_vote_run, random_selection_run
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_among, methods_of
@@ -94,15 +94,15 @@ class Request:
                 raise RecipeError(f"Unknown metric '{name}': {nearest_name(name, METRICS)}")
         if self.seeds < 1:
             raise RecipeError(f"An evaluation needs one seed or more, not {self.seeds}.")
-        _ = self.trained(())
+        _ = self.for_training(())
 
-    def trained(self, by_default: tuple[str, ...]) -> tuple[Classifier, ...]:
+    def for_training(self, by_default: tuple[str, ...]) -> tuple[Classifier, ...]:
         """Return the classifiers; those `by_default` if none is named."""
         names = by_default if self.classifiers is None else self.classifiers
         return tuple(Classifier(name, self.networks) for name in names)
 
     @property
-    def planted(self) -> tuple[str, ...]:
+    def with_canaries(self) -> tuple[str, ...]:
         """The canaries, each once; RecipeError if the file cannot be read, or holds none."""
         if self.canaries is None:
             return ()
@@ -153,7 +153,7 @@ class Sets:
 
     run: Run
     recipe: Recipe  # the shareable one
-    made: dict[str, Labelled]  # SYNTHETIC_DATA, then the controls of generated samples that there are
+    by_name: dict[str, Labelled]  # SYNTHETIC_DATA, then the controls of generated samples that there are
     test: RealSet  # real samples that no run has seen
     reference: RealSet  # for fidelity
     private: Labelled | None  # None: they cannot be read
@@ -179,7 +179,7 @@ class Sets:
     @property
     def all(self) -> dict[str, Labelled]:
         """The generated sets and, if it can be read, REAL."""
-        return self.made if self.private is None else self.made | {REAL: self.private}
+        return self.by_name if self.private is None else self.by_name | {REAL: self.private}
 
 
 def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[CachedEmbedding] = ()) -> Sets:
@@ -218,7 +218,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
     return Sets(
         run=run,
         recipe=recipe,
-        made=sets,
+        by_name=sets,
         test=test,
         reference=reference or test,
         private=private,
@@ -299,7 +299,7 @@ def _make_unevolved(founders: Labelled, last: Labelled, control: ControlRun | No
     if control is not None and control.comes_of_itself and control.is_quick(len(last)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
             recipe = control.recipe
-            return unevolved(control.api, last.labels, recipe.private.labels, recipe.seed)
+            return make_unevolved(control.api, last.labels, recipe.private.labels, recipe.seed)
     sizes = f"{len(founders):,} {founders.samples.noun}, where {len(last):,} are evaluated"
     notes.add(f"The un-evolved control is S_0 with its {sizes}.")
     return founders

@@ -204,7 +204,7 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
             sets.notes.add(f"No classifier is trained on '{name}': {by}{few}.")
         else:
             training[name] = whole
-    classifiers = request.trained(sets.methods.classifiers)
+    classifiers = request.for_training(sets.methods.classifiers)
     for each in classifiers:
         if each.kind not in (None, sets.modality.kind):
             raise RecipeError(

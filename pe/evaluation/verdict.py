@@ -86,7 +86,7 @@ class Verdict:
     differences: dict[str, Difference]
     # against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared
     evolving: str | None
-    collapsed: int = 0  # number of classes that have; see `collapsed`
+    losses: int = 0  # number of classes that collapsed; see `find_lost_classes`
 
     @property
     def sentence(self) -> str:
@@ -97,8 +97,8 @@ class Verdict:
         ]
         missing = [words for name, words in _CONTROLS.items() if name not in differences]
         but = ""  # what a headline of success must not hide
-        if self.outcome == HELPED and self.collapsed:
-            but = f" over all classes, but {self.collapsed:,} {'class' if self.collapsed == 1 else 'classes'} collapsed"
+        if self.outcome == HELPED and self.losses:
+            but = f" over all classes, but {self.losses:,} {'class' if self.losses == 1 else 'classes'} collapsed"
         rightly = f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test {self.noun} rightly"
         parts = [
             f"{_HEADLINES[self.outcome][0]}{but}: after training on the synthetic data, {self.classifier} labels "
@@ -116,7 +116,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the values as docs/evaluation.md has them."""
         differences = {name: vars(each) for name, each in self.differences.items()}
-        values = {name: value for name, value in vars(self).items() if name not in ("noun", "collapsed")}
+        values = {name: value for name, value in vars(self).items() if name not in ("noun", "losses")}
         return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
@@ -151,7 +151,7 @@ def _judge(differences: Collection[Difference]) -> str:
     return HURT if any(each.high < 0 for each in differences) else NOT_SHOWN
 
 
-def collapsed(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]) -> list[str]:
+def find_lost_classes(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]) -> list[str]:
     """Name the classes that the synthetic data have lost, the worst first, in a sentence each.
 
     A class has collapsed if its recall after training on the synthetic data is less than half of that after training on

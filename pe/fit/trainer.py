@@ -104,7 +104,7 @@ class Fitting:
         folder: where the fitted model goes.
         progress: told of steps done, never of anything private.
         stop: set to stop between two releases.
-        kept: what it computed from public values and releases before it was interrupted.
+        cache: what it computed from public values and releases before it was interrupted.
     """
 
     terms: FitTerms
@@ -113,7 +113,7 @@ class Fitting:
     folder: Path
     progress: Progress = field(default_factory=Progress)
     stop: Event = field(default_factory=Event)
-    kept: Kept = field(default_factory=Kept)
+    cache: Kept = field(default_factory=Kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class PrivateRecords:
 class Trainer(Protocol):
     """A generator with a fit."""
 
-    def planned(self, terms: FitTerms) -> Sequence[Release]:
+    def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
         """Return every release of the fit, calibrated to `terms.budget`; names begin with FIT.
 
         Raises:

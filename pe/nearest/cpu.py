@@ -37,7 +37,7 @@ class FaissSearch:
     other at its end. Its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
     """
 
-    returned = sieve = Arithmetic(FLOAT32)
+    returns = sieve = Arithmetic(FLOAT32)
     threads = Threads(lambda: int(import_faiss().omp_get_max_threads()), _one_core)
 
     def __init__(self, candidates: Vectors) -> None:

@@ -99,12 +99,12 @@ class Search(Protocol):
     """A backend's search over m candidates: approximate, with an error that pe/nearest/exact.py bounds.
 
     Attributes:
-        returned: the arithmetic of the distances that it returns; sums are in any order, fused or not.
+        returns: the arithmetic of the distances that it returns; sums are in any order, fused or not.
         sieve: the arithmetic of the distances by which it leaves candidates out.
         threads: that may search at once.
     """
 
-    returned: Arithmetic
+    returns: Arithmetic
     sieve: Arithmetic
     threads: Threads
 
@@ -125,10 +125,10 @@ class Decider:
         self.candidates, self.q, self.metric = candidates, q, metric
         self.frame = Frame.around(candidates, metric)
         rows, radii = self.frame.place(candidates)
-        zero = exact.undirected(candidates, metric)
+        zero = exact.has_no_direction(candidates, metric)
         near = (radii < _FAR) & ~zero
         self.zero = np.flatnonzero(zero)  # at most one: candidates are distinct
-        self.searched = np.flatnonzero(near)
+        self.reachable = np.flatnonzero(near)
         self.radii = radii[near]
         self.searches = backend(rows if near.all() else rows[near])  # each sees what the last left open
 
@@ -138,13 +138,13 @@ class Decider:
         rows = np.arange(len(queries) if places is None else len(places))
         answer = np.full((len(rows), self.q), -1, np.int64)
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
-        for search in self.searches if len(self.searched) else ():  # all blocks first: few rows take as long as many
+        for search in self.searches if len(self.reachable) else ():  # all blocks first: few rows take as long as many
             rows = self._search(search, read, answer, rows, step)
         centre = self.frame.centre.astype(np.float64)
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             block = read(part)
-            zero, finite = exact.undirected(block, self.metric), np.isfinite(block).all(axis=1)
+            zero, finite = exact.has_no_direction(block, self.metric), np.isfinite(block).all(axis=1)
             answer[part[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
             answer[part[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
@@ -167,7 +167,7 @@ class Decider:
         """`_search` for a block; no row depends on another."""
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)
-        at = np.flatnonzero((radii < _FAR) & ~exact.undirected(queries, self.metric))
+        at = np.flatnonzero((radii < _FAR) & ~exact.has_no_direction(queries, self.metric))
         if len(at) < len(rows):
             rows_in_frame, radii = rows_in_frame[at], radii[at]
         is_open = np.ones(len(rows), bool)
@@ -203,12 +203,12 @@ class Decider:
 
     def _retrieve(self, search: Search, rows_in_frame: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
         """Candidates that may be nearest, n×k: indices, distances, their errors; and a bound below all others', n."""
-        n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.searched))
+        n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
         distances, positions, last = search(rows_in_frame, k)
-        columns, approximate = self.searched[positions], distances.astype(np.float64)
-        error = search.returned.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
+        columns, approximate = self.reachable[positions], distances.astype(np.float64)
+        error = search.returns.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
         beyond = exact.unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
-        if k == len(self.searched):
+        if k == len(self.reachable):
             beyond[:] = np.inf
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])

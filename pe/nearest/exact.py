@@ -129,7 +129,7 @@ def lift(vectors: Vectors, metric: Metric) -> Reals:
     return wide
 
 
-def undirected(vectors: npt.NDArray[np.floating], metric: Metric) -> Mask:
+def has_no_direction(vectors: npt.NDArray[np.floating], metric: Metric) -> Mask:
     """True for rows that have no direction: zero vectors under cosine, none under l2."""
     if metric == "l2":
         return np.zeros(len(vectors), bool)
@@ -146,7 +146,7 @@ def settle(queries: Vectors, candidates: Vectors, rows: Integers, columns: Integ
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         x, c = lift(queries[rows[part]], metric), lift(candidates[columns[part]], metric)
-        none = undirected(x, metric) | undirected(c, metric)
+        none = has_no_direction(x, metric) | has_no_direction(c, metric)
         x -= c
         x *= x
         distances[part] = np.where(none, NO_DIRECTION, _fold(x))
@@ -192,7 +192,7 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
 def _centre(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Reals, Mask]:
     """Centred rows, their radii, and which rows have no direction."""
     wide = lift(vectors, metric) - centre
-    return wide, radius(wide, FLOAT64), undirected(vectors, metric)
+    return wide, radius(wide, FLOAT64), has_no_direction(vectors, metric)
 
 
 def merge(

@@ -33,7 +33,7 @@ _BYTES = 16  # free on a GPU for each float32 element of a temporary: so it take
 class TorchSearch:
     """Distances of all pairs from a product in `precision`, where the candidates lie; the best anew in float32."""
 
-    returned = Arithmetic(FLOAT32)
+    returns = Arithmetic(FLOAT32)
     threads = ALONE  # torch has its own
 
     def __init__(self, candidates: Tensor, precision: Precision) -> None:
@@ -88,7 +88,7 @@ class SharedSearch:
 
     def __init__(self, searches: Sequence[TorchSearch]) -> None:
         self._searches, self._precision = searches, searches[0]._precision
-        self.returned, self.sieve = searches[0].returned, searches[0].sieve
+        self.returns, self.sieve = searches[0].returns, searches[0].sieve
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k candidates nearest to each query by the products' distances."""

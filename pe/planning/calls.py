@@ -65,7 +65,7 @@ def first_calls(plan: Plan, api: GenerationAPI) -> tuple[Span, Span]:
     new, phase = plan.founders, "founders" if plan.initial_variations else "population/0"
     labels = by_label(new)
     work = Work(phase, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
-    calls = sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.untouched(len(labels)), api))
+    calls = sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.of(len(labels)), api))
     offspring = [_Offspring(Span.exactly(size - one), one) for size, one in zip(plan.sizes, new, strict=True)]
     images = sum(each.images.most for each in offspring)
     return Span.exactly(calls), _over_ways(api, lambda can: _calls_for(offspring, can), len(new), images)

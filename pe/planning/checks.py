@@ -16,7 +16,7 @@ from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe
 from pe.planning.calls import Span
 from pe.planning.choice import few_warnings, signal_of, signal_warnings
-from pe.planning.parts import check_modality, set_up, unpriced, usage_of
+from pe.planning.parts import check_modality, set_up, usage_of, without_price
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.price import Price
 from pe.plugins.protocols import (
@@ -289,7 +289,7 @@ def check_search(recipe: Recipe) -> None:
 
 def check_price(recipe: Recipe, api: GenerationAPI) -> None:
     """Raise RecipeError if another machine is asked for samples of unstated price, and nothing else limits it."""
-    hosts = dict.fromkeys(host for info in unpriced(recipe, api) for host in info.elsewhere)
+    hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
     if hosts and recipe.limits.max_images is None:
         raise RecipeError(
             f"What {', '.join(hosts)} charges is not stated: give api.price and limits.max_cost "

@@ -227,7 +227,7 @@ class Choice:
     """A recipe whose evolution is complete, the chosen values by key (`evolution.neighbors`), and why."""
 
     recipe: Recipe
-    chosen: dict[str, Any]
+    values: dict[str, Any]
     reasons: tuple[str, ...]
 
 
@@ -242,7 +242,7 @@ class Numbers:
         sigma: noise on a candidate if one histogram has the whole budget, in votes.
         growing: True if more iterations mean more noise in each; not where the recipe gives the noise.
         images: that may be asked for in all; infinite without a limit.
-        paid: True if an image costs something.
+        is_paid: True if an image costs something.
         degrees: the generator's, widest first.
         by_label: True if the generator makes what a label names.
         distinct: different new samples of a label that it has; None: it makes ever new ones.
@@ -256,7 +256,7 @@ class Numbers:
     sigma: float
     growing: bool
     images: float
-    paid: bool
+    is_paid: bool
     degrees: tuple[float, ...]
     by_label: bool
     distinct: int | None
@@ -312,14 +312,14 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
         RecipeError: the declared size is missing, or that of units where a unit may have several records.
         PrivacyError: no noise meets the budget.
     """
-    if recipe.evolution.settled:
+    if recipe.evolution.is_complete:
         return Choice(recipe, {}, ())
-    explicit = recipe.evolution.given
+    explicit = recipe.evolution.own_keys
     if recipe.privacy.schedule is not None:
         explicit = {"iterations": len(recipe.privacy.schedule)} | explicit
     numbers = _numbers(recipe, _info(recipe, api), votes=explicit.get("iterations") != 0)
     whole = choose(numbers, explicit)
-    choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.given}
+    choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.own_keys}
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
         choices["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
@@ -387,7 +387,7 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
     """Return the members of S_0 … S_T: the candidates, and the data to be shared, which a pool alone may repeat."""
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
-    most = numbers.records if numbers.paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
+    most = numbers.records if numbers.is_paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
     budget = numbers.images - numbers.each(iterations) * members * numbers.labels
     if not numbers.final_share:
         budget = members * numbers.labels if any(numbers.degrees) else most
@@ -426,18 +426,18 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
         sigma=_sigma(recipe) if votes else 0.0,
         growing=privacy.epsilon is not None,
         images=min(limits) * (1 - SLACK) - (IMAGES if may_try(recipe, info) else 0),
-        paid=bool(each or price.has_tokens),
+        is_paid=bool(each or price.has_tokens),
         degrees=info.degrees,
         by_label=info.by_label,
         distinct=info.distinct,
-        lookahead=recipe.evolution.given.get("lookahead", 0),
+        lookahead=recipe.evolution.own_keys.get("lookahead", 0),
     )
 
 
 def _sigma(recipe: Recipe) -> float:
     """Return σ of one histogram that has all that fit and class counts leave of the budget, in votes."""
     settings = {"iterations": 1, "population": len(recipe.private.labels)}
-    counts = {key: value for key, value in recipe.evolution.given.items() if key == "estimate_label_sizes"}
+    counts = {key: value for key, value in recipe.evolution.own_keys.items() if key == "estimate_label_sizes"}
     privacy = recipe.privacy.model_copy(update={"schedule": None})
     whole = recipe.model_copy(update={"evolution": Evolution(**settings, **counts), "privacy": privacy})
     *_, histogram = planned_releases(whole)

@@ -17,7 +17,7 @@ from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total,
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.deadlines import ClockPlan, held_back
 from pe.planning.other_runs import find_other_runs
-from pe.planning.parts import class_of, price_of, set_up, unpriced, usage_of
+from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI, Usage, info_of
@@ -97,7 +97,7 @@ class Forecast:
         plan: of the run.
         iterations: t = 0 … T.
         trial: requests before t = 0, by which the run sees that variations are of their parents.
-        priced: True if the recipe states what is charged, or nobody elsewhere is asked.
+        has_price: True if the recipe states what is charged, or nobody elsewhere is asked.
         cost: the most that it costs, in `currency`; None: unknown, or not stated.
         cost_at_least: the least; None: unknown.
         epsilon: of all planned releases, at the recipe's δ; infinite where no ε holds, and null in JSON, like δ.
@@ -115,7 +115,7 @@ class Forecast:
     plan: Plan
     iterations: tuple[Iteration, ...]
     trial: Trial
-    priced: bool
+    has_price: bool
     cost: float | None
     cost_at_least: float | None
     epsilon: float
@@ -211,7 +211,7 @@ class Forecast:
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
             "public_clock": {"on": self.clock.on, "why": self.clock.why, "deadlines": self.clock.seconds},
-            "chosen": self.choice.chosen,
+            "chosen": self.choice.values,
             "why_chosen": list(self.choice.reasons),
             "per_iteration": [one.to_dict() for one in self.iterations],
             "warnings": list(self.warnings),
@@ -247,14 +247,14 @@ class Forecast:
         if self.disk is not None:
             size = f"{self.disk / 1e6:,.3g} MB" if self.disk < 1e9 else f"{self.disk / 1e9:,.3g} GB"
             yield "Disk", f"up to {size} for samples"
-        yield "Cost", self._cost() if self.priced else "not stated (api.price)"
+        yield "Cost", self._cost() if self.has_price else "not stated (api.price)"
         unknown = "unknown (state --samples-per-second or --rate-of)"
         yield "Time", unknown if self.seconds is None else _duration(self.seconds)
         yield "Guarantee", guarantee(self.epsilon, self.choice.recipe.privacy.delta, 4, ", ")
         yield from self._fit()
         yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
         yield from self._clock()
-        choices = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in self.choice.chosen.items()]
+        choices = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in self.choice.values.items()]
         if choices:
             yield "Chosen", ", ".join(choices)
             yield from (("", reason) for reason in self.choice.reasons)
@@ -376,7 +376,7 @@ def forecast(
     trial, price, noun = Trial.of(recipe, plan, api), price_of(recipe), recipe.private.modality.noun
     images = sum((one.images for one in iterations), trial.images)
     calls = total((*(one.calls for one in iterations), trial.random, trial.variation))
-    has_price = not any(info.hosts is None or info.elsewhere for info in unpriced(recipe, api))
+    has_price = not any(info.hosts is None or info.elsewhere for info in without_price(recipe, api))
     least, most = (
         _usage(price, api, None if calls is None else getattr(calls, end), getattr(images, end))
         for end in ("least", "most")
@@ -401,7 +401,7 @@ def forecast(
         plan=plan,
         iterations=iterations,
         trial=trial,
-        priced=has_price,
+        has_price=has_price,
         cost=cost,
         cost_at_least=cost_at_least,
         epsilon=total_epsilon,

@@ -96,14 +96,14 @@ def price_of(recipe: Recipe) -> Price:
     return Price.of_parts(several)
 
 
-def unpriced(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
+def without_price(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
     """Return the declarations of the generators whose price the recipe does not state."""
-    if recipe.api.price.stated or api is None:
+    if recipe.api.price.is_stated or api is None:
         return []
     members = members_of(recipe.api)
     if not members or not isinstance(api, AsksOthers):
         return [info_of(api)]
-    return [info for member, info in zip(members.values(), api.others, strict=True) if not member.price.stated]
+    return [info for member, info in zip(members.values(), api.others, strict=True) if not member.price.is_stated]
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:

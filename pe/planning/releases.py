@@ -41,7 +41,7 @@ class PlanSettings:
         neighbors: q, candidates that each record votes for.
         weights: shares of μ² for the iterations; None: constant noise.
         class_counts: share of ε for the release of the class counts, in (0, 1); None: not released.
-        fixed: releases whose noise is given already (DP-SGD, semantic queries).
+        other: releases whose noise is given already (DP-SGD, semantic queries).
     """
 
     iterations: int
@@ -50,7 +50,7 @@ class PlanSettings:
     neighbors: int = 1
     weights: tuple[float, ...] | None = None
     class_counts: float | None = None
-    fixed: tuple[Release, ...] = ()
+    other: tuple[Release, ...] = ()
 
 
 def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None) -> list[Release]:
@@ -58,7 +58,7 @@ def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None 
 
     With a given noise multiplier the ledger judges the total.
     """
-    others = list(settings.fixed)
+    others = list(settings.other)
     if settings.class_counts is not None:
         share, relation, unit = settings.class_counts, settings.relation, settings.unit
         others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
@@ -115,7 +115,7 @@ def planned_releases(recipe: Recipe) -> list[Release]:
         evolution.neighbors,
         weights=None if privacy.schedule is None else tuple(privacy.schedule),
         class_counts=evolution.estimate_label_sizes,
-        fixed=fit,
+        other=fit,
     )
     if privacy.epsilon is not None:
         return plan(Budget(privacy.epsilon, privacy.delta), settings)
@@ -144,7 +144,7 @@ def fit_dry_runs(recipe: Recipe) -> tuple[DryRun, ...]:
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
     """Return every release of the fit, calibrated to its share of the budget; none where nothing is fitted."""
     trainer = _trainer(recipe)
-    releases = () if trainer is None else tuple(trainer.planned(fit_terms(recipe)))
+    releases = () if trainer is None else tuple(trainer.plan_releases(fit_terms(recipe)))
     twice = [name for name, count in Counter(release.name for release in releases).items() if count > 1]
     if twice:
         raise RecipeError(
@@ -156,7 +156,7 @@ def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
 
 def is_fitted(kind: str) -> bool:
     """True for a kind of generator that is fitted on private records."""
-    return kind in plugins("pe.adapters") and hasattr(load("pe.adapters", kind), "planned")
+    return kind in plugins("pe.adapters") and hasattr(load("pe.adapters", kind), "plan_releases")
 
 
 def _trainer(recipe: Recipe) -> Trainer | None:
@@ -167,7 +167,7 @@ def _trainer(recipe: Recipe) -> Trainer | None:
         return None
     trainer = construct("pe.adapters", kind, recipe.api.settings)
     if not isinstance(trainer, Trainer):
-        raise RecipeError(f"The adapter '{kind}' has `planned`, but lacks `fit` or `load`: see pe/fit/trainer.py.")
+        raise RecipeError(f"Adapter '{kind}' has `plan_releases`, but lacks `fit` or `load`: see pe/fit/trainer.py.")
     return trainer
 
 
@@ -228,7 +228,7 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
             data.
     """
     evolution = recipe.evolution
-    if not evolution.settled:
+    if not evolution.is_complete:
         raise RecipeError(
             "evolution.iterations or evolution.population is missing: give both, or have them chosen by "
             "pe.planning.choice.choose_evolution."

@@ -116,7 +116,7 @@ class PriceSection(Settings):
     currency: str = Field("USD", description="of all amounts, limits.max_cost included")
 
     @property
-    def stated(self) -> bool:
+    def is_stated(self) -> bool:
         """True if an amount is given, be it 0."""
         return bool(self.model_fields_set - {"currency"})
 

@@ -62,7 +62,7 @@ class Usage:
         """Both together."""
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
-    def known(self, default: int) -> Usage:
+    def fill(self, default: int) -> Usage:
         """Usage of an answer with `default` samples; numbers that no answer can cost count as not stated."""
         calls, images, *tokens, megapixels, cost = astuple(self)
         counts = (count_of(calls, 1), count_of(images, default), *map(count_of, tokens))
@@ -313,10 +313,10 @@ class Answer:
     usage: Usage | None = None
 
     @property
-    def billed(self) -> Usage:
+    def bill(self) -> Usage:
         """The usage that counts: `usage`, as far as it is stated and possible."""
         count = len(self.samples)
-        return Usage(1, count) if self.usage is None else self.usage.known(count)
+        return Usage(1, count) if self.usage is None else self.usage.fill(count)
 
 
 @runtime_checkable

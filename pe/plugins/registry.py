@@ -27,7 +27,7 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*[
 def plugins(group: Group) -> dict[str, EntryPoint]:
     """All installed plug-ins of a group, by name, in alphabetical order."""
     times = tuple((place, _change_time(place)) for place in sys.path)
-    return {point.name: point for point in _installed(group, times)}
+    return {point.name: point for point in _entry_points(group, times)}
 
 
 def _change_time(place: str) -> int:
@@ -39,7 +39,7 @@ def _change_time(place: str) -> int:
 
 
 @lru_cache(maxsize=8)
-def _installed(group: Group, times: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
+def _entry_points(group: Group, times: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
     """A group's entry points, searched for anew when anything is installed."""
     return sorted(entry_points(group=group), key=lambda point: point.name)
 

@@ -201,7 +201,7 @@ def load_network(weights: Path | None, purpose: str) -> nn.Module:
         import torch
     except ModuleNotFoundError as error:
         raise MissingDependency.of("timm", "embeddings", purpose) from error
-    file = _packaged(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
+    file = _package_file(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
     module: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     names = _names_in_file(module.state_dict())
     fill(module, {names.get(name, name): tensor for name, tensor in read_weights(file).items()}, file)
@@ -229,7 +229,7 @@ def stage_values(module: nn.Module, images: Tensor, side: int, stages: Sequence[
     return values
 
 
-def _packaged(purpose: str) -> Path:
+def _package_file(purpose: str) -> Path:
     """The package's file, which is what was published."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:

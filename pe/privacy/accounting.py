@@ -37,14 +37,14 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
     parts = sort_parts(releases)
     if parts.noiseless:
         return math.inf
-    if parts.closed:
+    if parts.has_closed_form:
         return mechanisms.mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
     if not quick and _total_variation(parts) <= delta:
         bound = 0.0
     else:
         bound = mechanisms.rdp_epsilon(parts, delta)
         if not (parts.lattice or parts.rho):
-            bound = min(bound, mechanisms.mixed_epsilon(math.sqrt(parts.unsampled), parts.laplace, delta))
+            bound = min(bound, mechanisms.mixed_epsilon(math.sqrt(parts.without_sampling), parts.laplace, delta))
     if not (quick or parts.rho) and 0 < bound < _PLD_CAN:
         bound = min(bound, mechanisms.pld_epsilon(parts, delta, bound))
     return max(bound, mechanisms.gaussian_epsilon(math.sqrt(parts.floor), delta))
@@ -61,11 +61,11 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
     parts = sort_parts(releases)
     if parts.noiseless:
         return 1.0
-    if parts.closed:
+    if parts.has_closed_form:
         return mechanisms.mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
     bounds = [mechanisms.rdp_delta(parts, epsilon)]
     if not (parts.lattice or parts.rho):
-        bounds.append(mechanisms.mixed_delta(math.sqrt(parts.unsampled), parts.laplace, epsilon))
+        bounds.append(mechanisms.mixed_delta(math.sqrt(parts.without_sampling), parts.laplace, epsilon))
     if not parts.rho and epsilon < _PLD_CAN:
         bounds.append(mechanisms.pld_delta(parts, epsilon))
     return max(min(bounds), mechanisms.mixed_delta(math.sqrt(parts.floor), (), epsilon))
@@ -77,7 +77,7 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
     For discrete noise on a fine grid this holds up to a factor e^±1e-33 a draw in every probability.
     """
     parts = sort_parts(releases)
-    if parts.laplace or not parts.closed or not parts.gaussian or parts.noiseless:
+    if parts.laplace or not parts.has_closed_form or not parts.gaussian or parts.noiseless:
         return None
     return math.sqrt(parts.gaussian)
 
@@ -85,7 +85,7 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
 def _total_variation(parts: Parts) -> float:
     """A bound on δ(0), cheap: total variation adds up, and sampling at rate q multiplies it by q."""
     gaussian = math.erf(math.sqrt(parts.gaussian) / math.sqrt(8))
-    terms = (part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8)) for part in parts.sampled)
+    terms = (part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8)) for part in parts.coins)
     laplace = (part.count * math.tanh(part.shift / part.scale / 2) for part in parts.laplace)
     coarse = math.sqrt(parts.rho / 2) + math.fsum(math.sqrt(part.count) / (2 * part.scale) for part in parts.lattice)
     return (gaussian + math.fsum((*terms, *laplace)) + coarse) * (1 + 1e-10)

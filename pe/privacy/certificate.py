@@ -107,10 +107,9 @@ def _other_fit(run: str, fit: Sequence[Release], events: Sequence[Release], delt
 def _releases(ledger: Ledger) -> list[dict[str, Any]]:
     """Every planned or charged release, with how often it counts and how far it came."""
     entries = {
-        release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False}
-        for release in ledger.planned
+        release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False} for release in ledger.plan
     }
-    for one in ledger.stored():
+    for one in ledger.charges():
         state = "charged" if one.array is None else "released"
         more = {"charges": one.charges, "state": state, "unsafe": one.unsafe}
         entries[one.release.name] = one.release.to_dict() | more
@@ -163,7 +162,7 @@ def _check_numbers(certificate: Mapping[str, Any]) -> Iterator[str]:
         for key in ("epsilon", "delta", "gdp_mu", "epsilon_at"):
             if certificate[key]:
                 yield f"It has no budget, so its '{key}' cannot be {certificate[key]}."
-        if any(release.noised for release in releases):
+        if any(release.has_noise for release in releases):
             yield "It says that no noise was added, and lists releases with noise."
         return
     for release in releases:

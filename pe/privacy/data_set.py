@@ -94,7 +94,7 @@ class DataSetLedger:
                 entries.pop(run, None)
             save(content)
 
-    def drawn(self, run: str) -> int:
+    def draw_count(self, run: str) -> int:
         """Return how many releases the run has drawn and kept, as far as the file notes it."""
         return int(self.read().get("drawn", {}).get(run, 0))
 

@@ -84,7 +84,7 @@ class ReleaseStore(Protocol):
     def find(self, name: str) -> StoredRelease | None:
         """Return the record of the release `name`; None if it was never charged."""
 
-    def charged(self) -> Sequence[StoredRelease]:
+    def charges(self) -> Sequence[StoredRelease]:
         """Return every release ever charged, in the order of the first charge."""
 
     def charge(self, release: Release, unsafe: bool) -> None:
@@ -105,29 +105,29 @@ class MemoryStore:
     """A `ReleaseStore` in this process alone: for tests and for use from Python without a run."""
 
     def __init__(self) -> None:
-        self._stored: dict[str, StoredRelease] = {}
+        self._on_disk: dict[str, StoredRelease] = {}
 
     def find(self, name: str) -> StoredRelease | None:
         """Return the record of the release `name`."""
-        return self._stored.get(name)
+        return self._on_disk.get(name)
 
-    def charged(self) -> Sequence[StoredRelease]:
+    def charges(self) -> Sequence[StoredRelease]:
         """Return every release ever charged."""
-        return tuple(self._stored.values())
+        return tuple(self._on_disk.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge."""
-        before = self._stored.get(release.name, StoredRelease(release, 0, False, None))
-        self._stored[release.name] = replace(before, charges=before.charges + 1, unsafe=before.unsafe or unsafe)
+        before = self._on_disk.get(release.name, StoredRelease(release, 0, False, None))
+        self._on_disk[release.name] = replace(before, charges=before.charges + 1, unsafe=before.unsafe or unsafe)
 
     def keep(self, name: str, array: Array) -> None:
         """Store a read-only copy."""
-        before = self._stored.get(name)
+        before = self._on_disk.get(name)
         if before is None or before.array is not None:
             raise PrivacyError(f"Release '{name}' cannot be kept: it was not charged, or is kept already.")
         array = np.array(array)
         array.setflags(write=False)
-        self._stored[name] = replace(before, array=array)
+        self._on_disk[name] = replace(before, array=array)
 
     def traces(self, name: str) -> bool:
         """Return True: the memory in which a failed draw lived may be alive still."""
@@ -184,16 +184,16 @@ class Ledger:
         self.budget = budget
         self.relation = Relation(relation)
         self.unit = unit
-        self.planned = tuple(plan)
+        self.plan = tuple(plan)
         self._store = store
         self._noise: Noise = SystemNoise() if noise is None else noise
         self.clock = PublicClock()
         self._lock = threading.RLock()
-        if len({release.name for release in self.planned}) < len(self.planned):
+        if len({release.name for release in self.plan}) < len(self.plan):
             raise PrivacyError("Two planned releases have the same name: a name is unique within a run.")
-        for release in (*self.planned, *(one.release for one in store.charged())):
+        for release in (*self.plan, *(one.release for one in store.charges())):
             self._check_kind(release)
-        for release in self.planned:
+        for release in self.plan:
             self._check_same(release, store.find(release.name))
         self._check_affordable(self.events(), "The plan")
 
@@ -212,7 +212,7 @@ class Ledger:
         """
         with self._lock:
             self._check_kind(release)
-            own = next((other for other in self.planned if other.name == release.name), release)
+            own = next((other for other in self.plan if other.name == release.name), release)
             if own != release:
                 raise PrivacyError(f"Release '{release.name}' differs from the planned one: start a new run for it.")
             before = self._store.find(release.name)
@@ -223,7 +223,7 @@ class Ledger:
                 self._charge(release, before)
                 return self._draw(release, draw)
 
-    def drawn(self, release: Release) -> bool:
+    def has_drawn(self, release: Release) -> bool:
         """Return True if `release` would return a kept array, without a new draw."""
         before = self._store.find(release.name)
         return before is not None and before.array is not None
@@ -245,20 +245,20 @@ class Ledger:
     def events(self, extra: Release | None = None) -> list[Release]:
         """Planned ∪ charged, each as often as charged and at least once, with one more charge of `extra`."""
         with self._lock:
-            times = {release.name: (release, 0) for release in self.planned}
-            times |= {one.release.name: (one.release, one.charges) for one in self._store.charged()}
+            times = {release.name: (release, 0) for release in self.plan}
+            times |= {one.release.name: (one.release, one.charges) for one in self._store.charges()}
         if extra is not None:
             times[extra.name] = extra, times.get(extra.name, (extra, 0))[1] + 1
         return [release for release, charges in times.values() for _ in range(max(1, charges))]
 
-    def stored(self) -> Sequence[StoredRelease]:
+    def charges(self) -> Sequence[StoredRelease]:
         """Every release charged so far."""
-        return self._store.charged()
+        return self._store.charges()
 
     @property
     def unsafe(self) -> bool:
         """True if unsafe noise was or will be used, or no budget was given: then there is no guarantee."""
-        return self.budget is None or self._noise.unsafe or any(one.unsafe for one in self._store.charged())
+        return self.budget is None or self._noise.unsafe or any(one.unsafe for one in self._store.charges())
 
     def _charge(self, release: Release, before: StoredRelease | None) -> None:
         """Charge, unless an earlier charge whose draw left no trace still covers this draw."""

@@ -171,7 +171,7 @@ def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
     envelope = _envelope(scale, law)
     draws, done_count = np.empty(count, np.int64), 0
     while done_count < count:
-        more = envelope.accepted(random_words(min(_BATCH, (count - done_count) * 9 // 8 + 8)))[: count - done_count]
+        more = envelope.accept(random_words(min(_BATCH, (count - done_count) * 9 // 8 + 8)))[: count - done_count]
         draws[done_count : done_count + len(more)] = more
         done_count += len(more)
     return draws
@@ -207,7 +207,7 @@ class Envelope:
         block = np.repeat(np.arange(blocks + 1), [*cells, 1])
         return cls(law, scale, width_bits, c, cells, block, np.append(c / cells, np.nan))
 
-    def accepted(self, words: Words) -> Int64Array:
+    def accept(self, words: Words) -> Int64Array:
         """The accepted ones of as many proposals as there are words, in order."""
         block = self.block[words & np.uint64(CELLS - 1)]
         negative = (words >> np.uint64(_CELL_BITS)) & np.uint64(1) != 0

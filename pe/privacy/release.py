@@ -91,9 +91,9 @@ class Release:
             raise self._refuse("mechanism", f"one of {', '.join(get_args(Mechanism))}")
         if not (math.isfinite(self.sensitivity) and self.sensitivity > 0):
             raise self._refuse("sensitivity", "a finite number above 0")
-        if not self.noised and self.noise_multiplier != 0:
+        if not self.has_noise and self.noise_multiplier != 0:
             raise self._refuse("noise_multiplier", "0 where the mechanism is 'none'")
-        if self.noised and not 1e-6 <= self.noise_multiplier <= 1e12:
+        if self.has_noise and not 1e-6 <= self.noise_multiplier <= 1e12:
             raise self._refuse("noise_multiplier", "a number from 1e-6 to 1e12")
         count, grid = self.count, self.grid
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 10**9:
@@ -107,7 +107,7 @@ class Release:
         return PrivacyError(f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {right}.")
 
     @property
-    def noised(self) -> bool:
+    def has_noise(self) -> bool:
         """True if noise is added."""
         return self.mechanism != "none"
 

@@ -191,7 +191,7 @@ def warnings(
 
 def notes(releases: Sequence[Release]) -> list[str]:
     """The way in which the noise was made."""
-    if not any(release.noised for release in releases):
+    if not any(release.has_noise for release in releases):
         return []
     return [
         "All noise is drawn exactly, as integers, from the operating system's entropy, and added to sums of integers; "

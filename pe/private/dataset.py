@@ -263,7 +263,7 @@ class Overlap:
     """Public samples that are equal to a private record to the last bit. It may refuse a start."""
 
     equal: int  # number of them; confidential
-    compared: int  # number of all public samples; public
+    total: int  # number of all public samples; public
     first: str  # name of the first of the equal ones, "" without one; confidential
     sha256: str  # of the digests of all public samples, in order, hexadecimal; public
 

@@ -157,7 +157,7 @@ class UnitNumbers(_Numbers):
             )
         alike: dict[str, int] = {}
         for name, unit in self._number.items():
-            if not (key := _folded(name)):
+            if not (key := _fold(name)):
                 raise PrivateDataError(self._lack(self._numbers.index(unit)))
             if (other := alike.setdefault(key, unit)) != unit:
                 places = " and ".join(self._where(self._numbers.index(one)) for one in (other, unit))
@@ -173,7 +173,7 @@ class UnitNumbers(_Numbers):
         return f"{where} has no usable {self._unit_name}: each record needs a name, as text, or a whole number there."
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     """Fold an id to what look-alikes share: no case, spaces, kinds of dashes, leading zeros, or .0 of a number."""
     if not name.isascii():
         kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
@@ -216,7 +216,7 @@ class FoundColumns:
             label = next((name for name in (*usual, *like) if name != sample), None)
         for name in (sample, label):
             if name and name not in columns:
-                raise PrivateDataError(f"{path} has no column '{name}': it has {listed(columns)}.")
+                raise PrivateDataError(f"{path} has no column '{name}': it has {list_names(columns)}.")
         names = label_names(values(label)) if label else ()
         return cls(sample, label or None, names, tuple(name for name in columns if name not in (sample, label)))
 
@@ -231,6 +231,6 @@ def label_names(values: Iterable[object]) -> tuple[str, ...]:
     return sorted_names(name for value in values if (name := text_of(value)))
 
 
-def listed(columns: Sequence[str]) -> str:
+def list_names(columns: Sequence[str]) -> str:
     """Name the columns, for a message."""
     return "the columns " + ", ".join(f"'{name}'" for name in columns)

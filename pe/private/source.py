@@ -59,13 +59,13 @@ def source(cls: Class) -> Class:
     initialise = model.__init__
 
     @wraps(initialise)
-    def checked(self: object, *args: Any, **kwargs: Any) -> None:
+    def check_settings(self: object, *args: Any, **kwargs: Any) -> None:
         try:
             initialise(self, *args, **kwargs)
         except ValidationError as error:
             raise RecipeError(sentence(error, model, f"pe.{model.__name__}")) from error
 
-    model.__init__ = checked
+    model.__init__ = check_settings
     return model
 
 

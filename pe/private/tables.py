@@ -17,7 +17,7 @@ from pe.data.tables import COLUMNAR, ColumnFile, Row, columns_of, feature_names,
 from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
 from pe.private.modalities import ImageSource, TextSource
-from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, listed
+from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, list_names
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, Text, source
 
 _IMAGES_READ = 64
@@ -201,7 +201,7 @@ class TextTable(TableSource, TextSource):
         columns = columns_of(files[0])
         text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
         if not text:
-            raise PrivateDataError(f"{path} has no column of texts: it has {listed(columns)}.")
+            raise PrivateDataError(f"{path} has no column of texts: it has {list_names(columns)}.")
         return FoundColumns.find(path, columns, text, label, _reader(files))
 
     def _files(self) -> Sequence[TablePath]:

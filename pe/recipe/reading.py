@@ -37,10 +37,10 @@ def with_change(content: Any, change: str) -> Any:
     path, equals, value = change.partition("=")
     if not equals or not path:
         raise RecipeError(f"--set {change} is not of the form a.b=value.")
-    return _changed(content, path.split("."), _parse(value, f"--set {change}", Path()), change)
+    return _with_change(content, path.split("."), _parse(value, f"--set {change}", Path()), change)
 
 
-def _changed(content: Any, keys: list[str], value: Any, change: str) -> Any:
+def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
     """A value that is no mapping, and no list with such an entry, is replaced by a mapping."""
     if not keys:
         return value
@@ -49,10 +49,10 @@ def _changed(content: Any, keys: list[str], value: Any, change: str) -> Any:
         if int(first) >= len(content):
             raise RecipeError(f"--set {change}: the list has {len(content)} entries, counted from 0.")
         entries = list(content)
-        entries[int(first)] = _changed(entries[int(first)], others, value, change)
+        entries[int(first)] = _with_change(entries[int(first)], others, value, change)
         return entries
     inner = dict(content) if isinstance(content, dict) else {}
-    return inner | {first: _changed(inner.get(first), others, value, change)}
+    return inner | {first: _with_change(inner.get(first), others, value, change)}
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:
@@ -228,7 +228,7 @@ def _full(settings: Mapping[str, Any], model: type[Any], folder: Path) -> dict[s
 
 def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
     if isinstance(value, str | Path):
-        types = {one for annotation in annotations for one in _accepted(annotation)}
+        types = {one for annotation in annotations for one in _types_of(annotation)}
         return _full_path(value, folder) if Path in types and not types & {str, value} else value
     if isinstance(value, list | tuple):
         return type(value)(_full_value(one, annotations, folder) for one in value)
@@ -242,14 +242,14 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
     return value
 
 
-def _accepted(annotation: Any) -> Iterator[Any]:
+def _types_of(annotation: Any) -> Iterator[Any]:
     """All types and words among an annotation's alternatives; of a BeforeValidator those that it says it takes."""
     if isinstance(annotation, BeforeValidator):
         annotation = annotation.json_schema_input_type
     if isinstance(annotation, type | str):
         yield annotation
     for inner in get_args(annotation):
-        yield from _accepted(inner)
+        yield from _types_of(inner)
 
 
 def _full_path(path: str | Path, folder: Path) -> str | Path:

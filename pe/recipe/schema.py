@@ -138,12 +138,12 @@ class Evolution(Settings):
         return value
 
     @property
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """True if nothing is left to be chosen."""
         return {"iterations", "population"} <= self.model_fields_set
 
     @property
-    def given(self) -> dict[str, Any]:
+    def own_keys(self) -> dict[str, Any]:
         """The values that the recipe gives, by key."""
         return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
 
@@ -369,7 +369,7 @@ class Recipe(Settings):
 
     def chosen_as(self, other: Recipe) -> Recipe:
         """This recipe; unset keys of its evolution and its schedule are taken from `other`."""
-        evolution = Evolution.model_validate(other.evolution.given | self.evolution.given)
+        evolution = Evolution.model_validate(other.evolution.own_keys | self.evolution.own_keys)
         schedule = self.privacy.schedule or other.privacy.schedule
         return self.model_copy(
             update={"evolution": evolution, "privacy": self.privacy.model_copy(update={"schedule": schedule})}
@@ -378,7 +378,7 @@ class Recipe(Settings):
     def _content(self) -> dict[str, Any]:
         """Plain mappings and scalars, without what is not set; a plug-in's None is a setting like any other."""
         content: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
-        if not self.api.price.stated:
+        if not self.api.price.is_stated:
             del content["api"]["price"]
         for section, spec in (("api", self.api), ("embedding", self.embedding)):
             content[section] |= {name: None for name, value in spec.settings.items() if value is None}

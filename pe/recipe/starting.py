@@ -194,7 +194,7 @@ class ImageStart:
         prompts = json.dumps("a photo of a {label}" if classes else "a photo")
         return _generator(kind, self.noun, size=self.side, channels=self.channels, prompts=prompts)
 
-    def drawn(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
+    def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
         """Lines of `api` over a pool, in a recipe in `folder`; `by_label` None: there are no classes."""
         settings = {"path": path_from(folder, pool.path), "size": self.side, "channels": self.channels}
         return _pool("public_images", settings, by_label, self.noun)
@@ -241,7 +241,7 @@ class TextStart:
         prompts = json.dumps("Write a short text about {label}." if classes else "Write a short text.")
         return _generator(kind, self.noun, longest=self.longest, prompts=prompts)
 
-    def drawn(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
+    def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
         """Lines of `api` over a pool, in a recipe in `folder`; `by_label` None: there are no classes."""
         settings = {
             "path": path_from(folder, pool.path),

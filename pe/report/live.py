@@ -83,7 +83,7 @@ def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
     later = False
     for phase in reversed(plan.phases):
         name, t, most = phase.name, phase.t, phase.most
-        count = sum(row.answered for row in journal.chunks(name))
+        count = sum(row.answers for row in journal.chunks(name))
         later = later or (name.startswith("population/") and bool(journal.files(f"{population_place(t)}/")))
         phases.append(Phase(name, t, count, most, later or (count >= most > 0)))
         later = later or count > 0
@@ -155,7 +155,7 @@ class LivePage:
         count, newest = len(populations), None
         if has_journal(self.run):
             with read_journal(self.run) as journal:
-                if journal.happened("started"):  # else it was written after a purge
+                if journal.has_event("started"):  # else it was written after a purge
                     progress = public_progress(self.plan, journal)
                     newest = arriving(self.run, self.plan, progress.now, journal, count)
         figures = {f"S{t}": self._generation(one, t, "") for t, one in enumerate(populations)}
@@ -195,7 +195,7 @@ class LivePage:
         def figure() -> str:
             return _part("generation", strips(population, plan.classes), t, degree, plan.steps, plan.fit, note)
 
-        return self._cached(f"S{t}", note, figure)
+        return self._remember(f"S{t}", note, figure)
 
     def _votes(self, votes: int, count: int) -> str:
         """The first `votes` votes."""
@@ -205,9 +205,9 @@ class LivePage:
             passing = [100 * one.passing for one in generations_now]
             return _part("how_the_votes_went", generations_now, [*map(sorted_votes, generations_now)], passing)
 
-        return self._cached("votes", (votes, count), figure) if votes else ""
+        return self._remember("votes", (votes, count), figure) if votes else ""
 
-    def _cached(self, piece: str, key: object, make: Callable[[], str]) -> str:
+    def _remember(self, piece: str, key: object, make: Callable[[], str]) -> str:
         if self._cache.get(piece, (None, ""))[0] != key:
             self._cache[piece] = (key, make())
         return self._cache[piece][1]

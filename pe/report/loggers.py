@@ -78,7 +78,7 @@ class Logger(Protocol):
         """End: the run has ended, or stopped."""
 
 
-def logged(
+def make_entry(
     run: Run, plan: Plan, t: int, epsilon: float | None, delta: float, images: int | None, cost: float | None
 ) -> Logged:
     """Return the shareable values of S_t, which is finished."""

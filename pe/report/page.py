@@ -46,7 +46,7 @@ def environment() -> Environment:
     )
     environment.globals["guarantee"] = guarantee
     environment.tests["bytes"] = lambda value: isinstance(value, bytes)
-    environment.filters |= {"chart": chart, "inlined": inlined, "prose": prose, "round_up": round_up, "shown": shown}
+    environment.filters |= {"chart": chart, "inlined": inline, "prose": prose, "round_up": round_up, "shown": show}
     return environment
 
 
@@ -65,12 +65,12 @@ def prose(text: str) -> Markup:
     return Markup(html.replace("e^ε", "e<sup>ε</sup>"))  # noqa: S704
 
 
-def shown(value: float | None, form: str = ",") -> str:
+def show(value: float | None, form: str = ",") -> str:
     """Return a number in the form of `format`; a dash for None."""
     return "–" if value is None else format(value, form)
 
 
-def inlined(png: bytes) -> tuple[str, int, int]:
+def inline(png: bytes) -> tuple[str, int, int]:
     """Return a PNG file in base64, its width and its height."""
     return base64.b64encode(png).decode(), *Image.open(io.BytesIO(png)).size
 

@@ -63,7 +63,7 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> 
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
     for x, wide, (head, own) in zip(xs, widths, heads, strict=True):
-        pen.text((x + wide // 2, _TOP // 2), _shortened(head, own, wide), fill=_INK, font=own, anchor="mm")
+        pen.text((x + wide // 2, _TOP // 2), _shorten(head, own, wide), fill=_INK, font=own, anchor="mm")
     if footnote:
         pen.text((_GAP, height - _FOOT // 2), _NUMBERED, fill=_INK, font=font, anchor="lm")
     for row, population in enumerate(populations):
@@ -75,7 +75,7 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> 
     return png(sheet)
 
 
-def _shortened(name: str, font: Font, wide: int) -> str:
+def _shorten(name: str, font: Font, wide: int) -> str:
     """The name, or as much of its beginning as a column is wide, in pixels, with dots."""
     short, length = name, len(name)
     while font.getlength(short) > wide and length > 1:
@@ -154,7 +154,7 @@ def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2)
     samples = population.samples.take(members)
     if isinstance(samples, Readable):
         return tuple(samples.strings)
-    tiles = [_resized(picture) for picture in samples.pictures()]
+    tiles = [_resize(picture) for picture in samples.pictures()]
     width, height = tiles[0].size
     whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
     for i, tile in enumerate(tiles):
@@ -162,7 +162,7 @@ def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2)
     return png(whole)
 
 
-def _resized(picture: Image.Image) -> Image.Image:
+def _resize(picture: Image.Image) -> Image.Image:
     """Enlarge a small picture by a whole number, reduce a large one."""
     longest = max(picture.size)
     if longest > _LARGEST:
@@ -177,7 +177,7 @@ class Variety:
 
     samples: int
     different: int  # those that equal no other, and one of each set of equal ones
-    compared: int  # samples drawn at random, each of which was compared with each
+    trials: int  # samples drawn at random, each of which was compared with each
     apart: int  # of these, those that differ clearly: in their order, none nearly equals one counted before
 
     def __add__(self, other: Variety) -> Variety:
@@ -219,14 +219,14 @@ def collapse_warnings(t: int, by_label: dict[str, Variety], step: Step | None) -
     """Return a sentence on an S_t that has collapsed; none if it has not."""
     every = whole(by_label)
     copies = step is not None and not step.degree
-    if every.apart >= min(COLLAPSED * every.compared, FEW * len(by_label) if copies else inf):
+    if every.apart >= min(COLLAPSED * every.trials, FEW * len(by_label) if copies else inf):
         return []
     ways = ["a generator that varies more"] if step is None else ["more candidates"]
     ways += ["a lower threshold"] if step is not None and step.threshold > 0 else []
     ways += ["a higher last degree"] if step is not None and step.degree < 1 else []
     more = " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
     return [
-        f"S_{t} has collapsed: of {every.compared:,} samples that were compared, only {every.apart:,} differ clearly "
+        f"S_{t} has collapsed: of {every.trials:,} samples that were compared, only {every.apart:,} differ clearly "
         f"from the others of their label: take {more}."
     ]
 

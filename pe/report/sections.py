@@ -28,7 +28,7 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, found_at_most, round_up
 from pe.recipe.schema import Recipe
-from pe.report.page import Line, render, shown
+from pe.report.page import Line, render, show
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
 from pe.steps import Plan, Step
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE, without_folders
@@ -147,8 +147,8 @@ class Generation:
     effective: float  # (Σw)² / Σw² with w = max(votes − H, 0): as many equal parents would be as even
     parents: int | None  # distinct members of S_{t−1} that have offspring in S_t
     founders: int | None  # distinct members of S_0 that have descendants in S_t
-    unchanged: int | None  # members of S_t that equal their parent: kept ones, refused ones
-    moved: float | None  # mean distance of a member of S_t from its parent, in the modality's unit
+    equals: int | None  # members of S_t that equal their parent: kept ones, refused ones
+    mean_move: float | None  # mean distance of a member of S_t from its parent, in the modality's unit
 
 
 def public_plan(run: Run) -> tuple[Recipe, Plan]:
@@ -200,8 +200,8 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
                 effective=float(weights.sum() ** 2 / square) if square else 0.0,
                 parents=None if after is None else len(np.unique(after.parents)),
                 founders=None if after is None else len(np.unique(lineage)),
-                unchanged=None if distances is None else int(np.count_nonzero(distances == 0)),
-                moved=None if distances is None else float(distances.mean()),
+                equals=None if distances is None else int(np.count_nonzero(distances == 0)),
+                mean_move=None if distances is None else float(distances.mean()),
             )
         )
     return history
@@ -242,7 +242,7 @@ class GeneratorShare:
 
     t: int  # the iteration that votes for S_{t−1}; one more than the last for S_T, for which none does
     name: str
-    made: float  # share of S_{t−1}'s samples that it made, in [0, 1]
+    part_of_all: float  # share of S_{t−1}'s samples that it made, in [0, 1]
     votes: float | None = None  # share of the noisy votes for them; None: there are none, or their sum is not above 0
     noise: float | None = None  # standard deviation of that share by the noise alone, the sum of votes taken as large
 
@@ -275,7 +275,7 @@ def generator_shares(populations: Sequence[Population], history: Sequence[Genera
 def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
     """Return each generator's share of S_0 …, in per cent."""
     by_name = {name: [one for one in shares if one.name == name] for name in dict.fromkeys(one.name for one in shares)}
-    return [(name, [one.t - 1 for one in own], [100 * one.made for one in own]) for name, own in by_name.items()]
+    return [(name, [one.t - 1 for one in own], [100 * one.part_of_all for one in own]) for name, own in by_name.items()]
 
 
 def costs(run: Run) -> dict[str, object]:
@@ -292,7 +292,7 @@ def costs(run: Run) -> dict[str, object]:
             phases.append((name, *counts, _money(price, usage), f"{sum(row.seconds for row in chunks):,.1f}"))
         events, totals = journal.events(), journal.totals()
     usage = totals.usage
-    every = ("all", f"{usage.calls:,}", "", f"{usage.images:,}", f"{totals.refused:,}", "", _money(price, usage), "")
+    every = ("all", f"{usage.calls:,}", "", f"{usage.images:,}", f"{totals.refusals:,}", "", _money(price, usage), "")
     return {"events": events, "phases": [*phases, every]}
 
 
@@ -370,7 +370,7 @@ def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
         if "synthetic" in sets
     ]
     numbers += [
-        (f"{distance_names(each)[0]}, {name}", shown(each.get("frechet"), ",.4g"))
+        (f"{distance_names(each)[0]}, {name}", show(each.get("frechet"), ",.4g"))
         for name, each in (metrics.get("fidelity") or {}).items()
     ]
     if "membership" in metrics.get("memorisation", {}):
@@ -386,7 +386,7 @@ def distance_names(fidelity: Metrics) -> tuple[str, str]:
 def spread(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%", ".1%")) -> str:
     """Return mean ± error, as far as they are known."""
     around = "" if values.get(error) is None else f" ± {values[error]:{forms[1]}}"
-    return shown(values.get("mean"), forms[0]) + around
+    return show(values.get("mean"), forms[0]) + around
 
 
 def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, str]]:
@@ -414,7 +414,7 @@ def _words_and_lengths(texts: Metrics) -> list[tuple[str, ...]]:
     for name, one in (texts.get("sets") or {}).items():
         words = dict(zip(texts["levels"], one["words"], strict=True))
         middle = (f"{words[level]:,.0f}" for level in (0.05, 0.5, 0.95))
-        own = f"{one['vocabulary']:,}", shown(one["covered"], ".1%"), shown(one["divergence"], ".3f")
+        own = f"{one['vocabulary']:,}", show(one["covered"], ".1%"), show(one["divergence"], ".3f")
         rows.append((_title(name), *middle, *own))
     return rows
 

@@ -62,7 +62,7 @@ class Table:
     names: list[str]  # of the labels
     kind: type[Samples]
     soft: bool  # True if they have soft labels
-    captioned: bool  # True if they have captions
+    has_captions: bool  # True if they have captions
     rows: Iterator[Row]
 
     @property
@@ -77,12 +77,12 @@ class Table:
 
     def csv_head(self, *first: str) -> list[str]:
         """Return the head of a CSV file whose first columns are given."""
-        return [*first, *(f"p({name})" for name in self.names if self.soft), *([CAPTION] if self.captioned else [])]
+        return [*first, *(f"p({name})" for name in self.names if self.soft), *([CAPTION] if self.has_captions else [])]
 
     def csv_row(self, first: str, row: Row) -> list[str | float]:
         """Return a row's cells, for columns as of `csv_head`."""
         about = row.description
-        return [first, about["label"], *about.get("soft_label", ()), *([about[CAPTION]] if self.captioned else [])]
+        return [first, about["label"], *about.get("soft_label", ()), *([about[CAPTION]] if self.has_captions else [])]
 
     def entry(self, row: Row) -> dict[str, Any]:
         """Return a sample and its description, for a row of Parquet or JSON lines."""
@@ -127,7 +127,7 @@ def _read_samples(path: Path) -> tuple[list[str], Part]:
         with np.load(path, allow_pickle=False) as archive:
             names, kind = archive["label_names"].tolist(), kind_among(archive.files)
             columns = archive["labels"], archive[kind], archive.get("soft_labels"), archive.get("captions")
-            return names, _checked(path.name, names, modality(kind), columns)
+            return names, _check(path.name, names, modality(kind), columns)
     except (BadZipFile, ValueError, KeyError, TypeError, EOFError, MemoryError) as error:
         raise RunError(f"{path.name} is damaged: restore it from a copy.") from error
 
@@ -139,10 +139,10 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
         raise RunError(f"{folder.name}: an extension is damaged: restore it from a copy.") from error
     for place, one in more.items():
         columns = one.labels, one.samples.array, one.conditions.get(SOFT_LABEL), one.conditions.get(CAPTION)
-        yield _checked(place, names, type(one.samples), columns)
+        yield _check(place, names, type(one.samples), columns)
 
 
-def _checked(name: str, names: list[str], kind: type[Samples], columns: Sequence[Any]) -> Part:
+def _check(name: str, names: list[str], kind: type[Samples], columns: Sequence[Any]) -> Part:
     """Return labels, samples, soft labels and captions as a part, if they are as this software writes them."""
     labels, array, soft, captions = columns
     number = len(array) if kind.check(array) else -1
@@ -303,7 +303,7 @@ def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
     if table.soft:
         columns["soft_label"] = pa.list_(pa.float32())
         features["soft_label"] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "Sequence"}
-    if table.captioned:
+    if table.has_captions:
         columns[CAPTION] = pa.string()
         features[CAPTION] = {"dtype": "string", "_type": "Value"}
     schema = pa.schema(columns, metadata={"huggingface": json.dumps({"info": {"features": features}})})

@@ -93,7 +93,7 @@ class ChunkRow:
     phase: str
     file: str | None
     sha256: str | None
-    answered: int
+    answers: int
     seconds: float
     usage: Usage
 
@@ -114,15 +114,15 @@ class Totals:
     """Billed usage, and items refused and answered, over all chunks."""
 
     usage: Usage = NOTHING
-    refused: int = 0
-    answered: int = 0
+    refusals: int = 0
+    answers: int = 0
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(self.usage + other.usage, self.refused + other.refused, self.answered + other.answered)
+        return Totals(self.usage + other.usage, self.refusals + other.refusals, self.answers + other.answers)
 
 
 @contextmanager
-def _translated(path: Path, participle: str) -> Iterator[None]:
+def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
     """Turn SQLite's errors about the journal into a sentence."""
     try:
         yield
@@ -135,13 +135,13 @@ def has_tables(path: Path) -> bool:
     """Return True if the journal has its tables; opening one without them would make them while its writer works."""
     if not path.exists() or not path.stat().st_size:
         return False
-    address = _frozen(path) or f"{path.absolute().as_uri()}?mode=ro"
-    with _translated(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
+    address = _read_only_address(path) or f"{path.absolute().as_uri()}?mode=ro"
+    with _in_a_sentence(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     return bool(version)
 
 
-def _frozen(path: Path) -> str:
+def _read_only_address(path: Path) -> str:
     """Return the address of a journal on a read-only medium, where SQLite can make no files beside it; else empty."""
     log = path.with_name(f"{path.name}-wal")
     is_whole = not log.exists() or not log.stat().st_size
@@ -157,13 +157,13 @@ class Journal:
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
         self._path = path
-        self._spent: Totals | None = None
+        self._totals: Totals | None = None
         self._lock = Lock()
-        with _translated(path, "opened"):
-            address = (_frozen(path) if reading else "") or path.absolute().as_uri()
+        with _in_a_sentence(path, "opened"):
+            address = (_read_only_address(path) if reading else "") or path.absolute().as_uri()
             self._connection = sqlite3.connect(address, isolation_level=None, check_same_thread=False, uri=True)
         try:
-            with _translated(path, "read"):
+            with _in_a_sentence(path, "read"):
                 self._prepare(reading)
         except BaseException:
             self.close()
@@ -201,18 +201,18 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        with _translated(self._path, "closed"):
+        with _in_a_sentence(self._path, "closed"):
             self._connection.close()
 
     def read(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         """Return the rows that a query finds."""
-        with _translated(self._path, "read"), self._lock:
+        with _in_a_sentence(self._path, "read"), self._lock:
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Carry out all of the block's statements or none; they are durable when the block ends."""
-        with _translated(self._path, "written"), self._lock:
+        with _in_a_sentence(self._path, "written"), self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -238,7 +238,7 @@ class Journal:
                 connection.execute("DELETE FROM jobs WHERE request = ?", (request,))
             for row, misses in chunks:
                 usage = astuple(row.usage)
-                values = (row.phase, row.file, row.sha256, row.answered, *usage[:3], row.seconds, *usage[3:])
+                values = (row.phase, row.file, row.sha256, row.answers, *usage[:3], row.seconds, *usage[3:])
                 cursor = connection.execute(
                     "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values
                 )
@@ -246,10 +246,10 @@ class Journal:
                     bits = one.retryable + 2 * (not one.attempt)
                     values = (cursor.lastrowid, one.item, one.outcome, bits, one.reason)
                     connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", values)
-        if self._spent is not None:
+        if self._totals is not None:
             for row, misses in chunks:
                 refusals = sum(miss.outcome == "refused" for miss in misses)
-                self._spent += Totals(row.usage, refusals, row.answered)
+                self._totals += Totals(row.usage, refusals, row.answers)
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """Return the committed answers of a phase, in the order of their commits."""
@@ -276,13 +276,13 @@ class Journal:
 
     def totals(self) -> Totals:
         """Return the cost of all phases so far."""
-        if self._spent is None:
+        if self._totals is None:
             sums = ", ".join(f"TOTAL({name})" for name in ("answered", *_BILLED))  # SUM may overflow
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
             answers, *usage = map(int, counts)
             [(refusals,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            self._spent = Totals(replace(Usage(*usage), megapixels=megapixels, cost=cost), refusals, answers)
-        return self._spent
+            self._totals = Totals(replace(Usage(*usage), megapixels=megapixels, cost=cost), refusals, answers)
+        return self._totals
 
     def samples_per_second(self) -> float | None:
         """Return the images that one request at a time brings; None: nothing was answered yet."""
@@ -291,7 +291,7 @@ class Journal:
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
         """Take back the rows of answers whose files are lost: their items are asked for again."""
-        self._spent = None
+        self._totals = None
         statement = "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?"
         self.write(statement, *((phase, chunk) for chunk in ids))
 
@@ -315,7 +315,7 @@ class Journal:
         """Return all changes of the run's state: (time in UTC, event)."""
         return self.read("SELECT at, event FROM events ORDER BY id")
 
-    def happened(self, event: str) -> bool:
+    def has_event(self, event: str) -> bool:
         """Return True if the run's state ever changed so."""
         return bool(self.read("SELECT 1 FROM events WHERE event = ? LIMIT 1", (event,)))
 
@@ -334,7 +334,7 @@ class Journal:
         """Commit a drawn release whose file is durable already."""
         self.write("INSERT INTO releases VALUES (?, ?, ?)", (name, file, sha256))
 
-    def released(self) -> dict[str, str]:
+    def releases(self) -> dict[str, str]:
         """Return name → SHA-256 of the files of all drawn releases."""
         return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 

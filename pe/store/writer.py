@@ -197,11 +197,11 @@ class RunWriter:
             yield temporary
             publish_folder(temporary, final)
 
-    def written(self) -> dict[str, str]:
+    def files_now(self) -> dict[str, str]:
         """Return name → SHA-256 of each shareable file that the run wrote, but the certificate; no stray file."""
         names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_SAMPLES, DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
-        entries = {**own, **self.journal.released(), **self.journal.files("")}
+        entries = {**own, **self.journal.releases(), **self.journal.files("")}
         return {name: entries[name] for name in sorted(entries) if not name.startswith(f"{CONFIDENTIAL}/")}
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
@@ -248,11 +248,11 @@ class JournalReleases:
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
         self._run, self._note = run, note
-        self._stored: dict[str, StoredRelease] = {}
+        self._rows: dict[str, StoredRelease] = {}
         for release, unsafe in stored_charges(run.journal):
             self._count(release, unsafe)
-            self._stored[release.name] = replace(self._stored[release.name], array=self._read(release.name))
-        charged_files = {release_file(name) for name in self._stored}
+            self._rows[release.name] = replace(self._rows[release.name], array=self._read(release.name))
+        charged_files = {release_file(name) for name in self._rows}
         for path in sorted((run.folder / RELEASES).iterdir()):
             if f"{RELEASES}/{path.name}" not in charged_files:
                 raise RunError(
@@ -262,18 +262,18 @@ class JournalReleases:
 
     def find(self, name: str) -> StoredRelease | None:
         """Return the release stored under `name`, a whole file without its row included; None if never charged."""
-        release = self._stored.get(name)
+        release = self._rows.get(name)
         if release is not None and release.array is None:
-            release = self._stored[name] = replace(release, array=self._read(name))
+            release = self._rows[name] = replace(release, array=self._read(name))
         return release
 
-    def charged(self) -> Sequence[StoredRelease]:
+    def charges(self) -> Sequence[StoredRelease]:
         """Return every release ever charged, in the order of the first charge."""
-        return tuple(self._stored.values())
+        return tuple(self._rows.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge, durably."""
-        if not self._stored:
+        if not self._rows:
             self._note()
         self._run.journal.charge(release.name, json.dumps(release.to_dict()), unsafe)
         self._count(release, unsafe)
@@ -286,7 +286,7 @@ class JournalReleases:
         digest = write_durably(path, buffer.getvalue(), by_way_of=self._unseen(name).parent)
         self._run.journal.add_release(name, release_file(name), digest)
         self._note()
-        self._stored[name] = replace(self._stored[name], array=self._read(name))
+        self._rows[name] = replace(self._rows[name], array=self._read(name))
 
     def traces(self, name: str) -> bool:
         """Return True if there is a file of a draw that was not kept."""
@@ -297,10 +297,10 @@ class JournalReleases:
         return self._run.run.confidential / (Path(release_file(name)).name + TEMPORARY)
 
     def _count(self, release: Release, unsafe: bool) -> None:
-        before = self._stored.get(release.name)
+        before = self._rows.get(release.name)
         charges = 1 if before is None else before.charges + 1
         unsafe = unsafe or (before is not None and before.unsafe)
-        self._stored[release.name] = StoredRelease(release if before is None else before.release, charges, unsafe, None)
+        self._rows[release.name] = StoredRelease(release if before is None else before.release, charges, unsafe, None)
 
     def _read(self, name: str) -> Array | None:
         row = self._run.journal.release(name)

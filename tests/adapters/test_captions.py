@@ -230,7 +230,7 @@ def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path, monkeypatch
     asked = sum(writes.seen.values())
     cost = 0.5 * asked + (0.01 + 0.12) * writes.delivered + IMAGE * draws.delivered
     assert price_of(given).of(spent.usage) == pytest.approx(cost)
-    assert spent.refused > 0
+    assert spent.refusals > 0
 
 
 def test_prices_of_parts_are_added_up(tmp_path):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from adapters.chat import Chat, ChatSettings, billed
+from adapters.chat import Chat, ChatSettings, bill
 from adapters.http import Rejected
-from adapters.text_prompts import Asking, TextPrompts, blanked, share_of, words_of
+from adapters.text_prompts import Asking, TextPrompts, blank, share_of, words_of
 from adapters.text_settings import Drawn, Written
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
@@ -201,7 +201,7 @@ def test_settings_out_of_range_are_one_sentence(settings, sentence):
     ],
 )
 def test_tokens_are_counted_as_far_as_the_server_tells_them(told, counted):
-    assert billed(told) == counted
+    assert bill(told) == counted
 
 
 SEEDS = np.random.default_rng(3).integers(0, 2**63, 400).astype(np.uint64)
@@ -230,18 +230,18 @@ def test_a_share_is_the_nearest_whole_number_and_never_none(count, degree, share
 def test_blanks_are_exactly_the_share_and_all_else_stays_in_place():
     text = "The food,\nI must say: was (very) good — and so cheap!"
     for degree in (0.1, 0.4, 0.9, 1.0):
-        shown = blanked(text, degree, 5)
+        shown = blank(text, degree, 5)
         assert len(words_of(shown)) == 11
         assert [each[0] for each in words_of(shown)].count("_") == share_of(11, degree)
         assert shown.count("\n") == 1
         assert shown.endswith("!")
-    assert blanked(text, 0.4, 5) == blanked(text, 0.4, 5)
-    assert len({blanked(text, 0.4, seed) for seed in range(20)}) > 15
+    assert blank(text, 0.4, 5) == blank(text, 0.4, 5)
+    assert len({blank(text, 0.4, seed) for seed in range(20)}) > 15
 
 
 def test_a_greater_degree_blanks_the_same_words_and_more():
     text = " ".join(f"w{i}" for i in range(50))
-    less, more = (np.array(blanked(text, degree, 9).split()) == "_" for degree in (0.3, 0.6))
+    less, more = (np.array(blank(text, degree, 9).split()) == "_" for degree in (0.3, 0.6))
     assert (more | ~less).all()
 
 

@@ -223,7 +223,7 @@ def test_a_run_with_every_fault_accounts_for_each_and_pays_for_no_text_twice(tmp
     assert totals.usage.images == server.worked.total() - lines.seen["torn"]
     assert totals.usage.text_out == 30 * totals.usage.images
     assert totals.usage.calls >= server.submitted
-    assert 40 - totals.refused <= totals.answered <= 40  # of S_0 and S_1
+    assert 40 - totals.refusals <= totals.answers <= 40  # of S_0 and S_1
     assert PRIVATE not in json.dumps([batch.lines for batch in server.batches.values()])
     assert len(run.synthetic) == 20
 

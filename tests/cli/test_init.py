@@ -58,7 +58,7 @@ def test_images_are_seen_and_the_recipe_is_planned_from_another_folder(tmp_path,
     assert (private.kind, private.class_names, private.privacy_unit) == (form, ("cat", "dog"), "who")
     assert (private.declared_size, private.declared_units, private.shape) == (4000, 300, (8, 8, 3))
     assert recipe.api.settings == {"path": str(tmp_path / "public"), "by_label": True} | size
-    assert recipe.evolution.settled is False
+    assert recipe.evolution.is_complete is False
     text = (tmp_path / "recipe.yaml").read_text()
     assert f"path: {where}\n" in text
     assert str(tmp_path) not in text

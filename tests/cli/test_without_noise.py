@@ -162,4 +162,4 @@ def test_a_fitted_generator_needs_noise_and_the_planner_needs_none(without):
     assert chosen.recipe.evolution.neighbors == 1
     again = Recipe.parse(yaml.safe_load(chosen.recipe.dump()), "again")
     assert again == chosen.recipe
-    assert all(not step.release.noised and step.threshold == 0 for step in lay_out(again).steps)
+    assert all(not step.release.has_noise and step.threshold == 0 for step in lay_out(again).steps)

@@ -94,7 +94,7 @@ def fitting(
 ) -> Fitting:
     """The tools of its fit, whose noise is the same each time."""
     own = own or terms()
-    planned = api.planned(own)
+    planned = api.plan_releases(own)
     ledger = Ledger(own.budget, own.relation, own.unit, planned, store or MemoryStore(), noise or Foreseen())
     return Fitting(own, private or records_of_fits, ledger, folder, **more)
 

@@ -82,7 +82,7 @@ def test_every_fitted_method_is_held_to_this() -> None:
 def test_its_releases_are_known_by_name_and_take_the_whole_budget_and_replace_one_moves_them_twice_as_far(
     kind: str, relation: Relation
 ) -> None:
-    planned = make(kind).planned(terms(relation=relation))
+    planned = make(kind).plan_releases(terms(relation=relation))
     assert [one.name for one in planned] == RELEASES[kind]
     assert 0.999 * 20 < epsilon(planned, 1e-3) <= 20
     for one in planned:  # of the semantics, one count less and another more
@@ -107,14 +107,14 @@ class Disk(MemoryStore):
             raise Down
         super().keep(name, array)
         self.left -= 1
-        if all(one.array is not None for one in self.charged()) and len(self.charged()) == self._planned:
+        if all(one.array is not None for one in self.charges()) and len(self.charges()) == self._planned:
             raise Down
 
     def traces(self, name: str) -> bool:
         return False
 
     def is_drawing(self) -> bool:
-        return any(one.array is None for one in self.charged())
+        return any(one.array is None for one in self.charges())
 
 
 @every
@@ -136,12 +136,12 @@ def test_broken_off_in_every_draw_it_ends_as_if_it_had_not_and_reads_records_onl
 
     for _ in range(len(names) + 1):
         with pytest.raises(Down):
-            api.fit(fitting(api, folder, disk, private, kept=kept))
+            api.fit(fitting(api, folder, disk, private, cache=kept))
         disk.left = 1
     assert not list(folder.iterdir())
-    api.fit(fitting(api, folder, disk, lambda: pytest.fail("all is drawn, and records were read"), kept=kept))
-    assert {one.release.name: one.charges for one in disk.charged()} == dict.fromkeys(names, 1)
-    assert {one.release for one in disk.charged()} == set(api.planned(terms()))
+    api.fit(fitting(api, folder, disk, lambda: pytest.fail("all is drawn, and records were read"), cache=kept))
+    assert {one.release.name: one.charges for one in disk.charges()} == dict.fromkeys(names, 1)
+    assert {one.release for one in disk.charges()} == set(api.plan_releases(terms()))
     assert files_in(folder) == files_in(model_of(kind))
 
 
@@ -169,9 +169,9 @@ def test_what_it_cannot_answer_it_refuses(kind: str, tmp_path: Path) -> None:
 def test_a_unit_larger_than_a_record_is_refused_where_gradients_are_clipped(kind: str) -> None:
     if "fit/training/1" in RELEASES[kind]:
         with pytest.raises(PrivacyError, match="protects no 'patient'"):
-            make(kind).planned(terms(unit="patient"))
+            make(kind).plan_releases(terms(unit="patient"))
     else:
-        assert make(kind).planned(terms(unit="patient"))[0].unit == "patient"
+        assert make(kind).plan_releases(terms(unit="patient"))[0].unit == "patient"
 
 
 @every
@@ -198,11 +198,11 @@ def test_its_public_images_can_be_compared_with_the_records(kind: str, tmp_path:
 
 
 def test_a_fit_without_a_plan_refuses_what_a_plan_does_and_charges_nothing(tmp_path: Path) -> None:
-    planned = DPMERF().planned(terms())
+    planned = DPMERF().plan_releases(terms())
     ledger = Ledger(terms().budget, Relation.ADD_REMOVE, "record", planned, MemoryStore())
     with pytest.raises(RecipeError, match=r"api\.batch is 2, .* take 5 or more"):
         DPMERF(batch=2).fit(Fitting(terms(), lambda: pytest.fail("records were read"), ledger, tmp_path))
-    assert not ledger.drawn(planned[0])
+    assert not ledger.has_drawn(planned[0])
 
 
 # Whole runs: with the releases of a fit held fixed, nothing that its run shows depends on the private records.

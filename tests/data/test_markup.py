@@ -56,13 +56,13 @@ REFUSED = {
 def test_of_a_known_template_the_text_is_kept_exactly(template):
     found = unwrap(KEPT[template])
     assert (found.text, found.fault) == (T, "")
-    assert found.taken
+    assert found.marks
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_that_only_looks_like_markup_stays_as_it_is(text):
     assert unwrap(text).text == text
-    assert not unwrap(text).taken
+    assert not unwrap(text).marks
 
 
 @pytest.mark.parametrize("answer", REFUSED)

@@ -67,7 +67,7 @@ def test_the_limit_foresees_the_first_batch_by_the_tokens_that_are_expected():
 
 
 def test_the_limit_foresees_the_next_images_tokens_and_pixels_by_those_before():
-    spent = Totals(Usage(10, 10, 1_000_000, image_out=1_000_000, megapixels=10), answered=10)
+    spent = Totals(Usage(10, 10, 1_000_000, image_out=1_000_000, megapixels=10), answers=10)
     meter = Meter(Limits(max_cost=41.9), price(million_tokens=BY_KIND, megapixel=0.5))
     assert meter.refusal(spent, calls=1, images=1) is None  # 35 are spent, and each image costs 3.5
     stop = meter.refusal(spent, calls=2, images=2)

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-from embeddings.torch_model import antialiased, tensorflow_bilinear
+from embeddings.torch_model import antialias, tensorflow_bilinear
 from tests.embeddings.networks import images
 
 SIZES = [(33, 50, 17, 20), (12, 12, 31, 40), (64, 64, 64, 64), (200, 300, 7, 224)]
@@ -20,7 +20,7 @@ def tensor(pixels):
 @pytest.mark.parametrize(("height", "width", "new_height", "new_width"), SIZES)
 def test_antialiased_is_what_pillow_does_to_the_grey_level(kind, filter_, height, width, new_height, new_width):
     pixels = images(2, height=height, width=width).pixels // 4 + 96  # so that nothing overshoots and is cut
-    ours = antialiased(tensor(pixels), new_height, new_width, kind).numpy()
+    ours = antialias(tensor(pixels), new_height, new_width, kind).numpy()
     theirs = [np.asarray(Image.fromarray(image).resize((new_width, new_height), filter_)) for image in pixels]
     np.testing.assert_allclose(ours, np.moveaxis(np.stack(theirs), 3, 1), atol=1.3)  # Pillow rounds twice
 

@@ -9,7 +9,7 @@ from rich.console import Console
 import pe
 from pe.engine.loggers import Bars
 from pe.errors import LimitReached
-from pe.report.loggers import logged
+from pe.report.loggers import make_entry
 from pe.report.sections import public_plan
 from tests.engine.small import Told, evolve
 from tests.generators import Mean, Shades
@@ -71,7 +71,7 @@ def test_what_a_logger_gets_is_made_of_what_an_export_holds_but_for_what_was_bil
     export = pe.Run.open(run.export(tmp_path / "export" / "run"))
     _, plan = public_plan(export)
     epsilon = export.guarantee["epsilon"]
-    again = [logged(export, plan, t, epsilon, 1e-5, one.images, one.cost) for t, one in enumerate(logs.logged)]
+    again = [make_entry(export, plan, t, epsilon, 1e-5, one.images, one.cost) for t, one in enumerate(logs.logged)]
     assert again == logs.logged
     kinds = {"str", "int", "float", "dict", "bytes"}
     assert {type(value).__name__ for one in logs.logged for value in vars(one).values()} <= kinds

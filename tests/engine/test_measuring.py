@@ -35,7 +35,7 @@ def judged(low, high):
     def rung(degree, apart):
         whole = np.broadcast_to(apart, (2, np.shape(apart)[-1]))
         count = whole.shape[1]
-        spaces = {"nearest": dict.fromkeys(SPACES, count), "strayed": dict.fromkeys(SPACES, 0)}
+        spaces = {"nearest": dict.fromkeys(SPACES, count), "astray": dict.fromkeys(SPACES, 0)}
         return Rung(degree, np.arange(count), NOISE, dict(zip(SPACES, whole, strict=True)), **spaces)
 
     return judge(rung(0.1, low), rung(1.0, high), "").degree

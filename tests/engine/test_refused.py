@@ -126,5 +126,5 @@ def test_what_is_not_as_declared_is_refused_before_a_release(private, tmp_path, 
     assert api.asked <= 10
     with read_journal(pe.Run.open(tmp_path / "run")) as journal:
         assert journal.charges() == []
-        assert journal.totals().answered == 0
+        assert journal.totals().answers == 0
     assert len(evolve(private, tmp_path / "run", makes(image(4, 4, 1)), resume=True, **changes).synthetic) == 20

@@ -102,7 +102,7 @@ def test_a_running_a_killed_and_a_resumed_run_tell_how_far_they_are(tmp_path):
     assert (found.state, found.pid, found.waits) == ("running", process.pid, "waits for its gate")
     assert journal.phase == Phase("lookahead/1", 1, 30, 40)
     assert (found.iteration, found.iterations) == (1, driver.ITERATIONS)
-    assert (totals.usage.calls, totals.usage.images, totals.usage.tokens, totals.refused) == (10, 50, 60, 0)
+    assert (totals.usage.calls, totals.usage.images, totals.usage.tokens, totals.refusals) == (10, 50, 60, 0)
     assert found.cost == pytest.approx(50 * 0.5 + 60 * 0.001)
     assert journal.epsilon_charged == 0 < found.epsilon_planned
     assert [event for _, event in journal.events] == ["started"]

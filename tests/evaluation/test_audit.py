@@ -100,7 +100,7 @@ def test_noise_that_comes_twice_is_flagged():
             return UnsafeSeededNoise(0).discrete_gaussian(shape, scale)
 
     result = found(claim_of(), Seeded(0), runs=500)
-    assert result.repeated == 1000 - BLOCKS
+    assert result.repeats == 1000 - BLOCKS
     assert "blocks of noise came more than once" in result.verdict
 
 
@@ -108,7 +108,7 @@ def test_no_noise_at_all_is_flagged_without_any_assumption():
     result = found(claim_of(), Scaled(UnsafeSeededNoise(0), 1e-12), runs=200)
     assert result.epsilon_any > 1
     assert result.mu > 2 * result.claim.mu
-    assert result.repeated == 399
+    assert result.repeats == 399
 
 
 def test_no_canary_reaches_another_block():
@@ -147,5 +147,5 @@ def test_a_right_mechanism_is_flagged_no_more_often_than_the_confidence_allows(m
             Rates.of(*(int(rng.binomial(runs, ndtr(side * mu / 2 - at))) for side in (1, -1)), runs, error)
             for at, error in ((0.0, 0.5 / 4), (tail, 0.5 / 8), (-tail, 0.5 / 8))
         )
-        alarms += middle.mu > mu or high.epsilon(delta) > epsilon or low.mirrored.epsilon(delta) > epsilon
+        alarms += middle.mu > mu or high.epsilon(delta) > epsilon or low.reverse.epsilon(delta) > epsilon
     assert alarms < 0.5 * 500

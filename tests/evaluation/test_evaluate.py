@@ -145,7 +145,7 @@ def test_without_votes_any_candidate_may_stay():
     def stay(keep):
         members = choose_without_votes(candidates, wanted, Descent(keep=keep), rng)
         np.testing.assert_array_equal(candidates[members.parents], wanted)
-        return members, members.parents[members.kept]
+        return members, members.parents[members.survives]
 
     assert not len(stay("none")[1])
     drawn = np.bincount(np.concatenate([stay("none")[0].parents for _ in range(200)]), minlength=60)

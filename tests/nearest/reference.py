@@ -46,7 +46,7 @@ def naive(queries, candidates, q, metric="l2"):
 class Unkind:
     """A backend as inexact as the bound allows: each distance is off by nearly all of a kernel's share, either way."""
 
-    returned = sieve = exact.Arithmetic(exact.FLOAT32)
+    returns = sieve = exact.Arithmetic(exact.FLOAT32)
     threads = decide.ALONE
 
     def __init__(self, candidates):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from pe.report.loggers import logged
+from pe.report.loggers import make_entry
 from pe.report.sections import public_plan
 from pe.store.run import Run
 from tests.peers.servers import python_of
@@ -102,7 +102,7 @@ def test_tensorboard_and_mlflow_have_every_number_and_picture(written: Path) -> 
     for steps in found.values():
         assert list(steps) == ["0", "1"]
         for t in range(2):
-            told = logged(run, plan, t, run.guarantee["epsilon"], 1e-5, images=20 * (t + 1), cost=0.0)
+            told = make_entry(run, plan, t, run.guarantee["epsilon"], 1e-5, images=20 * (t + 1), cost=0.0)
             picture = steps[str(t)].pop("images")
             assert np.array_equal(pixels(base64.b64decode(picture)), pixels(told.picture))
             assert steps[str(t)] == pytest.approx(told.numbers(), rel=1e-6)

@@ -49,7 +49,7 @@ def test_a_plan_meets_its_budget_jointly_and_not_below_a_thousandth():
 def test_what_cannot_be_met_is_refused():
     too_much = Release("dp_sgd", "discrete_gaussian", 1.0, 0.5, grid=2**30)
     for wrong, said in (
-        ({"fixed": (too_much,)}, "takes all of it"),
+        ({"other": (too_much,)}, "takes all of it"),
         ({"weights": (1, 0, 1)}, "one weight above 0"),
         ({"class_counts": 1.0}, "share"),
     ):

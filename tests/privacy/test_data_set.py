@@ -178,7 +178,7 @@ def test_a_run_is_struck_out_only_before_it_begins_to_draw_and_draws_only_after_
         budget.drew("one", 0)
     assert budget.enter("one", RUN, 1e-5)["runs"] == 2
     budget.drew("one", 1)
-    assert budget.drawn("one") == 1
+    assert budget.draw_count("one") == 1
 
 
 def test_a_run_is_either_struck_out_or_begins_to_draw_never_both(budget):

@@ -69,8 +69,8 @@ def test_it_charges_before_it_draws_and_keeps_before_it_returns_what_it_never_dr
     assert array is store.find(FIRST.name).array
     assert not array.flags.writeable
     again = opened(store)
-    assert not ledger.drawn(PLAN[1])
-    assert again.drawn(FIRST)
+    assert not ledger.has_drawn(PLAN[1])
+    assert again.has_drawn(FIRST)
     assert np.array_equal(again.release(FIRST, drawing(store)), array)
     assert store.happened.count("draw") == 1
     assert ledger.total() == epsilon(PLAN, ROOMY.delta)

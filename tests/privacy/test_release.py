@@ -46,7 +46,7 @@ def test_a_value_out_of_range_is_refused_and_named(field, value):
 
 
 def test_without_noise_there_is_no_noise_multiplier():
-    assert not Release("h/1", "none", 1.0, 0.0).noised
+    assert not Release("h/1", "none", 1.0, 0.0).has_noise
     with pytest.raises(PrivacyError, match="0 where the mechanism is 'none'"):
         Release("h/1", "none", 1.0, 2.0)
 

@@ -136,13 +136,16 @@ def test_the_noise_beside_a_share_is_what_the_noise_does_to_it():
     true, rng = np.where(makers == "a", 20.0, 40.0), np.random.default_rng(0)
     found = [shares_of(makers, true + rng.normal(scale=SIGMA, size=400))[0] for _ in range(400)]
     shares = [one.votes for one in found]
-    assert found[0].made == 0.75
+    assert found[0].part_of_all == 0.75
     assert np.mean(shares) == pytest.approx(0.6, abs=0.001)
     assert found[0].noise == pytest.approx(np.std(shares), rel=0.1)
 
 
 def test_without_votes_above_zero_and_without_makers_nothing_is_claimed():
     told = shares_of(np.array(["a", "b"]), np.array([-3.0, 1.0]))
-    assert [(one.t, one.name, one.made, one.votes) for one in told[:2]] == [(1, "a", 0.5, None), (1, "b", 0.5, None)]
+    assert [(one.t, one.name, one.part_of_all, one.votes) for one in told[:2]] == [
+        (1, "a", 0.5, None),
+        (1, "b", 0.5, None),
+    ]
     assert [one.votes for one in told[2:]] == [None, None]
     assert generator_shares([population(grey((2, 1, 1, 1)))], []) == []

@@ -116,8 +116,8 @@ def test_the_diagnostics_are_those_of_the_stored_votes_and_parents(made):
     assert found[2].founders == len({parents[0][parents[1][parent]] for parent in parents[2]})
     before, after = (np.load(made / "populations" / f"{t:03d}" / "images.npy").astype(float) for t in (0, 1))
     distances = np.sqrt(((after - before[parents[0]]) ** 2).mean(axis=(1, 2, 3)))
-    assert found[0].moved == pytest.approx(distances.mean(), rel=1e-5)
-    assert found[0].unchanged == np.count_nonzero(distances == 0)
+    assert found[0].mean_move == pytest.approx(distances.mean(), rel=1e-5)
+    assert found[0].equals == np.count_nonzero(distances == 0)
 
 
 def test_templates_escape_what_they_are_given_and_miss_what_they_are_not():

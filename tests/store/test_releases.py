@@ -44,14 +44,14 @@ def test_a_draw_that_was_not_kept_is_seen_by_nobody_and_drawn_again_under_its_ch
     with RunWriter.reopen(run.folder) as again:
         assert not list(run.folder.rglob("*.part"))
         array, ledger = draw(again)
-        assert [one.charges for one in ledger.stored()] == [1]
+        assert [one.charges for one in ledger.charges()] == [1]
     assert np.array_equal(np.load(run.folder / "releases" / "votes-1.npy"), array)
 
 
 def test_a_draw_that_the_same_process_could_not_keep_is_charged_again(run, monkeypatch):
     crash(run, monkeypatch)
     _, ledger = draw(run)
-    assert [one.charges for one in ledger.stored()] == [2]
+    assert [one.charges for one in ledger.charges()] == [2]
 
 
 def test_a_file_that_was_moved_there_before_the_disk_refused_its_row_is_the_draw(run, monkeypatch):
@@ -59,7 +59,7 @@ def test_a_file_that_was_moved_there_before_the_disk_refused_its_row_is_the_draw
     seen = np.load(run.folder / "releases" / "votes-1.npy")
     array, ledger = draw(run)
     assert np.array_equal(array, seen)
-    assert [one.charges for one in ledger.stored()] == [1]
+    assert [one.charges for one in ledger.charges()] == [1]
 
 
 def test_unsafe_noise_and_the_order_of_charges_are_remembered(run):
@@ -67,5 +67,5 @@ def test_unsafe_noise_and_the_order_of_charges_are_remembered(run):
     for name, unsafe in (("b", False), ("a", False), ("b", True), ("b", False)):
         store.charge(Release(name, "discrete_gaussian", 1.0, 4.0, grid=2**20), unsafe)
     for found in (store, JournalReleases(run)):
-        told = [(one.release.name, one.charges, one.unsafe) for one in found.charged()]
+        told = [(one.release.name, one.charges, one.unsafe) for one in found.charges()]
         assert told == [("b", 3, True), ("a", 1, False)]

@@ -56,11 +56,11 @@ def test_every_file_of_a_new_folder_is_known_its_loss_noticed_and_who_reads_the_
 
 
 def test_answers_that_are_lost_are_not_counted(run):
-    answer = ChunkRow(0, "population/0", "a.npz", "00", answered=7, seconds=0.1, usage=Usage(1, 7))
+    answer = ChunkRow(0, "population/0", "a.npz", "00", answers=7, seconds=0.1, usage=Usage(1, 7))
     run.journal.add_chunks([(answer, [])])
-    assert run.journal.totals().answered == 7
+    assert run.journal.totals().answers == 7
     run.journal.forget_chunks("population/0", [row.id for row in run.journal.chunks("population/0")])
-    assert run.journal.totals().answered == 0
+    assert run.journal.totals().answers == 0
 
 
 def test_a_journal_of_the_version_before_is_read_and_gone_on_with(tmp_path):

@@ -74,10 +74,10 @@ def record_gradients(
     constants |= {name: value.detach().clone() for name, value in model.named_buffers()}
 
     def mean_loss(own: dict[str, Tensor], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        def applied(*args: Any, **kwargs: Any) -> Any:
+        def apply(*args: Any, **kwargs: Any) -> Any:
             return functional_call(model, {**constants, **own}, args, kwargs)
 
-        return loss(applied, image, label, randomness).mean()
+        return loss(apply, image, label, randomness).mean()
 
     # Of the ways to compute attention, only the one in plain operations has a batching rule for vmap.
     with sdpa_kernel(SDPBackend.MATH):

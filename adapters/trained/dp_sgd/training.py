@@ -258,7 +258,7 @@ class Training:
         """Algorithm 1, lines 3 to 11; the gradient's noise is added once, to an empty batch, too."""
         sample = self._sample(len(images), noise)
         total = self._sum_over(sample, state, images, labels, noise)
-        gradient = self._mean(self._noised(total, noise))
+        gradient = self._mean(self._add_noise(total, noise))
         return advance(state, gradient.float(), self.settings)
 
     def _sample(self, records: int, noise: Noise) -> npt.NDArray[np.intp]:
@@ -324,12 +324,12 @@ class Training:
         channels, height, width = x.shape[1:]
         randomness = self._randomness((channels, height, width), part.seeds)
         gradients = record_gradients(self._model, self._loss, parameters, x, y, randomness)
-        return self._clipped(gradients, torch.arange(size, device=self._device) < records)
+        return self._clip(gradients, torch.arange(size, device=self._device) < records)
 
-    def _clipped(self, gradients: list[Tensor], is_record: Tensor) -> Tensor:
+    def _clip(self, gradients: list[Tensor], is_record: Tensor) -> Tensor:
         return clipped_sum(gradients, is_record, self.settings.clip)
 
-    def _noised(self, total: Tensor, noise: Noise) -> Tensor:
+    def _add_noise(self, total: Tensor, noise: Noise) -> Tensor:
         """Add discrete Gaussian noise of scale σ·GRID in each coordinate; none if σ is 0, which protects nobody."""
         if not self.settings.sigma:
             return total

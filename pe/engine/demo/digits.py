@@ -13,7 +13,7 @@ from pe.data.images import Images
 from pe.engine.execution import Surroundings, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
 from pe.evaluation.classifiers import at_once, side_by_side
-from pe.evaluation.controls import one_vote_run, unevolved
+from pe.evaluation.controls import make_unevolved, one_vote_run
 from pe.evaluation.utility import CLASSIFIERS, accuracy
 from pe.fit.trainer import load_model
 from pe.planning.parts import build_embedding, build_generator
@@ -71,7 +71,7 @@ def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundin
     load_model(api, run.folder)
     training_sets = {
         "synthetic": (synthetic.samples, synthetic.labels),
-        "unevolved": (unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
+        "make_unevolved": (make_unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
     }
     if one_vote:
         plan, dataset, embedding = plan_of(run, recipe), recipe.private.open(), build_embedding(recipe)

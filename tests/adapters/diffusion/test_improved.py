@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adapters.diffusion.improved import TRAINED, CosineDDIM, ImprovedDiffusion, cosine, respaced
+from adapters.diffusion.improved import TRAINED, CosineDDIM, ImprovedDiffusion, cosine, respace
 from adapters.diffusion.improved_unet import ImprovedUNet, Shape, shape_of
 from pe.data.images import Images
 from pe.errors import RecipeError
@@ -94,11 +94,11 @@ def test_the_schedule_is_the_published_cosine():
 
 
 def test_steps_are_spaced_as_the_published_code_spaces_them():
-    assert respaced(4000, 10, "ends") == [0, 444, 889, 1333, 1777, 2222, 2666, 3110, 3555, 3999]
-    assert respaced(4000, 10, "stride") == list(range(0, 4000, 400))
-    assert set(np.diff(respaced(4000, 100, "ends"))) == {40, 41}
-    assert respaced(4000, 4000, "ends") == respaced(4000, 4000, "stride") == list(range(4000))
-    assert respaced(4000, 30, "stride") == list(range(0, 4000, 134))
+    assert respace(4000, 10, "ends") == [0, 444, 889, 1333, 1777, 2222, 2666, 3110, 3555, 3999]
+    assert respace(4000, 10, "stride") == list(range(0, 4000, 400))
+    assert set(np.diff(respace(4000, 100, "ends"))) == {40, 41}
+    assert respace(4000, 4000, "ends") == respace(4000, 4000, "stride") == list(range(4000))
+    assert respace(4000, 30, "stride") == list(range(0, 4000, 134))
 
 
 def test_a_step_is_ddim_on_the_cut_prediction():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adapters.openai_images import OpenAIImages, OpenAISettings, billed
+from adapters.openai_images import OpenAIImages, OpenAISettings, bill
 from adapters.sdapi import SDAPI
 from pe.data.decoding import convert_pixels
 from pe.data.population import Members
@@ -126,7 +126,7 @@ def test_who_is_sent_response_format(given, sent):
     ],
 )
 def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, counted):
-    assert (billed(told) or Usage(0)) == counted
+    assert (bill(told) or Usage(0)) == counted
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
     assert totals.usage.calls == sum(script.seen.values())
     assert totals.usage.tokens == 10 * script.delivered
     # refused variations keep their parent or leave the mean; all others are there
-    assert 240 - totals.refused <= totals.answered <= 240
+    assert 240 - totals.refusals <= totals.answers <= 240
     assert "adapters.http.policy: " in (run.confidential / "log.txt").read_text()
     assert script.keys == {"Bearer key-canary-1", "Bearer key-canary-2"}
     files = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]

@@ -222,15 +222,15 @@ def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog):
 def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it_again():
     gate = Gate(20)
     for _ in range(20):
-        gate.throttled(since=0, pause=None)
+        gate.throttle(since=0, pause=None)
     assert gate.width == 16
-    gate.throttled(since=1, pause=None)
+    gate.throttle(since=1, pause=None)
     assert gate.width == 12
     for _ in range(13):  # a whole round
-        gate.succeeded()
+        gate.succeed()
     assert gate.width == 13
     for _ in range(200):
-        gate.succeeded()
+        gate.succeed()
     assert gate.width == 20
 
 

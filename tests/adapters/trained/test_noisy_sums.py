@@ -18,7 +18,7 @@ from torch import nn
 
 from adapters.trained import central, fit, noisy_mean
 from adapters.trained.central import Reading
-from adapters.trained.dp_imgsyn_networks import Moments, Reader, Scale, clipped
+from adapters.trained.dp_imgsyn_networks import Moments, Reader, Scale, clip
 from adapters.trained.fit import noisy_sums, on_grid
 from adapters.trained.noisy_mean import Perceptual, RandomFourier, frequencies
 from pe.fit.trainer import PrivateRecords
@@ -111,7 +111,7 @@ def moments_of(gain: float) -> Vector:
     """The fit's vector of DP-ImgSyn; a gain of 1 is as shipped, a larger one is for images unlike the public ones."""
     reader = Reader(mixed_layers(0, [4, 6]), torch.device("cpu"))
     scale = Scale.of(*reader.moments(records(6, 3).samples), reader.widths)
-    return lambda image: clipped(gain * np.hstack(reader.moments(image[None]))[0] * scale.factors)
+    return lambda image: clip(gain * np.hstack(reader.moments(image[None]))[0] * scale.factors)
 
 
 FOURIER = RandomFourier(frequencies(20, 64, [0.8], seed=3))
@@ -165,8 +165,8 @@ def test_dp_imgsyn_cuts_a_record_s_moments_as_a_whole_and_not_each_by_itself(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
 def test_what_is_not_finite_or_zero_counts_as_zero(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not clipped(np.array([0.0, value])).any()
-    monkeypatch.setattr(Perceptual, "_centred", lambda self, _: [torch.full_like(c, value) for c in self.centres])
+    assert not clip(np.array([0.0, value])).any()
+    monkeypatch.setattr(Perceptual, "_centre", lambda self, _: [torch.full_like(c, value) for c in self.centres])
     assert not perceptual().of_record(records(3, 0).samples[1]).any()
 
 
@@ -175,7 +175,7 @@ TERMS = terms(classes=("0", "1"), shape=(4, 4, 1), declared_size=400, budget=Bud
 
 
 def test_the_plan_of_a_sampled_sum_is_what_is_drawn_and_costs_what_its_draws_do() -> None:
-    (release,) = make("central_images", SUBSETS).planned(TERMS)
+    (release,) = make("central_images", SUBSETS).plan_releases(TERMS)
     assert (release.sampling, release.count, release.sensitivity) == (Poisson(0.25), 4, 1)
     one_by_one = [dataclasses.replace(release, name=str(i), count=1) for i in range(4)]
     assert epsilon(one_by_one, 1e-5) == pytest.approx(1, abs=1e-3)

@@ -66,7 +66,7 @@ def test_what_cannot_be_fitted_is_one_sentence(
 ) -> None:
     changes = {name: places.get(value, value) if isinstance(value, str) else value for name, value in changes.items()}
     with pytest.raises(PEError, match=sentence) as raised:
-        make(kind, changes).planned(terms())
+        make(kind, changes).plan_releases(terms())
     assert "\n" not in str(raised.value)
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_fitted_is_one_sentence(
 )
 def test_terms_that_a_method_cannot_serve_are_refused(kind: str, own: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PEError, match=sentence):
-        make(kind).planned(terms(**own))
+        make(kind).plan_releases(terms(**own))
 
 
 ONE = {"api": {"kind": "dp_merf", "fit": {"budget_share": 1}}, "evolution": {"iterations": 2, "population": 20}}

@@ -42,7 +42,7 @@ def judge(teacher: nn.Module) -> Judge:
 
 def test_the_teacher_has_its_share_of_the_budget_and_the_student_all_the_rest() -> None:
     for share in (0.4, 0.9):
-        planned = make("dp_sad", {"teacher": FITS["dp_sad"]["teacher"] | {"share": share}}).planned(terms())
+        planned = make("dp_sad", {"teacher": FITS["dp_sad"]["teacher"] | {"share": share}}).plan_releases(terms())
         assert epsilon(planned[:2], 1e-3) == pytest.approx(share * 20, rel=1e-3)
         assert 0.999 * 20 < epsilon(planned, 1e-3) <= 20
 
@@ -55,7 +55,7 @@ def test_a_teacher_of_public_images_alone_costs_nothing_and_shows_it_what_is_nam
     free = make("dp_sad", {"public": public, "pretraining": PLAIN, "teacher": {"share": 0}})
     with counted(Judge, "learn") as rounds, counted(Judge, "_walk") as walks:
         free.fit(fitting(free, tmp_path, store, records, own))
-    assert [one.release.name for one in store.charged()] == ["fit/training/1", "fit/training/2"]
+    assert [one.release.name for one in store.charges()] == ["fit/training/1", "fit/training/2"]
     assert len(rounds) == 2  # before each block of the student, and not after the last
     assert len(walks) == 1
     free.load(tmp_path)

@@ -149,15 +149,15 @@ class RateOfTheRealSize(Training):
 
 
 class NoNoiseOnNothing(Training):
-    def _noised(self, total, noise):
-        return super()._noised(total, noise) if total.any() else total
+    def _add_noise(self, total, noise):
+        return super()._add_noise(total, noise) if total.any() else total
 
 
 class NoiseForEachMicroBatch(Training):
-    def _clipped(self, gradients, counted):
-        return super()._noised(super()._clipped(gradients, counted), SystemNoise())
+    def _clip(self, gradients, counted):
+        return super()._add_noise(super()._clip(gradients, counted), SystemNoise())
 
-    def _noised(self, total, noise):
+    def _add_noise(self, total, noise):
         return total
 
 
@@ -171,19 +171,19 @@ class DividesByTheRealSize(Training):
 
 
 class ClipsEachParameter(Training):
-    def _clipped(self, gradients, counted):
+    def _clip(self, gradients, counted):
         return torch.cat([clipped_sum([gradient], counted, self.settings.clip) for gradient in gradients])
 
 
 class NoClip(Training):
-    def _clipped(self, gradients, counted):
+    def _clip(self, gradients, counted):
         far = 1e4
         return (clipped_sum(gradients, counted, far) * (far / self.settings.clip)).long()
 
 
 class CountsBlanks(Training):
-    def _clipped(self, gradients, counted):
-        return super()._clipped([gradient + 0.01 for gradient in gradients], torch.ones_like(counted))
+    def _clip(self, gradients, counted):
+        return super()._clip([gradient + 0.01 for gradient in gradients], torch.ones_like(counted))
 
 
 BROKEN = [

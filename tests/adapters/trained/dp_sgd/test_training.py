@@ -9,7 +9,7 @@ from torch import nn
 
 from adapters.trained.diffusion_networks import Velocity
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.fit import block_releases, calibrated
+from adapters.trained.fit import block_releases, calibrate_training
 from adapters.trained.settings import GRID, FineTuning
 from pe.errors import PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
 from pe.privacy.accounting import epsilon
@@ -65,12 +65,12 @@ def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number(
     with pytest.raises(
         PrivacyError, match=r"asks for a noise multiplier of 1,7\d\d\.\d for one single step, which expects 64"
     ):
-        calibrated(open_noise, Budget(0.001, 1e-5), Relation.ADD_REMOVE)
+        calibrate_training(open_noise, Budget(0.001, 1e-5), Relation.ADD_REMOVE)
     # As little as this is enough for one step, though its twenty steps are noisier than any of them is large.
-    enough = calibrated(open_noise, Budget(0.05, 1e-5), Relation.ADD_REMOVE)
+    enough = calibrate_training(open_noise, Budget(0.05, 1e-5), Relation.ADD_REMOVE)
     assert enough.noise_multiplier > 64
     with pytest.raises(PrivacyError, match="takes all of it"):
-        calibrated(open_noise, Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
+        calibrate_training(open_noise, Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
 
 
 class Remembering:
@@ -153,9 +153,9 @@ class Watched(Training):
 
     seen: list
 
-    def _clipped(self, gradients, counted):
+    def _clip(self, gradients, counted):
         self.seen.append((gradients, counted))
-        return super()._clipped(gradients, counted)
+        return super()._clip(gradients, counted)
 
 
 def test_every_micro_batch_has_one_shape_so_that_no_gradient_feels_how_many_others_there_are():
@@ -258,11 +258,11 @@ def test_too_little_memory_names_the_micro_batch_to_take():
 class Cramped(Training):
     """Has memory for the gradients of eight records, blank or not."""
 
-    def _clipped(self, gradients, counted):
+    def _clip(self, gradients, counted):
         if len(counted) > 8:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         assert not counted.any()
-        return super()._clipped(gradients, counted)
+        return super()._clip(gradients, counted)
 
 
 def test_an_open_micro_batch_is_halved_until_memory_takes_it_with_blank_records():
