@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, drop_none, workers_for
+from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, non_null, workers_for
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
@@ -230,7 +230,7 @@ class Chat:
         config, messages = self._config, [{"role": "user", "content": prompt}]
         if config.system is not None:
             messages.insert(0, {"role": "system", "content": config.system})
-        fields = drop_none(temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None)
+        fields = non_null(temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None)
         fields |= {config.limit_field: config.max_tokens, **(config.extra or {})}
         fields |= {config.seed_field: int(seed % 2**31)} if config.seed_field else {}
         return {"model": config.model, "messages": messages, **fields}

@@ -19,7 +19,7 @@ from adapters.http import (
     Size,
     Worded,
     base64_of,
-    drop_none,
+    non_null,
     respond,
 )
 from adapters.http.answers import Pixels
@@ -140,13 +140,13 @@ class HFInference(Host[HFSettings]):
         client, fields = self._hub.get(), self._fields(call)
         client.token = self._client.credentials.key or None  # it may have been renewed
         if call.parents:
-            fields |= drop_none(model=self._config.variation_model)
+            fields |= non_null(model=self._config.variation_model)
             return client.image_to_image(call.parents[0], call.prompt, **fields)
         return client.text_to_image(call.prompt, **fields)
 
     def _fields(self, call: ImageCall) -> dict[str, Any]:
         config = self._config
-        fields = drop_none(
+        fields = non_null(
             negative_prompt=config.negative_prompt,
             num_inference_steps=config.steps,
             guidance_scale=config.guidance_scale,
@@ -154,7 +154,7 @@ class HFInference(Host[HFSettings]):
         if call.parents:
             return {**fields, **call.degree}
         height, width = config.size or (None, None)
-        return fields | drop_none(height=height, width=width, seed=call.seed if config.send_seed else None)
+        return fields | non_null(height=height, width=width, seed=call.seed if config.send_seed else None)
 
     def _open_hub(self) -> InferenceClient:
         try:

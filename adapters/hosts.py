@@ -22,8 +22,8 @@ from adapters.http import (
     Worded,
     base64_of,
     data_uri,
-    drop_none,
     images_in,
+    non_null,
     object_of,
     starter_of,
 )
@@ -54,7 +54,7 @@ class StabilityModel(Prompted):
         """Return the fields of a call that all of its models take."""
         return {
             **(self.extra or {}),
-            **drop_none(negative_prompt=self.negative_prompt),
+            **non_null(negative_prompt=self.negative_prompt),
             "prompt": call.prompt,
             "seed": max(1, call.seed),  # 0 draws one
             "output_format": "png",
@@ -209,7 +209,7 @@ class Gemini(Host[GeminiSettings]):
         config = self._config
         parts: list[dict[str, Any]] = [{"text": call.prompt}]
         parts += [{"inlineData": {"mimeType": "image/png", "data": base64_of(parent)}} for parent in call.parents]
-        image = drop_none(aspectRatio=config.aspect_ratio, imageSize=config.resolution)
+        image = non_null(aspectRatio=config.aspect_ratio, imageSize=config.resolution)
         generation = {
             "responseModalities": ["TEXT", "IMAGE"],
             "seed": call.seed,
@@ -319,7 +319,7 @@ class Stability(Host[StabilitySettings]):
     def request(self, call: ImageCall) -> Sending:
         """A form for generate/sd3 or generate/ultra."""
         config, ultra = self._config, self._config.model == "ultra"
-        fields = config.fields(call) | drop_none(cfg_scale=config.cfg_scale)
+        fields = config.fields(call) | non_null(cfg_scale=config.cfg_scale)
         if not ultra:
             fields |= {"model": config.model, "mode": "image-to-image" if call.parents else "text-to-image"}
         if ultra or not call.parents:
@@ -396,7 +396,7 @@ class Together(Host[TogetherSettings]):
         config = self._config
         height, width = config.size or (None, None)
         body: dict[str, Any] = {
-            **drop_none(height=height, width=width, output_format=config.output_format),
+            **non_null(height=height, width=width, output_format=config.output_format),
             **(config.extra or {}),
             "model": config.model,
             "prompt": call.prompt,

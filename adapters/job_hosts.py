@@ -19,7 +19,7 @@ from adapters.http import (
     Size,
     base64_of,
     data_uri,
-    drop_none,
+    non_null,
     object_of,
     starter_of,
 )
@@ -96,7 +96,7 @@ class BFL(JobHost[BFLSettings]):
             **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,
-            **drop_none(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
+            **non_null(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
         }
         return f"/v1/{config.model_for(call)}", {"json": body}
 
@@ -341,7 +341,7 @@ class Replicate(ModelHost[ReplicateSettings]):
     def request(self, call: ImageCall) -> Sending:
         """POST a prediction, after the upload of a large parent."""
         name, _, version = self._config.model_for(call).partition(":")
-        body = {"input": self._fill(call, self._place), **drop_none(version=version or None)}
+        body = {"input": self._fill(call, self._place), **non_null(version=version or None)}
         return "/v1/predictions" if version else f"/v1/models/{name}/predictions", {"json": body}
 
     def job_status(self, job: str) -> JobStatus:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, drop_none, images_in, object_of
+from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, images_in, non_null, object_of
 from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
 from adapters.http.openai_api import OPENAI, OpenAIConnection, billed_to
@@ -120,13 +120,13 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         """images/generations, images/edits or images/variations; the last two are forms."""
         config = self._config
         task = "generations" if not call.parents else "edits" if config.variation == "edit" else "variations"
-        fields = drop_none(
+        fields = non_null(
             size=config.size, response_format=config.response_format, model=config.model, n=len(call.seeds)
         )
         if task != "variations":
-            fields |= drop_none(prompt=call.prompt, quality=config.quality, output_format=config.output_format)
+            fields |= non_null(prompt=call.prompt, quality=config.quality, output_format=config.output_format)
         if task == "edits":
-            fields |= drop_none(input_fidelity=config.input_fidelity)
+            fields |= non_null(input_fidelity=config.input_fidelity)
         fields |= config.extra or {}
         fields |= {config.seed_field: call.seed} if config.seed_field else {}
         fields |= call.degree

@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from adapters.http import (
-    ImageCall,
-    Received,
-    Scalar,
-    Seconds,
-    Sending,
-    Size,
-    base64_of,
-    drop_none,
-    images_in,
-    object_of,
-)
+from adapters.http import ImageCall, Received, Scalar, Seconds, Sending, Size, base64_of, images_in, non_null, object_of
 from adapters.http.servers import Served, ServedHost
 from adapters.http.settings import SDServer
 from pe.plugins.protocols import Capabilities
@@ -114,7 +103,7 @@ class SDAPI(ServedHost[SDSettings]):
             "cfg_scale": config.cfg_scale,
             "height": height,
             "width": width,
-            **drop_none(sampler_name=config.sampler),
+            **non_null(sampler_name=config.sampler),
             **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,

@@ -147,7 +147,7 @@ def measure(task: str, folder: Path) -> str:
 
 def digits(folder: Path) -> list[str]:
     """A run of the demo's recipe, evaluated whole: what the command prints, and its seconds."""
-    recipe = Path(__file__).parents[1] / "pe" / "engine" / "demo" / "glyphs.yaml"
+    recipe = Path(__file__).parents[1] / "pe" / "engine" / "recipes" / "glyphs.yaml"
     subprocess.run([*PE, "run", str(recipe), "--out", "digits", "--quiet"], check=True, cwd=folder)
     started = time.perf_counter()
     command = [*PE, "evaluate", "digits", "--test", "mnist", "--quiet"]

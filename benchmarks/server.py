@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from record import keep, where
 
-from adapters.diffusion.items import normals, seeded_generator
+from adapters.diffusion.items import normals, torch_rng
 from adapters.diffusion.pixel import PixelFiles
 from adapters.server.formats import ARRAYS, BatchRequest, pack_request
 from adapters.server_client import ServerClient
@@ -59,7 +59,7 @@ def bare() -> Callable[[np.ndarray], None]:
 
     @torch.no_grad()
     def run(seeds: np.ndarray) -> None:
-        x = normals((1, 28, 28), [seeded_generator(int(seed)) for seed in seeds]).to(DEVICE)
+        x = normals((1, 28, 28), [torch_rng(int(seed)) for seed in seeds]).to(DEVICE)
         classes = torch.zeros(len(x), dtype=torch.long, device=DEVICE)
         for t in scheduler.timesteps:
             x = scheduler.step(network(x, t, class_labels=classes).sample, t, x).prev_sample

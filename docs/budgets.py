@@ -17,7 +17,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/cluster": (480, 3),
     "pe/data": (2370, 14),
     "pe/dispatch": (1040, 5),
-    "pe/engine": (3140, 15),
+    "pe/engine": (3140, 14),
     "pe/evaluation": (3570, 14),
     "pe/fit": (380, 2),
     "pe/nearest": (830, 6),

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, drop_none, encode, object_of
+from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, encode, non_null, object_of
 from adapters.http.answers import read_base64
 from adapters.http.openai_api import OpenAIConnection, OpenAIEndpoint
 from adapters.http.policy import Outcome
@@ -238,5 +238,5 @@ class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
             raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
         config, texts = self._config, [text or EMPTY for text in samples.strings]
         body = {"input": texts, "model": config.model, "encoding_format": config.encoding_format}
-        body |= drop_none(dimensions=config.dimensions) | (config.extra or {})
+        body |= non_null(dimensions=config.dimensions) | (config.extra or {})
         return endpoint.ask(config.path("embeddings", config.model), body, entries_of)

@@ -113,7 +113,7 @@ def _remedy(steps: int) -> str:
     return f"take a degree of at least {1 / steps:.3g}, or more steps."
 
 
-def seeded_generator(seed: int) -> torch.Generator:
+def torch_rng(seed: int) -> torch.Generator:
     """Return a generator on the CPU for a seed of 64 bits, whatever the model's device.
 
     torch's `manual_seed` heeds the lower 32 bits alone, so that among 100,000 items one or two would be made

@@ -16,17 +16,7 @@ import numpy.typing as npt
 from adapters.diffusion.description import Precision
 from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
-from adapters.diffusion.items import (
-    Item,
-    Job,
-    Outcome,
-    Pixels,
-    normals,
-    numbers_of,
-    of_iteration,
-    seeded_generator,
-    steps_run,
-)
+from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, steps_run, torch_rng
 from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
 from pe.data.samples import Conditions, Samples
@@ -78,7 +68,7 @@ class PixelModel:
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """Draw new images: x_T from pure noise, then the whole loop."""
         self._scheduler.set_timesteps(job.steps)
-        generators = [seeded_generator(item.seed) for item in items]
+        generators = [torch_rng(item.seed) for item in items]
         x = normals(self._shape, generators).to(self._device) * self._scheduler.init_noise_sigma
         return self._denoise(x, job.steps, job.guidance, items, generators)
 
@@ -89,7 +79,7 @@ class PixelModel:
             return self.sample(job, items)
         steps = steps_run(job.steps, job.degree)
         self._scheduler.set_timesteps(job.steps)
-        generators = [seeded_generator(item.seed) for item in items]
+        generators = [torch_rng(item.seed) for item in items]
         start = self._scheduler.timesteps[-steps:][:1].expand(len(items))
         noise = normals(self._shape, generators).to(self._device)
         x = self._scheduler.add_noise(self._tensors(items), noise, start)

@@ -11,7 +11,7 @@ import numpy as np
 
 from adapters.diffusion.description import Description, Precision, Way, describe, describe_weight, inputs_of, over
 from adapters.diffusion.device import Memory, Offload, dtype_on
-from adapters.diffusion.items import Item, Job, Outcome, Pixels, seeded_generator
+from adapters.diffusion.items import Item, Job, Outcome, Pixels, torch_rng
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
 from adapters.diffusion.vary import (
     Instruction,
@@ -335,7 +335,7 @@ class TextModel:
         arguments = {
             "prompt": [item.prompt for item in items],
             "num_inference_steps": job.steps,
-            "generator": [seeded_generator(item.seed) for item in items],
+            "generator": [torch_rng(item.seed) for item in items],
             "output_type": "pt" if hasattr(pipeline, "image_processor") else "np",
             **guidance_of(inputs, job.guidance, negative, self._more),
         }

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from adapters.diffusion.description import has_prior, inputs_of
-from adapters.diffusion.items import Item, Job, seeded_generator, steps_run
+from adapters.diffusion.items import Item, Job, steps_run, torch_rng
 from adapters.prompts import Ladder
 from pe.errors import APIError, ContractError, RecipeError
 from pe.plugins.devices import import_library
@@ -168,7 +168,7 @@ class Mixture(Vary):
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
         """Return embeddings (n, d): 1 − v of the parent's and v of the prompt's."""
         prior = self._prior
-        generators = [seeded_generator(item.seed ^ _PRIORS_NOISE) for item in items]
+        generators = [torch_rng(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
         prior_output = prior(prompts, generator=generators, output_type="pt", **self._more)
         pixels = prior.image_processor(pictures_of(items), return_tensors="pt").pixel_values

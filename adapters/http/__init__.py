@@ -4,7 +4,7 @@ from adapters.http.answers import Received, base64_of, data_uri, encode, images_
 from adapters.http.client import HTTPClient, OnFirstUse, object_of, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
-from adapters.http.host import Endpoints, Host, ImageCall, Sending, drop_none, starter_of
+from adapters.http.host import Endpoints, Host, ImageCall, Sending, non_null, starter_of
 from adapters.http.policy import Policy, workers_for
 from adapters.http.settings import Concurrent, Connection, Pictures, Prompted, Scalar, Seconds, Size, Worded
 
@@ -30,9 +30,9 @@ __all__ = [
     "Worded",
     "base64_of",
     "data_uri",
-    "drop_none",
     "encode",
     "images_in",
+    "non_null",
     "object_of",
     "respond",
     "starter_of",

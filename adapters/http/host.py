@@ -58,7 +58,7 @@ def starter_of(*lines: str) -> str:
     return "".join(f"  {line}\n" for line in lines) + _ALL_SHARE
 
 
-def drop_none(**fields: object) -> dict[str, Any]:
+def non_null(**fields: object) -> dict[str, Any]:
     """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -227,7 +227,7 @@ def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as
 
     A minute or five; no GPU, no download.
     """
-    from pe.engine.demo.digits import run_demo
+    from pe.engine.demo import run_demo
     from pe.engine.execution import Surroundings
     from pe.engine.loggers import Bars
 

@@ -99,11 +99,11 @@ class Verdict:
 
     Attributes:
         degree: it is heeded or ignored; parents come back mixed up; or that is not known.
-        reason: for it, a clause.
+        why: the reason, a clause.
     """
 
     degree: Heeded
-    reason: str
+    why: str
 
 
 def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding) -> Rung:

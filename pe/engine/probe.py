@@ -237,9 +237,7 @@ class LadderProbe:
             "parents",
             f"Does the distance grow with the degree? {grows}",
         ]
-        return "\n".join(
-            [*lines, f"The degree is {_VERDICTS[self.verdict.degree]}, as measured: {self.verdict.reason}"]
-        )
+        return "\n".join([*lines, f"The degree is {_VERDICTS[self.verdict.degree]}, as measured: {self.verdict.why}"])
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_() + picture(self.picture(), "one row per parent: itself, then each degree")
@@ -271,7 +269,7 @@ class LadderProbe:
             ],
             "rises": self.rises,
             "degree": self.verdict.degree,
-            "told": self.verdict.reason,
+            "told": self.verdict.why,
         }
 
     def picture(self) -> bytes:

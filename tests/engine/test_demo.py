@@ -2,7 +2,7 @@
 
 import pytest
 
-from pe.engine.demo.digits import RECIPES
+from pe.engine.demo import RECIPES
 from pe.engine.execution import Surroundings, run_recipe
 from pe.progress import Progress
 from pe.recipe.schema import Recipe

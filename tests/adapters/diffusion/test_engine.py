@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adapters.diffusion.engine import Engine
-from adapters.diffusion.items import Item, Job, _check_form, normals, seeded_generator, steps_run
+from adapters.diffusion.items import Item, Job, _check_form, normals, steps_run, torch_rng
 from adapters.diffusion.pixel import PixelSpace
 from pe.errors import APIError, ContractError, PluginError
 from pe.plugins.protocols import Failed
@@ -186,26 +186,24 @@ def test_a_degree_is_a_share_of_the_steps_rounded_down():
 @pytest.mark.usefixtures("default_dtype")
 def test_noise_of_a_seed_is_standard_normal_and_its_own_under_any_default_dtype():
     torch.set_default_dtype(torch.bfloat16)
-    drawn = normals((16, 16), [seeded_generator(seed) for seed in range(400)])
+    drawn = normals((16, 16), [torch_rng(seed) for seed in range(400)])
     assert drawn.dtype == torch.float32
     assert abs(float(drawn.mean())) < 0.015
     assert float(drawn.std()) == pytest.approx(1, abs=0.01)
     correlations = np.corrcoef(drawn.reshape(400, -1).numpy()) - np.eye(400)
     assert np.abs(correlations).max() < 0.4
     torch.set_default_dtype(torch.float32)
-    assert torch.equal(normals((16, 16), [seeded_generator(3)])[0], drawn[3])
-    assert not torch.equal(
-        normals((8,), [seeded_generator(5)]), normals((8,), [seeded_generator(5 + 2**32)])
-    )  # all 64 bits count
+    assert torch.equal(normals((16, 16), [torch_rng(3)])[0], drawn[3])
+    assert not torch.equal(normals((8,), [torch_rng(5)]), normals((8,), [torch_rng(5 + 2**32)]))  # all 64 bits count
 
 
 def test_a_torch_that_keeps_its_state_in_another_form_is_refused(monkeypatch):
     monkeypatch.setattr("adapters.diffusion.items._HEADER", 16)
     _check_form.cache_clear()
     with pytest.raises(PluginError, match="keeps the state of its random numbers in a form"):
-        seeded_generator(1)
+        torch_rng(1)
     monkeypatch.undo()
-    seeded_generator(1)
+    torch_rng(1)
 
 
 def test_without_a_gpu_adapters_and_plans_load_no_heavy_library():

@@ -9,7 +9,7 @@ import torch
 from diffusers import DDIMPipeline, DDIMScheduler, DDPMScheduler, UNet2DModel
 from safetensors.torch import load_file, save_file
 
-from adapters.diffusion.items import normals, seeded_generator
+from adapters.diffusion.items import normals, torch_rng
 from adapters.diffusion.pixel import PixelSpace
 from pe.data.images import Images
 from pe.data.samples import Conditions
@@ -98,7 +98,7 @@ def test_sampling_and_sdedit_are_ddim_with_classifier_free_guidance_written_out(
     classes = answer.conditions["api_class"].tolist()
     assert max(classes) < 6  # the last stands for none
     for i, seed in enumerate(SEEDS.tolist()):
-        x, timesteps = normals((1, 8, 8), [seeded_generator(seed)]), scheduler.timesteps
+        x, timesteps = normals((1, 8, 8), [torch_rng(seed)]), scheduler.timesteps
         if degree is not None:
             timesteps = timesteps[3:]  # ⌊0.58·5⌋ = 2 steps remain
             parent = torch.from_numpy(parents.samples.array[i]).permute(2, 0, 1).float() / 127.5 - 1

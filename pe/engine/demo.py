@@ -23,7 +23,7 @@ from pe.private.npz import DIGITS, MnistSample
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 
-RECIPES = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("glyphs", "diffusion")}
+RECIPES = {name: Path(__file__).parent / "recipes" / f"{name}.yaml" for name in ("glyphs", "diffusion")}
 """By the generator: drawn text, or a small diffusion model."""
 
 QUICK = ("glyphs",)

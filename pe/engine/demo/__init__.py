@@ -1,1 +1,0 @@
-"""The demo: Private Evolution on real handwritten digits, and how good the result is."""
