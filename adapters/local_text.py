@@ -17,8 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from adapters.diffusion.description import Precision
-from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import DeviceEngine, Group
 from adapters.prompts import prompts_of
 from adapters.text_prompts import Asking, Outcome, TextAnswers, TextPrompts, answer_of, share_of, strings_of
@@ -27,7 +25,7 @@ from pe.data.quiet import quiet_transformers
 from pe.data.samples import Conditions, generator, uniforms
 from pe.data.texts import plain
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.devices import memory_refused, words_of
+from pe.plugins.devices import Precision, dtype_on, memory_refused, words_of
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.settings import Count, Settings, read_settings
 

@@ -9,8 +9,6 @@ from typing import Any, Literal, get_args
 
 from pe.errors import RecipeError
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-
 Way = Literal["noise", "instruction", "meaning", "structure"]
 """Noised and denoised; edited by words; drawn anew from the parent's meaning, or from its lines."""
 

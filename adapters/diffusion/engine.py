@@ -17,19 +17,21 @@ from weakref import finalize
 
 import numpy as np
 
-from adapters.diffusion.description import Precision
-from adapters.diffusion.device import (
-    Devices,
-    check_arithmetic,
-    choose_devices,
-    describe_precision,
-    free_memory,
-)
 from adapters.diffusion.items import Item, Job, Model, Outcome, Pixels, describe_steps, numbers_of, of_iteration
 from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, ContractError, RecipeError
-from pe.plugins.devices import keep_memory, memory_refused, words_of
+from pe.plugins.devices import (
+    Devices,
+    Precision,
+    check_arithmetic,
+    choose_devices,
+    describe_precision,
+    free_memory,
+    keep_memory,
+    memory_refused,
+    words_of,
+)
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, Refused, Usage
 
 if TYPE_CHECKING:

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.description import Precision
-from adapters.diffusion.device import dtype_on
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
 from pe.data.decoding import convert_pixels
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions, Samples
 from pe.errors import APIError, RecipeError
-from pe.plugins.devices import require_torch
+from pe.plugins.devices import Precision, dtype_on, require_torch
 from pe.plugins.protocols import Answer, Seeds, VariationRequest
 from pe.plugins.weights import SAFETENSORS, Published, fill, find_published, read_weights
 

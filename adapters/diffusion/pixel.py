@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.description import Precision
-from adapters.diffusion.device import dtype_on
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, steps_run, torch_rng
 from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
+from pe.plugins.devices import Precision, dtype_on
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Seeds, VariationRequest
 from pe.plugins.weights import SAFETENSORS, fill, read_weights
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from adapters.diffusion.description import Description, Precision, Way, describe, describe_weight, inputs_of, over
-from adapters.diffusion.device import Memory, Offload, dtype_on
+from adapters.diffusion.description import Description, Way, describe, describe_weight, inputs_of, over
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, torch_rng
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
 from adapters.diffusion.vary import (
@@ -26,13 +25,14 @@ from adapters.diffusion.vary import (
 from adapters.diffusion.weights import lora_of, require
 from adapters.prompts import Ladder, Texts
 from pe.errors import RecipeError
-from pe.plugins.devices import words_of
+from pe.plugins.devices import Precision, dtype_on, words_of
 from pe.plugins.protocols import Failed, Refused
 from pe.plugins.weights import SAFETENSORS
 
 if TYPE_CHECKING:
     import torch
 
+Offload = Literal["none", "model", "sequential", "group"]
 MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 
 TRUE = "true_cfg_scale"
@@ -43,6 +43,8 @@ _NOTHING = " "
 """A negative prompt that says nothing; without any, true guidance stays off."""
 _OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "output_type", "height", "width", "image"}
 """Inputs of a call that other settings are for."""
+
+_WHOLE = 4  # images decoded at once; the autoencoder works on whole pictures, and needs more for each than the rest
 
 _LOST = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
 _UNSAFE = Refused("the model's safety checker took the image for unsafe")
@@ -418,3 +420,52 @@ def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: M
     if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
         return False
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The settings of `TextSettings` that save memory at the cost of time."""
+
+    vae_slicing: bool | None = None
+    vae_tiling: bool = False
+    offload: Offload = "none"
+
+    def place(self, pipelines: Sequence[Any], device: torch.device) -> None:
+        """Put the weights where they belong; RecipeError if the device or a pipeline cannot."""
+        if self.offload != "none" and device.type == "cpu":
+            raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
+        on_demand: list[Any] = []
+        for pipeline in pipelines:
+            if self.vae_slicing:
+                _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
+            if self.vae_tiling:
+                _autoencoder(pipeline, "vae_tiling", "use_tiling").enable_tiling()
+            if self.offload == "none":
+                pipeline.to(device)
+            elif self.offload == "group":
+                parts = pipeline.components
+                names = [name for name in parts if any(parts[name] is other for other in on_demand)]
+                pipeline.enable_group_offload(
+                    onload_device=device, num_blocks_per_group=1, use_stream=True, exclude_modules=names
+                )
+                on_demand += parts.values()
+
+    def engage(self, pipeline: Any, device: torch.device) -> None:
+        """Hand the shared weights over to one of the pipelines."""
+        if self.offload == "model":
+            pipeline.enable_model_cpu_offload(device=device)
+        elif self.offload == "sequential":
+            pipeline.enable_sequential_cpu_offload(device=device)
+
+    def slice(self, pipeline: Any, count: int) -> None:
+        """Before a call for `count` images: decode them one at a time if they are many, unless the recipe says."""
+        autoencoder: Any = getattr(pipeline, "vae", None)
+        if self.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
+            (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
+
+
+def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:
+    autoencoder = getattr(pipeline, "vae", None)
+    if not hasattr(autoencoder, switch):
+        raise RecipeError(f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out.")
+    return autoencoder

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from adapters.diffusion.description import Precision, Way, degree_of
+from adapters.diffusion.description import Way, degree_of
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchRequest
+from pe.plugins.devices import Precision
 
 Count = Annotated[int, Field(ge=1)]
 

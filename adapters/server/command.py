@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from adapters.diffusion.description import Precision
 from pe.errors import RecipeError
+from pe.plugins.devices import Precision
 
 if TYPE_CHECKING:
     from adapters.server.checks import Settings

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from adapters.diffusion.device import choose_devices
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved import ImprovedFiles, check_steps, is_improved
 from adapters.diffusion.items import Item, Job, Model, Outcome
@@ -22,6 +21,7 @@ from adapters.server.batching import Batcher, EngineMetrics
 from adapters.server.checks import Description, Settings
 from adapters.server.formats import BatchRequest
 from pe.errors import RecipeError, nearest_name
+from pe.plugins.devices import choose_devices
 from pe.plugins.settings import read_settings
 from pe.plugins.specs import settings_of
 

@@ -18,11 +18,10 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from adapters.diffusion.device import check_arithmetic, choose_devices
 from adapters.trained.settings import DPSGD, GRID, FineTuning
 from pe.errors import APIError, Interrupted, PrivacyError, RecipeError
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
-from pe.plugins.devices import require_torch
+from pe.plugins.devices import check_arithmetic, choose_devices, require_torch
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import Noise, grid_for

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 from scipy import ndimage
 
-from adapters.glyphs import Fonts, Glyphs
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.settings import PlainTraining
 from pe.data.decoding import Channels, Resize
@@ -25,6 +24,7 @@ from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
 from pe.plugins.devices import memory_refused
 from pe.plugins.protocols import GenerationAPI, RandomRequest
+from pe.plugins.registry import load
 from pe.plugins.settings import Count, Settings
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Characters(Made):
     kind: Literal["glyphs"] = "glyphs"
     characters: Annotated[str, Field(min_length=1)] = CHARACTERS
     white_on_black: bool = True
-    fonts: Fonts = "matplotlib"
+    fonts: Literal["matplotlib"] | Path = "matplotlib"
 
     @model_validator(mode="after")
     def _every_one_is_drawn(self) -> Characters:
@@ -167,14 +167,16 @@ class Characters(Made):
         """See `Source`."""
         return PublicSet.of_generator(self._glyphs(shape), self.label_names(), self.count, seed, "public/glyphs")
 
-    def _glyphs(self, shape: Shape) -> Glyphs:
+    def _glyphs(self, shape: Shape) -> GenerationAPI:
         height, width, channels = shape
         if height != width:
             raise RecipeError(
                 f"public.kind is glyphs, which are square, and the private images are {height}×{width}: "
                 "make those square, or take another public set."
             )
-        return Glyphs(size=height, channels=channels, white_on_black=self.white_on_black, fonts=self.fonts)
+        settings = {"white_on_black": self.white_on_black, "fonts": self.fonts}
+        api: GenerationAPI = load("pe.adapters", "glyphs")(size=height, channels=channels, **settings)
+        return api
 
 
 class Noise(Made):

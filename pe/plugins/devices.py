@@ -1,14 +1,18 @@
-"""The device on which torch computes: found by name, among those that this machine lets be used."""
+"""The devices on which torch computes, found by name among those that this machine lets be used; their precision."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+import logging
 import os
+import re
 import sys
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from pe.errors import MissingDependency, RecipeError
 
@@ -19,6 +23,12 @@ DRIVER = Path("/dev")
 """Where NVIDIA's driver for Linux has a file for each GPU: nvidia0, nvidia1, …"""
 FITTING_TORCH = "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
 
+Devices = str | list[str]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+log = logging.getLogger(__name__)
+
+_NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of malloc.h
 _REFUSALS = (
     "out of memory",
@@ -85,6 +95,72 @@ def find_device(name: str) -> torch.device:
     if device.type == "cpu":
         keep_memory()
     return device
+
+
+def check_arithmetic(device: Devices, precision: str) -> None:
+    """Raise RecipeError if these settings do not name devices and a precision; torch is not loaded."""
+    names = [device] if isinstance(device, str) else device
+    if not names or not all(_NAMES.fullmatch(name) for name in names) or ("auto" in names and len(names) > 1):
+        raise RecipeError(f"device is {device!r}: it must be auto, cpu, mps, cuda, cuda:1, or a list of such cards.")
+    if precision not in get_args(Precision):
+        raise RecipeError(f"precision is '{precision}': it must be one of {', '.join(get_args(Precision))}.")
+
+
+def choose_devices(
+    device: Devices, extra: str = "diffusion", purpose: str = "A local diffusion model"
+) -> list[torch.device]:
+    """Return the visible devices of these names; auto: all GPUs, else mps, else cpu; RecipeError if one is missing."""
+    require_torch(extra, purpose)
+    if device == "auto":
+        return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
+    devices = [find_device(name) for name in ([device] if isinstance(device, str) else device)]
+    return [type(one)(one.type, one.index or 0) if one.type == "cuda" else one for one in devices]
+
+
+def describe_precision(device: Devices, precision: Precision) -> str:
+    """Describe the precision on this machine for the plan; torch is loaded only where there may be GPUs."""
+    names = [device] if isinstance(device, str) else device
+    if not has_driver() and {*names} <= {"auto", "cpu"}:
+        return "auto, which is fp32 here" if precision == "auto" else precision
+    if find_spec("torch") is None:
+        return ""
+    devices = choose_devices(device)
+    if precision != "auto":
+        return precision
+    return "auto, which is " + ", ".join(f"{_usual_precision(one)} on {one}" for one in devices)
+
+
+def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
+    """Return the tensors' type; auto: bf16 on a GPU that computes in it, elsewhere fp32, noted in the log."""
+    import torch
+
+    if precision == "auto":
+        precision = _usual_precision(device)
+        log.info("precision: auto is %s on %s.", precision, device)
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def _usual_precision(device: torch.device) -> Precision:
+    if device.type != "cuda":
+        return "fp32"
+    import torch
+
+    with torch.cuda.device(device):  # older GPUs are slow at an emulated bf16, or fail
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+
+
+def free_memory(device: torch.device) -> None:
+    """Give back what the allocator keeps for later, so that a smaller batch finds room in one piece."""
+    import torch
+
+    gc.collect()
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's
+        trim(0)
 
 
 @cache

@@ -6,9 +6,8 @@ import platform
 import pytest
 import torch
 
-from adapters.diffusion.device import free_memory
 from pe.engine.process import software_versions
-from pe.plugins.devices import find_device
+from pe.plugins.devices import find_device, free_memory
 
 
 @pytest.fixture(scope="session")

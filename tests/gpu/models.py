@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
-from adapters.diffusion.device import free_memory
 from adapters.diffusion.text_to_image import TextToImage
+from pe.plugins.devices import free_memory
 from pe.plugins.protocols import RandomRequest
 
 GPU = [

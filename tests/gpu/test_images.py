@@ -6,8 +6,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from adapters.diffusion.device import free_memory
 from adapters.diffusion.pixel import PixelSpace
+from pe.plugins.devices import free_memory
 from tests.gpu.models import GPU, STEPS, full_float32, grey_levels, in_batches, new_images, stable_diffusion
 
 pytestmark = GPU

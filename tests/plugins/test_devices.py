@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from adapters.diffusion.device import choose_devices
 from embeddings.networks import EfficientNetLite
 from pe.errors import RecipeError
 from pe.evaluation.labelled import NetworkSettings
 from pe.evaluation.resnet9 import fit_network
 from pe.plugins import devices
-from pe.plugins.devices import find_device, listed_cards, memory_refused, unseen_cards
+from pe.plugins.devices import choose_devices, find_device, listed_cards, memory_refused, unseen_cards
 from tests.fake_cards import REFUSALS
 
 SEEN_NONE = r"[Tt]he driver has 2 GPUs, and torch \S+, built for CUDA 12\.9, sees none"

@@ -23,12 +23,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from adapters.diffusion.device import free_memory
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients, trained_parameters
 from adapters.trained.settings import DPSGD, GRID, Optimiser
 from pe.errors import PrivateDataError, RecipeError, RunError
 from pe.fit.trainer import DryRun
-from pe.plugins.devices import memory_refused
+from pe.plugins.devices import free_memory, memory_refused
 from pe.privacy.noise import SystemNoise
 
 if TYPE_CHECKING:

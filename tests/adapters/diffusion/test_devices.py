@@ -5,13 +5,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from adapters.diffusion.device import choose_devices
 from adapters.diffusion.pixel import PixelSpace
 from pe.errors import RecipeError
 from pe.planning.checks import look_ahead
 from pe.planning.forecast import forecast
 from pe.planning.parts import set_up_generator
 from pe.plugins import devices
+from pe.plugins.devices import choose_devices
 from pe.recipe.schema import Recipe
 from tests.recipe.test_schema import with_
 

@@ -34,7 +34,7 @@ def test_decoding_that_ran_out_of_memory_in_float32_spoils_no_later_batch(api_of
     ids=["few together", "many alone", "always", "never"],
 )
 def test_a_large_batch_is_decoded_one_image_at_a_time(slicing, most, passes, api_of, monkeypatch):
-    monkeypatch.setattr("adapters.diffusion.device._WHOLE", most)
+    monkeypatch.setattr("adapters.diffusion.text_model._WHOLE", most)
     api, found = api_of(XL, batch_size=8, vae_slicing=slicing, size=16, steps=2), []
     api._engine.load()
     decoder = api._engine._workers[0].load()._text.vae.decoder
