@@ -131,8 +131,9 @@ class Images(Samples):
         """Count the images of one colour, up to two levels, which filters and faulty weights give; empty: none."""
         if self.shape[0] * self.shape[1] < TELLING:
             return ""
-        blocks = (self.pixels[start : start + 256] for start in range(0, len(self), 256))
-        plain = sum(int((np.ptp(block, axis=(1, 2)).max(axis=1) <= 2).sum()) for block in blocks)
+        few = self.pixels[:, ::8, ::8]  # shows of most images that they have several
+        suspects = np.flatnonzero(np.ptp(few, axis=(1, 2)).max(axis=1) <= 2)
+        plain = sum(int(np.ptp(self.pixels[i], axis=(0, 1)).max()) <= 2 for i in suspects)
         return f"{plain:,} of {len(self):,} images have one colour alone" if plain else ""
 
     def pictures(self) -> list[Image.Image]:
