@@ -23,9 +23,9 @@ from adapters.public_files import read_folder
 from embeddings.networks import EfficientNetLite
 from pe import Images
 from pe.nearest import describe, nearest
+from pe.nearest.by_torch import Precision, TorchSearch
 from pe.nearest.decide import Decider
 from pe.nearest.exact import Vectors
-from pe.nearest.gpu import Precision, TorchSearch
 from pe.private.npz import _digits
 
 SIZES = [  # n, m, d, runs

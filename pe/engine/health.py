@@ -14,6 +14,7 @@ import numpy as np
 
 from pe.errors import MissingDependency, PEError, pip_install
 from pe.nearest import describe, nearest
+from pe.nearest.by_faiss import count_gpus
 from pe.planning.checks import obstacles
 from pe.planning.parts import set_up
 from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
@@ -31,6 +32,7 @@ _EXTRAS = {
     "diffusion": "local diffusion models",
     "embeddings": "EfficientNet-Lite, OpenCLIP, DINOv2, Inception",
     "evaluation": "pe evaluate",
+    "gpu": "neighbour search by faiss on NVIDIA's GPUs, instead of cpu",
     "http": "endpoints",
     "notebook": "progress bars in Jupyter",
     "medical": "private records in DICOM and scientific TIFF",
@@ -50,8 +52,11 @@ def findings() -> Iterator[Finding]:
     yield Finding("ok", f"{DISTRIBUTION} {__version__} on Python {platform.python_version()}, {platform.system()}")
     yield from _import_names()
     yield from _accelerators()
+    yield from _faiss_wheels()
     yield _neighbors()
     for extra, purpose in _EXTRAS.items():
+        if extra == ("cpu" if count_gpus() else "gpu"):
+            continue
         versions = libraries(DISTRIBUTION, extra)
         missing = [name for name, version in versions.items() if not version]
         if missing:
@@ -96,6 +101,16 @@ def _accelerators() -> Iterator[Finding]:
         yield Finding("ok", "accelerator: none; everything runs on the processor")
     if find_spec("torch") and (unseen := unseen_cards()):
         yield Finding("problem", f"accelerator: {unseen}", f"{FITTING_TORCH}, or set device: cpu in the recipe")
+
+
+def _faiss_wheels() -> Iterator[Finding]:
+    """Say if two wheels, which overwrite each other's files, bring the module faiss."""
+    wheels = sorted(set(packages_distributions().get("faiss", ())))
+    if len(wheels) > 1:
+        remedy = (
+            f"pip uninstall {' '.join(wheels)}, then {pip_install('gpu')} for NVIDIA's GPUs, or {pip_install('cpu')}"
+        )
+        yield Finding("problem", f"{' and '.join(wheels)} are both installed, and overwrite each other's files", remedy)
 
 
 def _neighbors() -> Finding:

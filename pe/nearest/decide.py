@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import let_go
+from pe.errors import RecipeError
 from pe.nearest import exact
 from pe.nearest.exact import FLOAT32, Arithmetic, Integers, Mask, Metric, Reals, Vectors
 
@@ -110,6 +111,44 @@ class Search(Protocol):
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k ≤ m candidates that seem nearest to each query."""
+
+
+class SharedSearch:
+    """The same search on several devices, each with a copy of the candidates and its share of the queries.
+
+    `around` is entered while they search.
+    """
+
+    threads = ALONE  # it begins one for each device
+
+    def __init__(
+        self, searches: Sequence[Search], around: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
+        self._searches, self._around = searches, around
+        self.returns, self.sieve = searches[0].returns, searches[0].sieve
+
+    def __call__(self, queries: Vectors, k: int) -> Neighbours:
+        """The k candidates nearest to each query by computed squared distance."""
+        shares = np.array_split(queries, min(len(queries), len(self._searches)))
+        with self._around(), ThreadPoolExecutor(len(shares)) as pool:
+            parts = list(pool.map(lambda search, share: search(share, k), self._searches, shares))
+        return Neighbours(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+@contextmanager
+def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> Iterator[None]:
+    """Report in one sentence that a device failed; a library's own words may tell how many queries there are."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "no kernel image" in str(error):
+            why, remedy = "it is built for other GPUs", f"install a build of {library} for this one"
+        else:
+            why, remedy = f"{type(error).__name__}, as a rule for want of memory", "lower evolution.population"
+        raise RecipeError(
+            f"The neighbour search by {library} among {shape[0]:,} candidates of {shape[1]:,} dimensions failed on "
+            f"{place} ({why}): {remedy}, or hide the GPUs by CUDA_VISIBLE_DEVICES= to search on the CPU."
+        ) from error
 
 
 class Decider:

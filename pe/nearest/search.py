@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.errors import RecipeError, nearest_name
-from pe.nearest import cpu, gpu
+from pe.nearest import by_faiss, by_torch
 from pe.nearest.decide import Decider, Search
 from pe.nearest.exact import Integers, Metric, Vectors
 from pe.plugins.devices import has_driver, words_for
@@ -48,12 +48,12 @@ def nearest(
         candidates: float32, m×d. Public.
         q: neighbours per query, 1 ≤ q ≤ m.
         metric: "l2", or "cosine": Euclidean distance between the vectors normalised in float64.
-        backend: "faiss" on the CPU; "torch" on all GPUs that it sees, or on the CPU; "auto": torch where that sees a
-            GPU, else faiss, or torch where faiss is not installed.
+        backend: "faiss" or "torch", each on all GPUs that it sees, or on the CPU; "auto": the first of faiss on GPUs,
+            torch on GPUs, faiss, torch that this machine has.
         places: int64, ascending: search for the queries there alone, which are read in blocks; None: for all.
 
     Raises:
-        RecipeError: an argument that cannot be; or torch sees none of the driver's GPUs.
+        RecipeError: an argument that cannot be; torch sees none of the driver's GPUs; or a GPU fails.
         MissingDependency: the backend is not installed.
     """
     _check(queries, candidates, q, metric, backend)
@@ -74,18 +74,20 @@ def describe(backend: Backend) -> str:
 
 def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Sequence[Search]]]:
     """The library and device in words, and a function: candidates → searches, from the fastest to the most accurate."""
+    if backend != "torch" and (gpus := by_faiss.count_gpus()):
+        return f"faiss on {words_for(gpus)}", by_faiss.gpu_searches
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
-        places = gpu.devices()
-        return f"torch on {'the CPU' if places == [gpu.CPU] else words_for(len(places))}", gpu.torch_searches
-    cpu.import_faiss()
-    return "faiss on the CPU", lambda candidates: (cpu.FaissSearch(candidates),)
+        places = by_torch.devices()
+        return f"torch on {'the CPU' if places == [by_torch.CPU] else words_for(len(places))}", by_torch.torch_searches
+    by_faiss.import_faiss()
+    return "faiss on the CPU", by_faiss.cpu_searches
 
 
 def _torch_is_better() -> bool:
     """True where torch sees a GPU, or faiss is not installed."""
     if find_spec("torch") is None:
         return False
-    return find_spec("faiss") is None or (has_driver() and gpu.devices() != [gpu.CPU])
+    return find_spec("faiss") is None or (has_driver() and by_torch.devices() != [by_torch.CPU])
 
 
 def _distinct(candidates: Vectors) -> Integers:

@@ -90,8 +90,8 @@ class Evolution(Settings):
     metric: Literal["l2", "cosine"] = Field("l2", description="distance in embedding space")
     neighbor_search: Literal["auto", "faiss", "torch"] = Field(
         "auto",
-        description="the library that finds nearest candidates: faiss on the CPU, torch on all GPUs, else on the CPU; "
-        "auto: torch where it sees a GPU, else faiss. All give the same votes",
+        description="the library that finds nearest candidates, on all GPUs that it sees, else on the CPU; "
+        "auto: the first of faiss on GPUs, torch on GPUs, faiss, torch. All give the same votes",
     )
     selection: Selection | list[Selection] = Field(
         "sample",

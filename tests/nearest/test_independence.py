@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pe.nearest import decide, exact, nearest
-from pe.nearest.cpu import FaissSearch
+from pe.nearest.by_faiss import FaissSearch
 from tests.nearest.reference import Unkind, naive
 from tests.nearest.test_nearest import METRICS, OF_ALL_KINDS, problem, rows
 

@@ -23,6 +23,7 @@ own() { # NAME BORROWS PACKAGE…: an environment with these, and if it borrows 
 own litellm false 'litellm[proxy]==1.106.2'
 own readers false 'datasets==5.2.0' 'mlcroissant==1.1.1' 'webdataset==1.0.2' pillow
 own loggers true 'tensorboard==2.21.0' 'mlflow==3.17.2' 'wandb==0.31.0'
+own faiss-gpu true 'faiss-gpu==1.15.1'
 own store true 'moto[server]==5.2.5' 's3fs==2026.9.0'
 own xinference true 'xinference==4.1.0' 'transformers==5.17.0'
 # diffusers needs this one, whose newer click Xinference's own requirements exclude: it runs with it all the same

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from pe.errors import RecipeError
-from pe.nearest import decide, gpu, nearest, search
-from pe.nearest.gpu import SharedSearch, TorchSearch
+from pe.nearest import by_torch, decide, nearest, search
+from pe.nearest.by_torch import TorchSearch, _products
+from pe.nearest.decide import SharedSearch
 from pe.plugins import devices
 from tests.nearest.reference import naive
 from tests.nearest.test_nearest import METRICS, OF_ALL_KINDS, problem, rows
@@ -26,7 +28,8 @@ def shared(*precisions, places=3):
     """The same searches on as many devices, each of which is the CPU."""
 
     def all_of(placed, precision):
-        return SharedSearch([TorchSearch(torch.from_numpy(placed), precision) for _ in range(places)])
+        copies = [TorchSearch(torch.from_numpy(placed), precision) for _ in range(places)]
+        return SharedSearch(copies, partial(_products, precision))
 
     return lambda placed: [all_of(placed, precision) for precision in precisions]
 
@@ -39,7 +42,7 @@ def finds_itself(backend):
 @pytest.mark.parametrize("metric", METRICS)
 @OF_ALL_KINDS
 def test_low_precision_only_finds_and_never_decides(kind, metric, levels, monkeypatch):
-    monkeypatch.setattr(gpu, "_BLOCK", 25 * 20)  # several blocks of candidates
+    monkeypatch.setattr(by_torch, "_BLOCK", 25 * 20)  # several blocks of candidates
     queries, candidates = problem(kind)
     expected = naive(queries, candidates, 2, metric)
     for of in (searches, shared):
@@ -95,9 +98,9 @@ def test_temporaries_are_as_small_as_a_gpu_s_free_memory_asks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: free["torch"] + 100)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
     on_gpu = SimpleNamespace(device=torch.device("cuda:0"))
-    assert gpu._affordable(2**26, on_gpu) == (2**20 + 2**21) // 16
-    assert gpu._affordable(100, on_gpu) == 100
-    assert gpu._affordable(2**26, torch.zeros(1)) == 2**26
+    assert by_torch._affordable(2**26, on_gpu) == (2**20 + 2**21) // 16
+    assert by_torch._affordable(100, on_gpu) == 100
+    assert by_torch._affordable(2**26, torch.zeros(1)) == 2**26
 
 
 def test_auto_takes_what_is_installed_and_torch_where_it_sees_a_gpu_and_says_so(monkeypatch):
@@ -106,7 +109,7 @@ def test_auto_takes_what_is_installed_and_torch_where_it_sees_a_gpu_and_says_so(
     for places, words in ((["cpu"], "the CPU"), (["cuda:0"], "1 GPU"), (["cuda:0", "cuda:1"], "2 GPUs")):
         with monkeypatch.context() as patch:
             patch.setattr(search, "has_driver", lambda: True)
-            patch.setattr(gpu, "devices", lambda places=places: places)
+            patch.setattr(by_torch, "devices", lambda places=places: places)
             assert search.describe("torch") == f"torch on {words}"
             assert search.describe("auto") == ("faiss on the CPU" if places == ["cpu"] else f"torch on {words}")
     monkeypatch.setitem(sys.modules, "faiss", None)
@@ -129,10 +132,10 @@ def test_a_device_that_fails_ends_in_one_sentence(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB, 98765 rows")
 
-    said = r"among 4 candidates of 4 dimensions failed on \S+ \(OutOfMemoryError\), .*neighbor_search: faiss, which"
+    said = r"among 4 candidates of 4 dimensions failed on \S+ \(OutOfMemoryError, .*lower evolution.population, or hide"
     for part in ("_product", "_squares"):  # in the search, and when it is set up
         with monkeypatch.context() as patch:
-            patch.setattr(gpu, part, full)
+            patch.setattr(by_torch, part, full)
             with pytest.raises(RecipeError, match=said) as caught:
                 nearest(EYE, EYE, backend="torch")
             assert "98765" not in str(caught.value)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from pe.errors import RecipeError
-from pe.nearest.decide import ALONE, Neighbours, Search
+from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, failure_in_a_sentence
 from pe.nearest.exact import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
 from pe.plugins.devices import find_cards, import_library
 
@@ -47,7 +44,8 @@ class TorchSearch:
         import torch
 
         device = self._candidates.device
-        with torch.inference_mode(), _in_a_sentence(self._candidates, str(device)), _products(self._precision):
+        sentence = failure_in_a_sentence("torch", self._candidates.shape, str(device))
+        with torch.inference_mode(), sentence, _products(self._precision):
             on_device = torch.from_numpy(queries).to(device)
             coarse, positions = self._nearest(on_device, k)
             distances = coarse if self._precision == "fp32" else self._anew(on_device, positions)
@@ -81,24 +79,6 @@ class TorchSearch:
         return torch.cat([(some[:, None] - self._candidates[places]).square().sum(dim=2) for some, places in parts])
 
 
-class SharedSearch:
-    """The same search on all devices, each with a copy of the candidates and its share of the queries."""
-
-    threads = ALONE  # it begins one for each device
-
-    def __init__(self, searches: Sequence[TorchSearch]) -> None:
-        self._searches, self._precision = searches, searches[0]._precision
-        self.returns, self.sieve = searches[0].returns, searches[0].sieve
-
-    def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k candidates nearest to each query by the products' distances."""
-        shares = np.array_split(queries, min(len(queries), len(self._searches)))
-        # the setting is the whole process's: a thread that ends must not take it from the others
-        with _products(self._precision), ThreadPoolExecutor(len(shares)) as pool:
-            parts = list(pool.map(lambda search, share: search(share, k), self._searches, shares))
-        return Neighbours(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
 def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
     """On GPUs with tensor cores first tf32; for what that leaves open, and elsewhere, float32.
 
@@ -106,11 +86,13 @@ def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
     """
     torch = _import_torch()
     places, tensor = devices(), torch.from_numpy(candidates)
-    with _in_a_sentence(tensor, ", ".join(places)):
+    with failure_in_a_sentence("torch", tensor.shape, ", ".join(places)):
         tensor_cores = all(place != CPU and torch.cuda.get_device_capability(place) >= (8, 0) for place in places)
         precisions: tuple[Precision, ...] = ("tf32", "fp32") if tensor_cores else ("fp32",)
         copies = [tensor.to(place) for place in places]
-        return tuple(SharedSearch([TorchSearch(copy, one) for copy in copies]) for one in precisions)
+        # the setting is the whole process's: a thread that ends must not take it from the others
+        searches = {one: [TorchSearch(copy, one) for copy in copies] for one in precisions}
+        return tuple(SharedSearch(each, partial(_products, one)) for one, each in searches.items())
 
 
 def devices() -> list[str]:
@@ -170,17 +152,3 @@ def _products(precision: Precision) -> Iterator[None]:
     finally:
         for place, setting in zip(places, before, strict=True):
             place.fp32_precision = setting
-
-
-@contextmanager
-def _in_a_sentence(candidates: Tensor, place: str) -> Iterator[None]:
-    """Report in one sentence that a device failed; torch's own words may tell how many queries there are."""
-    try:
-        yield
-    except RuntimeError as error:
-        m, d = candidates.shape
-        raise RecipeError(
-            f"torch's neighbour search among {m:,} candidates of {d:,} dimensions failed on {place} "
-            f"({type(error).__name__}), as a rule for want of memory: set evolution.neighbor_search: faiss, which "
-            "searches on the CPU, or lower evolution.population."
-        ) from error

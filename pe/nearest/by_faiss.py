@@ -1,0 +1,135 @@
+"""faiss: float32 distances of all pairs, on all GPUs that it sees, else on the processor's cores."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from pe.errors import RecipeError
+from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, Threads, failure_in_a_sentence
+from pe.nearest.exact import FLOAT32, Arithmetic, Integers, Vectors
+from pe.plugins.devices import import_library
+
+_PURPOSE = "The neighbour search"
+_MOST = 2048  # neighbours that faiss finds for a query on a GPU
+_TEMPORARY = 2**29  # bytes that faiss reserves on a GPU for temporaries; it tiles larger ones
+
+
+@contextmanager
+def _one_core() -> Iterator[Callable[[], object]]:
+    """Limit products of NumPy, and searches of faiss in threads that call the yielded function, to one core each.
+
+    Else products of several threads wait for each other: BLAS shares each one among all cores.
+    """
+    faiss, limits = import_faiss(), import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
+    before = faiss.omp_get_max_threads()
+    try:
+        with limits(1, user_api="blas"):
+            yield partial(faiss.omp_set_num_threads, 1)
+    finally:
+        faiss.omp_set_num_threads(before)  # a limit on its BLAS sets these as well
+
+
+class FaissSearch:
+    """The search of IndexFlatL2, without that index's copy of the candidates.
+
+    Threads share many queries and search on one core each: faiss's own threads share each product, and wait for each
+    other at its end. Its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
+    """
+
+    returns = sieve = Arithmetic(FLOAT32)
+    threads = Threads(lambda: int(import_faiss().omp_get_max_threads()), _one_core)
+
+    def __init__(self, candidates: Vectors) -> None:
+        self._candidates = candidates
+
+    def __call__(self, queries: Vectors, k: int) -> Neighbours:
+        """The k candidates nearest to each query by computed squared distance."""
+        return _neighbours(*import_faiss().knn(queries, self._candidates, k))
+
+
+class FaissGPUSearch:
+    """The same search on one GPU, with a copy of the candidates there.
+
+    faiss forbids cuBLAS products of less precision (StandardGpuResources.cpp), so the arithmetic is that of float32.
+    """
+
+    returns = sieve = Arithmetic(FLOAT32)
+    threads = ALONE  # the GPU's own
+
+    def __init__(self, candidates: Vectors, card: int) -> None:
+        faiss = import_faiss()
+        config = faiss.GpuIndexFlatConfig()
+        config.device = card
+        self._sentence = partial(failure_in_a_sentence, "faiss", candidates.shape, f"GPU {card}")
+        with self._sentence():
+            self._index = faiss.GpuIndexFlatL2(_resources(card), candidates.shape[1], config)
+            self._index.add(candidates)
+
+    def __call__(self, queries: Vectors, k: int) -> Neighbours:
+        """The k candidates nearest to each query by computed squared distance."""
+        if k > _MOST:
+            raise RecipeError(
+                f"faiss finds at most {_MOST:,} neighbours on a GPU: set evolution.neighbor_search: torch."
+            )
+        with self._sentence():
+            return _neighbours(*self._search(queries, k))
+
+    def _search(self, queries: Vectors, k: int) -> tuple[Vectors, Integers]:
+        """Search for half of the queries at a time where the GPU lacks memory for all."""
+        try:
+            distances, positions = self._index.search(queries, k)
+        except RuntimeError as error:
+            if len(queries) == 1 or "out of memory" not in str(error):
+                raise
+            halves = [self._search(half, k) for half in np.array_split(queries, 2)]
+            distances, positions = (np.concatenate(part) for part in zip(*halves, strict=True))
+        return distances, positions
+
+
+def _neighbours(distances: Vectors, positions: Integers) -> Neighbours:
+    return Neighbours(distances, positions, distances.max(axis=1))
+
+
+@cache
+def _resources(card: int) -> Any:
+    """A GPU's streams and its reserve for temporaries, kept as long as the process lives."""
+    resources = import_faiss().StandardGpuResources()
+    resources.setTempMemory(_TEMPORARY)
+    return resources
+
+
+def count_gpus() -> int:
+    """Return the GPUs that faiss sees; 0 for the wheel `faiss-cpu`, or without faiss."""
+    return int(import_faiss().get_num_gpus()) if find_spec("faiss") else 0
+
+
+def gpu_searches(candidates: Vectors) -> tuple[Search, ...]:
+    """Search on all GPUs, each with a share of the queries.
+
+    RecipeError: one of them fails, for want of memory as a rule.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # what torch keeps of the GPU's memory for later
+    return (SharedSearch([FaissGPUSearch(candidates, card) for card in range(count_gpus())]),)
+
+
+def cpu_searches(candidates: Vectors) -> tuple[Search, ...]:
+    """Search on the processor."""
+    return (FaissSearch(candidates),)
+
+
+def import_faiss() -> Any:
+    """Return the library, or raise MissingDependency."""
+    with warnings.catch_warnings():
+        # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"
+        warnings.filterwarnings("ignore", message="builtin type", category=DeprecationWarning)
+        return import_library("faiss", "cpu", _PURPOSE)

@@ -1,0 +1,125 @@
+"""faiss on GPUs, by a stand-in for exactly its calls that we make; tests/gpu and tests/peers run the real ones."""
+
+from types import SimpleNamespace
+
+import faiss
+import numpy as np
+import pytest
+
+from pe.engine import health
+from pe.errors import RecipeError
+from pe.nearest import by_faiss, nearest, search
+from tests.nearest.reference import naive
+from tests.nearest.test_nearest import METRICS, OF_ALL_KINDS, problem, rows
+
+OUT_OF_MEMORY = (
+    "Error in virtual void *faiss::gpu::StandardGpuResourcesImpl::allocMemory(const AllocRequest &): "
+    "StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev 0 space Device size 98765 bytes "
+    "(cudaMalloc error out of memory [2])"
+)
+NO_KERNEL = (
+    "Error in void faiss::gpu::runL2Norm(): CUDA error 209 no kernel image is available for execution on the device"
+)
+
+
+class Cards:
+    """Two GPUs; each has room for `room` queries, and fails with `fault` beyond."""
+
+    def __init__(self, room=10**9, fault=OUT_OF_MEMORY):
+        self.room, self.fault, self.asked, self.temporary = room, fault, [], {}
+
+    def module(self):
+        cards = self
+
+        class StandardGpuResources:
+            def setTempMemory(self, size):  # noqa: N802: faiss's name
+                assert 0 < size < 2**31
+
+        class GpuIndexFlatL2:
+            def __init__(self, resources, d, config):
+                assert isinstance(resources, StandardGpuResources)
+                self._d, self._card = d, config.device
+
+            def add(self, candidates):
+                assert candidates.dtype == np.float32
+                assert candidates.shape[1] == self._d
+                self._candidates = candidates
+
+            def search(self, queries, k):
+                if len(queries) > cards.room:
+                    raise RuntimeError(cards.fault)
+                cards.asked.append((self._card, len(queries)))
+                return faiss.knn(queries, self._candidates, k)
+
+        return SimpleNamespace(
+            get_num_gpus=lambda: 2,
+            GpuIndexFlatConfig=SimpleNamespace,
+            StandardGpuResources=StandardGpuResources,
+            GpuIndexFlatL2=GpuIndexFlatL2,
+        )
+
+
+@pytest.fixture
+def install(monkeypatch):
+    def installed(cards):
+        module = cards.module()
+        monkeypatch.setattr(by_faiss, "import_faiss", lambda: module)
+        by_faiss._resources.cache_clear()
+        return cards
+
+    yield installed
+    by_faiss._resources.cache_clear()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@OF_ALL_KINDS
+def test_gpus_find_and_float64_decides(kind, metric, install):
+    queries, candidates = problem(kind)
+    cards = install(Cards(room=4))
+    found = nearest(queries, candidates, 3, metric=metric, backend="faiss")
+    np.testing.assert_array_equal(found, naive(queries, candidates, 3, metric))
+    if cards.asked:  # all of some kinds lie too far out for float32
+        assert {card for card, _ in cards.asked} == {0, 1}
+        assert max(count for _, count in cards.asked) <= 4  # blocks are halved until they fit
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (
+            OUT_OF_MEMORY,
+            r"on GPU 0 \(RuntimeError, as a rule for want of memory\): lower evolution.population, or hide",
+        ),
+        (
+            NO_KERNEL,
+            r"on GPU 0 \(it is built for other GPUs\): install a build of faiss for this one, or hide the GPUs",
+        ),
+    ],
+)
+def test_a_gpu_that_fails_ends_in_one_sentence_without_a_number_of_queries(fault, said, install):
+    install(Cards(room=0, fault=fault))
+    with pytest.raises(RecipeError, match=said) as caught:
+        nearest(*rows("near copies", 0, 9, 30, 8), backend="faiss")
+    assert "98765" not in str(caught.value)
+    assert str(caught.value).count(". ") == 0
+
+
+def test_more_neighbours_than_a_gpu_finds_are_refused(install):
+    install(Cards())
+    queries, candidates = rows("gaussian", 0, 2, 3000, 4)
+    with pytest.raises(RecipeError, match=r"at most 2,048 neighbours on a GPU: set evolution.neighbor_search: torch"):
+        nearest(queries, candidates, 2040, backend="faiss")
+
+
+def test_auto_takes_faiss_where_it_sees_gpus_and_torch_stays_torch(install):
+    assert search.describe("auto") == "faiss on the CPU"
+    install(Cards())
+    assert search.describe("auto") == search.describe("faiss") == "faiss on 2 GPUs"
+    assert search.describe("torch") == "torch on the CPU"
+
+
+def test_two_wheels_that_overwrite_each_other_are_named(monkeypatch):
+    monkeypatch.setattr(health, "packages_distributions", lambda: {"faiss": ["faiss-gpu", "faiss-cpu"]})
+    (told,) = health._faiss_wheels()
+    assert told.what == "faiss-cpu and faiss-gpu are both installed, and overwrite each other's files"
+    assert told.remedy.startswith("pip uninstall faiss-cpu faiss-gpu, then pip install")
