@@ -56,6 +56,23 @@ FITS: dict[str, dict[str, Any]] = KINDS | {
 """Every fitted method; those of `KINDS` answer each in a way of its own."""
 
 
+_BLOCKS = ["fit/training/1", "fit/training/2"]
+RELEASES = dict.fromkeys(FITS, _BLOCKS) | {
+    "central_images": ["fit/central_images"],
+    "dp_gaussian": ["fit/sums"],
+    "dp_merf": ["fit/mean_features"],
+    "dp_mepf": ["fit/mean_features"],
+    "dp_feta": ["fit/central_images", *_BLOCKS],
+    "dp_sad": ["fit/teacher/1", "fit/teacher/2", *_BLOCKS],
+    "dp_imgsyn": ["fit/moments", *_BLOCKS],
+    "privimage": ["fit/semantics", "fit/mean_features", *_BLOCKS],
+    "privimage_gan": ["fit/semantics", *_BLOCKS],
+}
+"""The names of a fit's releases, in order."""
+WITHOUT_LOSS = {"central_images", "dp_merf", "dp_mepf"}
+"""Methods that tell no loss of a record."""
+
+
 class Foreseen(UnsafeSeededNoise):
     """Draws by what is asked, and not by what was drawn before, which a crash forgets."""
 

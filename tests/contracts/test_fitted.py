@@ -34,6 +34,7 @@ from tests.contracts.fitted import (
     CLASSES,
     COUNT,
     FITS,
+    RELEASES,
     SIDE,
     fitting,
     make,
@@ -45,18 +46,6 @@ from tests.contracts.fitted import (
 from tests.evaluation.surfaces import compare_surfaces
 from tests.evaluation.worlds import Listener
 
-_BLOCKS = ["fit/training/1", "fit/training/2"]
-RELEASES = dict.fromkeys(FITS, _BLOCKS) | {
-    "central_images": ["fit/central_images"],
-    "dp_gaussian": ["fit/sums"],
-    "dp_merf": ["fit/mean_features"],
-    "dp_mepf": ["fit/mean_features"],
-    "dp_feta": ["fit/central_images", *_BLOCKS],
-    "dp_sad": ["fit/teacher/1", "fit/teacher/2", *_BLOCKS],
-    "dp_imgsyn": ["fit/moments", *_BLOCKS],
-    "privimage": ["fit/semantics", "fit/mean_features", *_BLOCKS],
-    "privimage_gan": ["fit/semantics", *_BLOCKS],
-}
 every = pytest.mark.parametrize("kind", FITS)
 QUICK = ("dp_gaussian", "dp_merf", "dp_imgsyn", "dpdm", "dpgan", "privimage")
 """One of each kind of fit: their whole runs are in `make test`, those of the others in `make test-slow`."""

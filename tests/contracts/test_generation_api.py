@@ -14,7 +14,7 @@ from pe.plugins.specs import construct
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
 from tests.adapters.language import tiny as language
-from tests.contracts.fitted import CLASSES, KINDS, fitted, model_of, records_of_fits
+from tests.contracts.fitted import CLASSES, KINDS, WITHOUT_LOSS, fitted, model_of, records_of_fits
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.hosts import HOSTS
 from tests.endpoints.job_hosts import SERVERS, hosted
@@ -24,7 +24,6 @@ from tests.generators import Shades
 # of diffusers with numpy 2
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
-WITHOUT_LOSS = {"central_images", "dp_merf", "dp_mepf"}
 LABELS = tuple("01234")
 SEEDS = np.random.default_rng(0).integers(0, 2**63, len(LABELS)).astype(np.uint64)
 ONE = {"device": "cpu", "batch_size": 1}

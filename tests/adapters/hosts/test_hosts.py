@@ -81,7 +81,7 @@ NEW = {
 }
 
 
-@EACH
+@pytest.mark.parametrize("host", NEW)
 def test_a_new_image_is_asked_for_under_the_host_s_names(make, host):
     settings, wanted = NEW[host]
     api, script = make(host, **settings)
