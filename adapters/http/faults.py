@@ -21,7 +21,7 @@ LOOKED_AT = 2**16
 _HEALS = frozenset({408, 409, 424, 429})  # 424: a model that failed, at Bedrock
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _REFUSAL_CODE = re.compile(
-    "moderation_blocked|content_(moderation|policy_violation|filter|filtered)|contentfilter|data_inspection_failed"
+    "moderation_blocked|content_(moderation|policy(_violation)?|filter(ed)?)|contentfilter|data_inspection_failed"
     "|responsibleaipolicyviolation|responsible_ai_policy_violation"
 )
 _BLOCKED = re.compile(

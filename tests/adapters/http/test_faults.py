@@ -126,6 +126,7 @@ REFUSALS = {
     "Stability": (403, {"name": "content_moderation", "errors": ["Your request was flagged."]}),
     "Stability, v1": (400, {"name": "invalid_prompts", "message": "One or more prompts contains filtered words."}),
     "fal": (422, {"detail": [CHECKED]}),
+    "a plain code": (400, openai("We cannot draw that.", "content_policy")),
     "fal, the image": (422, {"detail": "The generated image was blocked by the safety filter."}),
     "Replicate": (400, {"detail": "NSFW content detected. Try running it again, or try a different prompt."}),
     "Replicate, FLUX": (400, {"detail": "The input or output was flagged as sensitive. (E005)"}),
