@@ -20,7 +20,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/engine": (3160, 14),
     "pe/evaluation": (3570, 14),
     "pe/fit": (380, 2),
-    "pe/nearest": (920, 6),
+    "pe/nearest": (940, 6),
     "pe/planning": (2480, 9),
     "pe/plugins": (1800, 10),
     "pe/privacy": (2270, 11),
