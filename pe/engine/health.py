@@ -14,7 +14,6 @@ import numpy as np
 
 from pe.errors import MissingDependency, PEError, pip_install
 from pe.nearest import describe, nearest
-from pe.nearest.by_faiss import count_gpus
 from pe.planning.checks import obstacles
 from pe.planning.parts import set_up
 from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
@@ -52,10 +51,10 @@ def findings() -> Iterator[Finding]:
     yield Finding("ok", f"{DISTRIBUTION} {__version__} on Python {platform.python_version()}, {platform.system()}")
     yield from _import_names()
     yield from _accelerators()
-    yield from _faiss_wheels()
+    yield from _two_wheels()
     yield _neighbors()
     for extra, purpose in _EXTRAS.items():
-        if extra == ("cpu" if count_gpus() else "gpu"):
+        if extra == ("cpu" if "faiss-gpu" in _faiss_wheels() else "gpu"):  # either serves
             continue
         versions = libraries(DISTRIBUTION, extra)
         missing = [name for name, version in versions.items() if not version]
@@ -103,10 +102,14 @@ def _accelerators() -> Iterator[Finding]:
         yield Finding("problem", f"accelerator: {unseen}", f"{FITTING_TORCH}, or set device: cpu in the recipe")
 
 
-def _faiss_wheels() -> Iterator[Finding]:
+def _faiss_wheels() -> list[str]:
+    """The installed wheels that bring the module faiss."""
+    return sorted(set(packages_distributions().get("faiss", ())))
+
+
+def _two_wheels() -> Iterator[Finding]:
     """Say if two wheels, which overwrite each other's files, bring the module faiss."""
-    wheels = sorted(set(packages_distributions().get("faiss", ())))
-    if len(wheels) > 1:
+    if len(wheels := _faiss_wheels()) > 1:
         remedy = (
             f"pip uninstall {' '.join(wheels)}, then {pip_install('gpu')} for NVIDIA's GPUs, or {pip_install('cpu')}"
         )

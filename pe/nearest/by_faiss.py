@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,11 +16,20 @@ import numpy as np
 from pe.errors import RecipeError
 from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, Threads, failure_in_a_sentence
 from pe.nearest.exact import FLOAT32, Arithmetic, Integers, Vectors
-from pe.plugins.devices import import_library
+from pe.plugins.devices import import_library, words_of
 
 _PURPOSE = "The neighbour search"
 _MOST = 2048  # neighbours that faiss finds for a query on a GPU
 _TEMPORARY = 2**29  # bytes that faiss reserves on a GPU for temporaries; it tiles larger ones
+_TRIAL = """
+import faiss, numpy as np
+rows = np.eye(8, dtype=np.float32)
+for card in range(faiss.get_num_gpus()):
+    resources = faiss.StandardGpuResources()
+    resources.noTempMemory()
+    found = faiss.knn_gpu(resources, rows, rows, 1, device=card)[1][:, 0]
+    assert found.tolist() == list(range(8)), f"GPU {card} finds wrong neighbours"
+"""
 
 
 @contextmanager
@@ -106,6 +116,19 @@ def _resources(card: int) -> Any:
     return resources
 
 
+@cache
+def _try_gpus() -> None:
+    """Search on each GPU in a process of its own: faiss ends its whole process where a GPU cannot run its kernels."""
+    trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, text=True, check=False)  # noqa: S603
+    if trial.returncode:
+        lines = trial.stderr.strip().splitlines() or [f"status {trial.returncode}"]
+        reason = lines[-1].rpartition("details: ")[2][:200]
+        raise RecipeError(
+            f"faiss cannot search on this machine's GPUs ({reason}): install a build of faiss for them, set "
+            "evolution.neighbor_search: torch, or hide them by CUDA_VISIBLE_DEVICES= to search on the CPU."
+        )
+
+
 def count_gpus() -> int:
     """Return the GPUs that faiss sees; 0 for the wheel `faiss-cpu`, or without faiss."""
     return int(import_faiss().get_num_gpus()) if find_spec("faiss") else 0
@@ -116,6 +139,7 @@ def gpu_searches(candidates: Vectors) -> tuple[Search, ...]:
 
     RecipeError: one of them fails, for want of memory as a rule.
     """
+    _try_gpus()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # what torch keeps of the GPU's memory for later
@@ -128,8 +152,11 @@ def cpu_searches(candidates: Vectors) -> tuple[Search, ...]:
 
 
 def import_faiss() -> Any:
-    """Return the library, or raise MissingDependency."""
+    """Return the library; raise MissingDependency, or RecipeError if it cannot be loaded."""
     with warnings.catch_warnings():
         # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"
         warnings.filterwarnings("ignore", message="builtin type", category=DeprecationWarning)
-        return import_library("faiss", "cpu", _PURPOSE)
+        try:
+            return import_library("faiss", "cpu", _PURPOSE)
+        except (ImportError, AttributeError, OSError, RuntimeError) as error:  # no library of CUDA, or two wheels mixed
+            raise RecipeError(f"faiss cannot be loaded ({words_of(error)}): `pe doctor` names its wheels.") from error

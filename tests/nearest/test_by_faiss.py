@@ -18,15 +18,16 @@ OUT_OF_MEMORY = (
     "(cudaMalloc error out of memory [2])"
 )
 NO_KERNEL = (
-    "Error in void faiss::gpu::runL2Norm(): CUDA error 209 no kernel image is available for execution on the device"
+    "Faiss assertion 'err__ == cudaSuccess' failed in void faiss::gpu::runL2Norm() at L2Norm.cu:1; "
+    "details: CUDA error 209 no kernel image is available for execution"
 )
 
 
 class Cards:
-    """Two GPUs; each has room for `room` queries, and fails with `fault` beyond."""
+    """Two GPUs, each with room for `room` queries."""
 
-    def __init__(self, room=10**9, fault=OUT_OF_MEMORY):
-        self.room, self.fault, self.asked, self.temporary = room, fault, [], {}
+    def __init__(self, room=10**9):
+        self.room, self.asked = room, []
 
     def module(self):
         cards = self
@@ -47,7 +48,7 @@ class Cards:
 
             def search(self, queries, k):
                 if len(queries) > cards.room:
-                    raise RuntimeError(cards.fault)
+                    raise RuntimeError(OUT_OF_MEMORY)
                 cards.asked.append((self._card, len(queries)))
                 return faiss.knn(queries, self._candidates, k)
 
@@ -64,11 +65,17 @@ def install(monkeypatch):
     def installed(cards):
         module = cards.module()
         monkeypatch.setattr(by_faiss, "import_faiss", lambda: module)
-        by_faiss._resources.cache_clear()
+        monkeypatch.setattr(by_faiss, "_TRIAL", "")
+        forget()
         return cards
 
     yield installed
+    forget()
+
+
+def forget():
     by_faiss._resources.cache_clear()
+    by_faiss._try_gpus.cache_clear()
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -76,32 +83,41 @@ def install(monkeypatch):
 def test_gpus_find_and_float64_decides(kind, metric, install):
     queries, candidates = problem(kind)
     cards = install(Cards(room=4))
-    found = nearest(queries, candidates, 3, metric=metric, backend="faiss")
-    np.testing.assert_array_equal(found, naive(queries, candidates, 3, metric))
+    votes = nearest(queries, candidates, 3, metric=metric, backend="faiss")
+    np.testing.assert_array_equal(votes, naive(queries, candidates, 3, metric))
     if cards.asked:  # all of some kinds lie too far out for float32
         assert {card for card, _ in cards.asked} == {0, 1}
         assert max(count for _, count in cards.asked) <= 4  # blocks are halved until they fit
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (
-            OUT_OF_MEMORY,
-            r"on GPU 0 \(RuntimeError, as a rule for want of memory\): lower evolution.population, or hide",
-        ),
-        (
-            NO_KERNEL,
-            r"on GPU 0 \(it is built for other GPUs\): install a build of faiss for this one, or hide the GPUs",
-        ),
-    ],
-)
-def test_a_gpu_that_fails_ends_in_one_sentence_without_a_number_of_queries(fault, said, install):
-    install(Cards(room=0, fault=fault))
+def test_a_gpu_without_memory_ends_in_one_sentence_without_a_number_of_queries(install):
+    install(Cards(room=0))
+    said = r"on GPU 0 \(RuntimeError, as a rule for want of memory\): lower evolution.population, or hide the GPUs"
     with pytest.raises(RecipeError, match=said) as caught:
         nearest(*rows("near copies", 0, 9, 30, 8), backend="faiss")
     assert "98765" not in str(caught.value)
     assert str(caught.value).count(". ") == 0
+
+
+def test_a_gpu_that_faiss_has_no_kernels_for_ends_a_trial_and_not_this_process(install, monkeypatch):
+    """faiss calls abort() then (FAISS_ASSERT in CUDA_VERIFY, faiss/gpu/utils/DeviceUtils.h)."""
+    install(Cards())
+    trial = f"import os, sys; print({NO_KERNEL!r}, file=sys.stderr, flush=True); os.abort()"
+    monkeypatch.setattr(by_faiss, "_TRIAL", trial)
+    said = r"GPUs \(CUDA error 209 no kernel image is available for execution\): install a build of faiss for them"
+    with pytest.raises(RecipeError, match=said):
+        nearest(*rows("near copies", 0, 9, 30, 8), backend="faiss")
+
+
+@pytest.mark.parametrize("error", [ImportError("no libcudart"), RuntimeError("no CUDA"), AttributeError("no Index")])
+def test_a_faiss_that_cannot_be_loaded_is_told_in_a_sentence(error, monkeypatch):
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr(by_faiss, "import_library", broken)
+    with pytest.raises(RecipeError, match=r"^faiss cannot be loaded \(.*\): `pe doctor` names its wheels\.$"):
+        nearest(*rows("near copies", 0, 9, 30, 8), backend="faiss")
+    assert health._neighbors().state == "problem"
 
 
 def test_more_neighbours_than_a_gpu_finds_are_refused(install):
@@ -109,6 +125,12 @@ def test_more_neighbours_than_a_gpu_finds_are_refused(install):
     queries, candidates = rows("gaussian", 0, 2, 3000, 4)
     with pytest.raises(RecipeError, match=r"at most 2,048 neighbours on a GPU: set evolution.neighbor_search: torch"):
         nearest(queries, candidates, 2040, backend="faiss")
+
+
+def test_the_trial_runs_with_the_faiss_that_is_here():
+    by_faiss._try_gpus.cache_clear()
+    by_faiss._try_gpus()  # 0 GPUs with faiss-cpu
+    assert by_faiss.count_gpus() == 0
 
 
 def test_auto_takes_faiss_where_it_sees_gpus_and_torch_stays_torch(install):
@@ -120,6 +142,6 @@ def test_auto_takes_faiss_where_it_sees_gpus_and_torch_stays_torch(install):
 
 def test_two_wheels_that_overwrite_each_other_are_named(monkeypatch):
     monkeypatch.setattr(health, "packages_distributions", lambda: {"faiss": ["faiss-gpu", "faiss-cpu"]})
-    (told,) = health._faiss_wheels()
+    (told,) = health._two_wheels()
     assert told.what == "faiss-cpu and faiss-gpu are both installed, and overwrite each other's files"
     assert told.remedy.startswith("pip uninstall faiss-cpu faiss-gpu, then pip install")
