@@ -183,13 +183,13 @@ def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
     """Cut some items of a request into chunks that a generator can take; the dispatcher's are so already."""
     groups: dict[object, list[int]] = {}
     for item in items.tolist():
-        groups.setdefault(_share(request, item, can), []).append(item)
+        groups.setdefault(_group_key(request, item, can), []).append(item)
     for group in groups.values():
         for start in range(0, len(group), can.max_chunk):
             yield np.array(group[start : start + can.max_chunk])
 
 
-def _share(request: Request, item: int, can: Capabilities) -> object:
+def _group_key(request: Request, item: int, can: Capabilities) -> object:
     """A value that all items of one chunk have in common."""
     if can.shares == "nothing":
         return None

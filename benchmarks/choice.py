@@ -48,7 +48,7 @@ def one_choice(size: int, labels: int, epsilon: float, info: PluginInfo) -> str:
     content = {"private": private, "api": {"kind": "glyphs"}, "privacy": {"epsilon": epsilon, "delta": 1e-6}}
     evolution = choose_evolution(Recipe.parse(content, "the benchmark"), Declared(info)).recipe.evolution
     assert isinstance(evolution.population, list)
-    signals = forecast(Recipe.parse(content | {"evolution": evolution.own_keys}, "the benchmark"), None).signals
+    signals = forecast(Recipe.parse(content | {"evolution": evolution.own_values}, "the benchmark"), None).signals
     signal = float(np.mean([(one.fewest or 0) / one.sigma for one in signals]))
     return f"{evolution.iterations} × {evolution.population[0] // labels:,}, {evolution.neighbors}, {signal:.2g}"
 

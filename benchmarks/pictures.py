@@ -181,7 +181,7 @@ def main() -> None:
         if key not in done:
             named = {"key": key, "pool": pool, "embedding": embedding, "epsilon": epsilon, "run": run}
             found = cell(recipe, pool, run, setting, sheet if epsilon == 4 else None, not arguments.no_controls)
-            settled = {"changes": arguments.set, "evolution": recipe.evolution.own_keys}
+            settled = {"changes": arguments.set, "evolution": recipe.evolution.own_values}
             keep_cell(named | {"where": where()} | settled | found, kept)
     if reported:
         write_table([json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()])

@@ -108,7 +108,7 @@ class PictureRule:
                 if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
                     raise Fault(f"a page in place of an image: {body_words(response.content[:LOOKED_AT])[0]}")
             except Fault as fault:
-                if not (fault.heals or fault.unsafe):
+                if not (fault.heals or fault.bad_certificate):
                     return Failed(f"an image could not be fetched: {fault}")
                 fault.words = f"an image could not be fetched: {fault.words}"
                 raise

@@ -56,13 +56,13 @@ class Fault(Exception):
         code: the server's own code for the error, lower case; empty: it has none.
         wait: seconds that the server asked to wait; None: it asked for nothing.
         free: asking again costs nothing, as a look at a job.
-        unsafe: the server's certificate is not to be trusted.
+        bad_certificate: the server's certificate is not to be trusted.
     """
 
     def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
         super().__init__(words)
         self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
-        self.unsafe = self.free = self._in_answer = False
+        self.bad_certificate = self.free = self._in_answer = False
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
@@ -89,7 +89,7 @@ class Fault(Exception):
     def of_transport(cls, error: BaseException) -> Fault:
         """Translate an error of httpx2: no connection, a time-out, an answer that broke off."""
         fault = cls(f"{type(error).__name__}: {error}")
-        fault.unsafe = _blames_certificate(error)
+        fault.bad_certificate = _blames_certificate(error)
         return fault
 
     @property
@@ -110,7 +110,7 @@ class Fault(Exception):
     @property
     def heals(self) -> bool:
         """True if the same request may succeed later."""
-        if self.code in _FINAL_CODES or self.unsafe or self.refusal:
+        if self.code in _FINAL_CODES or self.bad_certificate or self.refusal:
             return False
         if self.whole:
             return self.free

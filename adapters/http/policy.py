@@ -219,7 +219,7 @@ class Policy:
         request: _Request,
         check_stop: CheckStop,
     ) -> Result:
-        request.result = False
+        request.has_answer = False
         with gate.passing(check_stop) as since:
             request.calls += 1
             try:
@@ -228,7 +228,7 @@ class Policy:
                 if fault.is_throttle:
                     gate.throttle(since, self._seconds if (fault.wait or 0.0) > self._longest else fault.wait)
                 raise
-        request.result = True
+        request.has_answer = True
         result = read(answer)
         gate.succeed()
         self._note_answer()
@@ -272,7 +272,7 @@ class Policy:
             self._note_answer()
             if fault.refusal or fault.whole:
                 return Outcome(None, fault.with_traceback(None), request.calls)
-            if fault.unsafe:
+            if fault.bad_certificate:
                 raise Rejected(
                     f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
                     "or give the address that its certificate is for."
@@ -302,12 +302,12 @@ class Policy:
         """
         patience = request.patience if outage is None else outage.patience
         alone = Outcome[Any](None, fault, request.calls, alone=True)
-        may_be_alone = fault.own and not request.result
+        may_be_alone = fault.own and not request.has_answer
         if not self._seconds:
             return alone if request.streak >= self._tries else None
         if not patience.is_over(fault, self._seconds, self._longest):
             return alone if may_be_alone and request.interludes >= 2 * self._tries else None
-        if outage is None and request.interludes and not fault.is_throttle and not request.result:
+        if outage is None and request.interludes and not fault.is_throttle and not request.has_answer:
             return alone
         if may_be_alone and self._under_way == 1:
             return Outcome(None, fault, request.calls, alone=True, stops=True)
@@ -376,7 +376,7 @@ class _Request:
     calls: int = 0
     streak: int = 0
     interludes: int = 0
-    result: bool = False
+    has_answer: bool = False
     patience: _Patience = field(init=False)
 
     def note(self, fault: Fault, answers: int, seconds: float) -> None:

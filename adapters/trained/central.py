@@ -56,8 +56,8 @@ class Reading:
         """Return float64, of norm ≤ 1: the shrunken image, cut, and the label's count."""
         height, width, _ = self.small(image.shape)
         wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
-        framed = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
-        values = (framed.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (self.clip * self._root(image.shape))
+        padded = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
+        values = (padded.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (self.clip * self._root(image.shape))
         values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
         return np.append(values, COUNTING)
 

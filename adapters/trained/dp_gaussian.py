@@ -137,12 +137,12 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
     shares, labels = layout.shares, records.labels.astype(np.int64)
     groups = labels if layout.per_label else np.zeros_like(labels)
     fine = math.sqrt(math.sqrt(2 * shares.product) * release.grid * BELOW_ONE)
-    for rows, columns in _blocks(records):
+    for rows, unit_sizes in _blocks(records):
         u = ball.inside(records.samples[rows])
-        np.add.at(counts, labels[rows], on_grid(math.sqrt(shares.count) / columns, release.grid))
-        np.add.at(sums, labels[rows], on_grid(math.sqrt(shares.image) * u / columns[:, None], release.grid))
-        np.add.at(squares, groups[rows], on_grid(math.sqrt(shares.product) * u**2 / columns[:, None], release.grid))
-        steps = np.trunc(u * (fine / np.sqrt(columns))[:, None])
+        np.add.at(counts, labels[rows], on_grid(math.sqrt(shares.count) / unit_sizes, release.grid))
+        np.add.at(sums, labels[rows], on_grid(math.sqrt(shares.image) * u / unit_sizes[:, None], release.grid))
+        np.add.at(squares, groups[rows], on_grid(math.sqrt(shares.product) * u**2 / unit_sizes[:, None], release.grid))
+        steps = np.trunc(u * (fine / np.sqrt(unit_sizes))[:, None])
         for group in np.unique(groups[rows]):
             some = steps[groups[rows] == group]
             products[group] += (some.T @ some)[above].astype(np.int64)
@@ -152,10 +152,10 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
     """Yield slices of the records and, for each record of a slice, the number of records in its privacy unit."""
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    columns = of_unit[unit].astype(np.float64)
-    for start in range(0, len(columns), _BLOCK):
+    unit_sizes = of_unit[unit].astype(np.float64)
+    for start in range(0, len(unit_sizes), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        yield rows, columns[rows]
+        yield rows, unit_sizes[rows]
 
 
 # Gaussians that follow from the noisy sums: post-processing.

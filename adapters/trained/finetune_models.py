@@ -284,12 +284,12 @@ class Latent:
 
     def __init__(self, within: Velocity, vae: AutoencoderKL, table: Tensor) -> None:
         self._within, self._vae, self._table = within, vae, table
-        self._halves = 2 ** (len(vae.config.block_out_channels) - 1)
+        self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
         """Draw as `Velocity` does, noise in the latents' shape."""
         _, height, width = shape
-        latent = self._vae.config.latent_channels, height // self._halves, width // self._halves
+        latent = self._vae.config.latent_channels, height // self._factor, width // self._factor
         return self._within.draw(records, draws, latent, generator)
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:

@@ -165,8 +165,8 @@ def _fidelity(name: str, fidelity: dict[str, Any]) -> list[str]:
 
 def farther_than_unevolved(fidelity: dict[str, Any]) -> list[str]:
     """Name the embeddings under which the run's data are farther from the real samples than un-evolved ones."""
-    scores = {name: values["controls"].get("unevolved") for name, values in fidelity.items()}
-    names = [name for name, other in scores.items() if other and fidelity[name]["frechet"] > other["frechet"]]
+    controls = {name: values["controls"].get("unevolved") for name, values in fidelity.items()}
+    names = [name for name, other in controls.items() if other and fidelity[name]["frechet"] > other["frechet"]]
     farther = "the run's data are farther (Fréchet) than un-evolved ones: the verdict is on labels alone."
     return [f"  Under {', '.join(names)} {farther}"] if names else []
 

@@ -53,7 +53,7 @@ class Outset:
     def __init__(self, workers: int, proven: bool) -> None:
         self._chunks, self._started_chunks, self._started_items = max(CHUNKS, workers), 0, 0
         self._proven, self._reasons, self._last = proven, set[str](), ""
-        self._batches_spent, self._failed_chunks, self._failed_items = Totals(), 0, 0
+        self._cost_of_failures, self._failed_chunks, self._failed_items = Totals(), 0, 0
 
     @property
     def holds(self) -> bool:
@@ -73,17 +73,17 @@ class Outset:
             self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
             self._proven |= len(self._reasons) > 1
             if one.row.answers or any(miss.outcome == "refused" for miss in one.misses):
-                self._proven, self._batches_spent, self._failed_chunks, self._failed_items = True, Totals(), 0, 0
+                self._proven, self._cost_of_failures, self._failed_chunks, self._failed_items = True, Totals(), 0, 0
                 continue
-            self._batches_spent += Totals(one.row.usage)
+            self._cost_of_failures += Totals(one.row.usage)
             self._failed_chunks += 1
             self._failed_items += len(one.misses)
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
         """Return the error: the generator `name` fails, at this cost, and what to do."""
-        cost = meter.spending(self._batches_spent)
-        took = f"{self._batches_spent.usage.calls} calls" + (f" and {cost}" if cost else "")
+        cost = meter.spending(self._cost_of_failures)
+        took = f"{self._cost_of_failures.usage.calls} calls" + (f" and {cost}" if cost else "")
         what = f"the last {self._failed_items} samples asked for" if self._proven else "all that it began with"
         why = "" if self._proven else "for one reason "
         return APIError(

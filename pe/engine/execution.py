@@ -352,7 +352,7 @@ class Execution:
         certificate = build_certificate(
             self.ledger,
             run=self.run.folder.resolve().name,
-            files=self.run.files_now(),
+            files=self.run.shareable_files(),
             declared_size=recipe.private.declared_size,
             declared_units=recipe.private.declared_units,
             software=software_versions(),

@@ -161,7 +161,8 @@ def _meaning_of(api: GenerationAPI, degree: float) -> str:
 def _degree(recipe: Recipe, api: GenerationAPI) -> float:
     """Return the degree of the first iteration that varies; if the planner is to choose, the generator's first."""
     evolution = recipe.evolution
-    degree = evolution.degree if evolution.is_complete or "degree" in evolution.own_keys else list(info_of(api).degrees)
+    chosen = evolution.is_complete or "degree" in evolution.own_values
+    degree = evolution.degree if chosen else list(info_of(api).degrees)
     return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
 
 

@@ -185,10 +185,10 @@ def _utility(sets: Sets, request: Request, embeddings: list[CachedEmbedding], pr
     judgement = verdict(results, best, labels, noun)
     if judgement is None:
         return values
-    lost = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
-    judgement = replace(judgement, losses=len(lost))
+    names = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
+    judgement = replace(judgement, collapses=len(names))
     sentence = {"sentence": f"{judgement.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
-    more = {"collapsed": first_named(lost), "remedies": _remedies(sets, judgement)}
+    more = {"collapsed": first_named(names), "remedies": _remedies(sets, judgement)}
     return {"verdict": judgement.to_dict() | sentence | more} | values
 
 
@@ -197,7 +197,7 @@ def _remedies(sets: Sets, judgement: Verdict) -> list[str]:
     plan, sentences = plan_of(sets.run, sets.recipe), []
     if judgement.evolving not in (None, HELPED) and any(step.degree for step in plan.steps):
         sentences = [ONE_VOTE_INSTEAD if len(plan.steps) > 1 else TAKEN_AS_CHOSEN]
-    if judgement.outcome != HELPED or judgement.losses:
+    if judgement.outcome != HELPED or judgement.collapses:
         sentences += remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))
     return sentences[:MOST]
 

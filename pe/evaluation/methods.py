@@ -249,7 +249,7 @@ class TextMethods(Methods):
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
         """Count texts with RUN words in a row of a private record, and canaries in generated texts. Confidential."""
         first, _ = distinct(synthetic)
-        ours, unseen = (_common_lines(each, private) for each in (synthetic.take(first), heldout))
+        ours, unseen = (_common_runs(each, private) for each in (synthetic.take(first), heldout))
         with_run, unseen_with_run = int((ours > 0).sum()), int((unseen > 0).sum())
         beyond = beyond_chance(with_run, len(ours), unseen_with_run, len(unseen))
         overlap = {
@@ -307,7 +307,7 @@ def _counts(samples: Samples) -> Counter[str]:
     return Counter(word for text in strings_of(samples) for word in words(text))
 
 
-def _common_lines(samples: Samples, private: Samples) -> Reals:
+def _common_runs(samples: Samples, private: Samples) -> Reals:
     """For each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
     ours, theirs = (runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private))
     in_records = np.unique(np.concatenate([*theirs, np.zeros(0, np.uint64)]))

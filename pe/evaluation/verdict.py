@@ -86,7 +86,7 @@ class Verdict:
     differences: dict[str, Difference]
     # against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared
     evolving: str | None
-    losses: int = 0  # number of classes that collapsed; see `find_lost_classes`
+    collapses: int = 0  # number of classes that collapsed; see `find_lost_classes`
 
     @property
     def sentence(self) -> str:
@@ -97,8 +97,8 @@ class Verdict:
         ]
         missing = [words for name, words in _CONTROLS.items() if name not in differences]
         but = ""  # what a headline of success must not hide
-        if self.outcome == HELPED and self.losses:
-            but = f" over all classes, but {self.losses:,} {'class' if self.losses == 1 else 'classes'} collapsed"
+        if self.outcome == HELPED and self.collapses:
+            but = f" over all classes, but {self.collapses:,} {'class' if self.collapses == 1 else 'classes'} collapsed"
         rightly = f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test {self.noun} rightly"
         parts = [
             f"{_HEADLINES[self.outcome][0]}{but}: after training on the synthetic data, {self.classifier} labels "
@@ -116,7 +116,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the values as docs/evaluation.md has them."""
         differences = {name: vars(each) for name, each in self.differences.items()}
-        values = {name: value for name, value in vars(self).items() if name not in ("noun", "losses")}
+        values = {name: value for name, value in vars(self).items() if name not in ("noun", "collapses")}
         return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 

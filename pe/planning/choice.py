@@ -314,12 +314,12 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     """
     if recipe.evolution.is_complete:
         return Choice(recipe, {}, ())
-    explicit = recipe.evolution.own_keys
+    explicit = recipe.evolution.own_values
     if recipe.privacy.schedule is not None:
         explicit = {"iterations": len(recipe.privacy.schedule)} | explicit
     numbers = _numbers(recipe, _info(recipe, api), votes=explicit.get("iterations") != 0)
     whole = choose(numbers, explicit)
-    choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.own_keys}
+    choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.own_values}
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
         choices["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
@@ -430,14 +430,14 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
         degrees=info.degrees,
         by_label=info.by_label,
         distinct=info.distinct,
-        lookahead=recipe.evolution.own_keys.get("lookahead", 0),
+        lookahead=recipe.evolution.own_values.get("lookahead", 0),
     )
 
 
 def _sigma(recipe: Recipe) -> float:
     """Return σ of one histogram that has all that fit and class counts leave of the budget, in votes."""
     settings = {"iterations": 1, "population": len(recipe.private.labels)}
-    counts = {key: value for key, value in recipe.evolution.own_keys.items() if key == "estimate_label_sizes"}
+    counts = {key: value for key, value in recipe.evolution.own_values.items() if key == "estimate_label_sizes"}
     privacy = recipe.privacy.model_copy(update={"schedule": None})
     whole = recipe.model_copy(update={"evolution": Evolution(**settings, **counts), "privacy": privacy})
     *_, histogram = planned_releases(whole)

@@ -41,7 +41,7 @@ class PlanSettings:
         neighbors: q, candidates that each record votes for.
         weights: shares of μ² for the iterations; None: constant noise.
         class_counts: share of ε for the release of the class counts, in (0, 1); None: not released.
-        other: releases whose noise is given already (DP-SGD, semantic queries).
+        preset: releases whose noise is given already (DP-SGD, semantic queries).
     """
 
     iterations: int
@@ -50,7 +50,7 @@ class PlanSettings:
     neighbors: int = 1
     weights: tuple[float, ...] | None = None
     class_counts: float | None = None
-    other: tuple[Release, ...] = ()
+    preset: tuple[Release, ...] = ()
 
 
 def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None) -> list[Release]:
@@ -58,7 +58,7 @@ def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None 
 
     With a given noise multiplier the ledger judges the total.
     """
-    others = list(settings.other)
+    others = list(settings.preset)
     if settings.class_counts is not None:
         share, relation, unit = settings.class_counts, settings.relation, settings.unit
         others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
@@ -115,7 +115,7 @@ def planned_releases(recipe: Recipe) -> list[Release]:
         evolution.neighbors,
         weights=None if privacy.schedule is None else tuple(privacy.schedule),
         class_counts=evolution.estimate_label_sizes,
-        other=fit,
+        preset=fit,
     )
     if privacy.epsilon is not None:
         return plan(Budget(privacy.epsilon, privacy.delta), settings)

@@ -85,7 +85,7 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
 def _total_variation(parts: Parts) -> float:
     """A bound on δ(0), cheap: total variation adds up, and sampling at rate q multiplies it by q."""
     gaussian = math.erf(math.sqrt(parts.gaussian) / math.sqrt(8))
-    terms = (part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8)) for part in parts.coins)
+    terms = (part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8)) for part in parts.samplings)
     laplace = (part.count * math.tanh(part.shift / part.scale / 2) for part in parts.laplace)
     coarse = math.sqrt(parts.rho / 2) + math.fsum(math.sqrt(part.count) / (2 * part.scale) for part in parts.lattice)
     return (gaussian + math.fsum((*terms, *laplace)) + coarse) * (1 + 1e-10)

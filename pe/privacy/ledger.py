@@ -105,29 +105,29 @@ class MemoryStore:
     """A `ReleaseStore` in this process alone: for tests and for use from Python without a run."""
 
     def __init__(self) -> None:
-        self._on_disk: dict[str, StoredRelease] = {}
+        self._releases: dict[str, StoredRelease] = {}
 
     def find(self, name: str) -> StoredRelease | None:
         """Return the record of the release `name`."""
-        return self._on_disk.get(name)
+        return self._releases.get(name)
 
     def charges(self) -> Sequence[StoredRelease]:
         """Return every release ever charged."""
-        return tuple(self._on_disk.values())
+        return tuple(self._releases.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge."""
-        before = self._on_disk.get(release.name, StoredRelease(release, 0, False, None))
-        self._on_disk[release.name] = replace(before, charges=before.charges + 1, unsafe=before.unsafe or unsafe)
+        before = self._releases.get(release.name, StoredRelease(release, 0, False, None))
+        self._releases[release.name] = replace(before, charges=before.charges + 1, unsafe=before.unsafe or unsafe)
 
     def keep(self, name: str, array: Array) -> None:
         """Store a read-only copy."""
-        before = self._on_disk.get(name)
+        before = self._releases.get(name)
         if before is None or before.array is not None:
             raise PrivacyError(f"Release '{name}' cannot be kept: it was not charged, or is kept already.")
         array = np.array(array)
         array.setflags(write=False)
-        self._on_disk[name] = replace(before, array=array)
+        self._releases[name] = replace(before, array=array)
 
     def traces(self, name: str) -> bool:
         """Return True: the memory in which a failed draw lived may be alive still."""

@@ -68,7 +68,7 @@ class Parts:
 
     gaussian: float  # μ² of all unsampled Gaussians that follow from continuous ones
     laplace: tuple[Laplace, ...]
-    coins: tuple[Sampled, ...]
+    samplings: tuple[Sampled, ...]
     lattice: tuple[Lattice, ...]  # coarse discrete Gaussians accounted exactly
     rho: float  # zCDP of coarse discrete Gaussians that only zCDP bounds
     floor: float  # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
@@ -77,12 +77,12 @@ class Parts:
     @property
     def has_closed_form(self) -> bool:
         """True if the closed forms of Gaussian and Laplace cover everything."""
-        return not (self.coins or self.lattice or self.rho)
+        return not (self.samplings or self.lattice or self.rho)
 
     @property
     def without_sampling(self) -> float:
         """μ² when sampling is not credited: always an upper bound."""
-        return self.gaussian + math.fsum(part.count / part.noise_multiplier**2 for part in self.coins)
+        return self.gaussian + math.fsum(part.count / part.noise_multiplier**2 for part in self.samplings)
 
 
 def sort_parts(releases: Iterable[Release]) -> Parts:
@@ -124,7 +124,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     return Parts(
         gaussian=_squares(gaussian),
         laplace=tuple(Laplace(*key, count) for key, count in sorted(laplace.items())),
-        coins=tuple(Sampled(z, rate, count, two) for (z, rate, two), count in sorted(by_coins.items())),
+        samplings=tuple(Sampled(z, rate, count, two) for (z, rate, two), count in sorted(by_coins.items())),
         lattice=tuple(Lattice(scale, count) for scale, count in sorted(lattice.items())),
         rho=_squares(zcdp) / 2,
         floor=_squares(floor),
@@ -331,14 +331,14 @@ def rdp_delta(parts: Parts, epsilon: float) -> float:
 
 def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
     """Orders α > 1 and the Rényi divergence of the composition at each."""
-    any_coins = any(not part.replace for part in parts.coins)
+    any_coins = any(not part.replace for part in parts.samplings)
     orders = _SAMPLED_ORDERS if any_coins else _ORDERS
     rho = parts.gaussian / 2 + parts.rho + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
     divergence = orders * rho
     for laplace in parts.laplace:
         pure = laplace.shift / laplace.scale  # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
         divergence = divergence + laplace.count * np.minimum(pure, orders * pure**2 / 2)
-    for part in parts.coins:
+    for part in parts.samplings:
         plain = orders / (2 * part.noise_multiplier**2)
         once = plain if part.replace else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
         divergence = divergence + part.count * once
@@ -425,7 +425,7 @@ def pld_delta(parts: Parts, epsilon: float) -> float:
 
 def _slack(parts: Parts) -> float:
     """Return the numerical error that a PLD's δ may hide: about 1e-16 per composition, times ten."""
-    count = sum(part.count for part in parts.coins)
+    count = sum(part.count for part in parts.samplings)
     return 1e-14 + 1e-15 * (count + sum(part.count for part in parts.lattice))
 
 
@@ -442,7 +442,7 @@ def _compose(parts: Parts, guess: float) -> Any:
             key = math.ceil(float(loss) / interval - 1e-9)  # rounds the loss up onto the interval
             masses[key] = masses.get(key, 0.0) + float(weight)
         total = total.compose(pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval))
-    for part in (*parts.coins, *parts.lattice):
+    for part in (*parts.samplings, *parts.lattice):
         total = total.compose(_distribution(part, interval))
     return total
 
@@ -471,7 +471,7 @@ def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
 
 def _interval(parts: Parts, guess: float) -> float:
     """Fine enough for `guess`, coarse enough that no distribution has more than about _MOST_POINTS values."""
-    ranges = [10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.coins]
+    ranges = [10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.samplings]
     ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
     mu = math.sqrt(parts.gaussian)
     ranges += [20 * mu + mu**2]

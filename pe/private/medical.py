@@ -152,7 +152,7 @@ def _patient(path: Path) -> object:
     return None if value is None else str(value)
 
 
-def _apply_window(
+def _grey_levels(
     path: Path, values: npt.NDArray[Any], window: tuple[float, float] | None, invert: bool
 ) -> npt.NDArray[Any]:
     if window is None:
@@ -191,7 +191,7 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
         default if (value := data.get(key)) in (None, "") else float(value)
         for key, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
     )
-    return _apply_window(path, pixel_array(data) * slope + intercept, window, kind == "MONOCHROME1")
+    return _grey_levels(path, pixel_array(data) * slope + intercept, window, kind == "MONOCHROME1")
 
 
 def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
@@ -213,4 +213,4 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         turn = page.tags.valueof("Orientation", default=1)
         values = values.swapaxes(0, 1) if turn in (5, 6, 7, 8) else values
         values = values[:: -1 if turn in (3, 4, 7, 8) else 1, :: -1 if turn in (2, 3, 6, 7) else 1]
-        return values if samples > 1 else _apply_window(path, values, window, page.photometric.name == "MINISWHITE")
+        return values if samples > 1 else _grey_levels(path, values, window, page.photometric.name == "MINISWHITE")

@@ -143,7 +143,7 @@ class Evolution(Settings):
         return {"iterations", "population"} <= self.model_fields_set
 
     @property
-    def own_keys(self) -> dict[str, Any]:
+    def own_values(self) -> dict[str, Any]:
         """The values that the recipe gives, by key."""
         return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
 
@@ -369,7 +369,7 @@ class Recipe(Settings):
 
     def chosen_as(self, other: Recipe) -> Recipe:
         """This recipe; unset keys of its evolution and its schedule are taken from `other`."""
-        evolution = Evolution.model_validate(other.evolution.own_keys | self.evolution.own_keys)
+        evolution = Evolution.model_validate(other.evolution.own_values | self.evolution.own_values)
         schedule = self.privacy.schedule or other.privacy.schedule
         return self.model_copy(
             update={"evolution": evolution, "privacy": self.privacy.model_copy(update={"schedule": schedule})}

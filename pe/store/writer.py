@@ -197,7 +197,7 @@ class RunWriter:
             yield temporary
             publish_folder(temporary, final)
 
-    def files_now(self) -> dict[str, str]:
+    def shareable_files(self) -> dict[str, str]:
         """Return name → SHA-256 of each shareable file that the run wrote, but the certificate; no stray file."""
         names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_SAMPLES, DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}

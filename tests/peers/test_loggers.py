@@ -29,9 +29,9 @@ from pathlib import Path
 from mlflow import MlflowClient
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-found = {"tensorboard": {}, "mlflow": {}}
+logged = {"tensorboard": {}, "mlflow": {}}
 def keep(logger, step, name, value):
-    found[logger].setdefault(str(step), {})[name] = value
+    logged[logger].setdefault(str(step), {})[name] = value
 def picture(content):
     return base64.b64encode(content).decode()
 
@@ -53,7 +53,7 @@ for name in run.data.metrics:
 for artifact in client.list_artifacts(run.info.run_id, "images"):
     path = Path(client.download_artifacts(run.info.run_id, artifact.path))
     keep("mlflow", int(path.stem), "images", picture(path.read_bytes()))
-print(json.dumps(found))
+print(json.dumps(logged))
 """
 
 
@@ -96,16 +96,16 @@ def pixels(content: bytes) -> np.ndarray:
 
 
 def test_tensorboard_and_mlflow_have_every_number_and_picture(written: Path) -> None:
-    found = json.loads(carry_out("-c", READ, folder=written / "logs").splitlines()[-1])
+    logged = json.loads(carry_out("-c", READ, folder=written / "logs").splitlines()[-1])
     run = Run.open(written / SECRET / "run")
     _, plan = public_plan(run)
-    for steps in found.values():
+    for steps in logged.values():
         assert list(steps) == ["0", "1"]
         for t in range(2):
-            told = make_entry(run, plan, t, run.guarantee["epsilon"], 1e-5, images=20 * (t + 1), cost=0.0)
+            entry = make_entry(run, plan, t, run.guarantee["epsilon"], 1e-5, images=20 * (t + 1), cost=0.0)
             picture = steps[str(t)].pop("images")
-            assert np.array_equal(pixels(base64.b64decode(picture)), pixels(told.picture))
-            assert steps[str(t)] == pytest.approx(told.numbers(), rel=1e-6)
+            assert np.array_equal(pixels(base64.b64decode(picture)), pixels(entry.picture))
+            assert steps[str(t)] == pytest.approx(entry.numbers(), rel=1e-6)
 
 
 def test_no_file_of_a_logger_holds_anything_of_a_private_record(written: Path) -> None:

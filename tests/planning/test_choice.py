@@ -87,7 +87,7 @@ def test_what_the_recipe_gives_stays_and_the_rest_follows():
     explicit = {"iterations": 2, "neighbors": 4, "threshold": 3.0}
     bound = choose_evolution(recipe_of(evolution=explicit), Generator())
     evolution = bound.recipe.evolution
-    assert evolution.own_keys | explicit == evolution.own_keys
+    assert evolution.own_values | explicit == evolution.own_values
     assert not {f"evolution.{key}" for key in explicit} & bound.values.keys()
     assert (evolution.degree, evolution.threshold_sigmas) == ([0.5, 0.4], None)
     assert len(bound.recipe.privacy.schedule) == 2
@@ -152,7 +152,7 @@ def test_numbers_that_the_rule_needs_are_asked_for(private, sentence):
 def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_told_the_same():
     assert ENOUGH_ONCE <= SIGNAL_ONCE
     recipe = choose_evolution(recipe_of(10_000), Generator()).recipe
-    by_hand = recipe_of(10_000, evolution=recipe.evolution.own_keys).model_copy(update={"privacy": recipe.privacy})
+    by_hand = recipe_of(10_000, evolution=recipe.evolution.own_values).model_copy(update={"privacy": recipe.privacy})
     found = forecast(recipe, Generator())
     assert forecast(by_hand, Generator()).warnings == found.warnings
     assert not any("too large" in warning for warning in found.warnings)

@@ -61,7 +61,7 @@ def test_the_noise_is_that_which_aug_pe_published(records, published):
 def test_what_cannot_be_met_is_refused():
     too_much = Release("dp_sgd", "discrete_gaussian", 1.0, 0.5, grid=2**30)
     for wrong, said in (
-        ({"other": (too_much,)}, "takes all of it"),
+        ({"preset": (too_much,)}, "takes all of it"),
         ({"weights": (1, 0, 1)}, "one weight above 0"),
         ({"class_counts": 1.0}, "share"),
     ):

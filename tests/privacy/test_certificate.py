@@ -184,7 +184,7 @@ def test_a_certificate_of_the_first_format_is_read_as_it_was(folder):
 
 def test_mu_stands_where_all_noise_is_gaussian_and_unsampled(folder):
     dp_sgd = Release("dp_sgd", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=10, grid=2**30)
-    sampled = certified(folder, settings=PlanSettings(1, other=(dp_sgd,)))
+    sampled = certified(folder, settings=PlanSettings(1, preset=(dp_sgd,)))
     assert sampled["gdp_mu"] is None
     next((folder / "releases").iterdir()).unlink()
     gaussian = certified(folder, settings=replace(SETTINGS, class_counts=None))

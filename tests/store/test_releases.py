@@ -66,6 +66,6 @@ def test_unsafe_noise_and_the_order_of_charges_are_remembered(run):
     store = JournalReleases(run)
     for name, unsafe in (("b", False), ("a", False), ("b", True), ("b", False)):
         store.charge(Release(name, "discrete_gaussian", 1.0, 4.0, grid=2**20), unsafe)
-    for found in (store, JournalReleases(run)):
-        told = [(one.release.name, one.charges, one.unsafe) for one in found.charges()]
-        assert told == [("b", 3, True), ("a", 1, False)]
+    for releases in (store, JournalReleases(run)):
+        charges = [(one.release.name, one.charges, one.unsafe) for one in releases.charges()]
+        assert charges == [("b", 3, True), ("a", 1, False)]
