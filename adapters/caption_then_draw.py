@@ -256,7 +256,7 @@ class CaptionThenDraw(OfSeveral):
         return tokens
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for this generator; RecipeError if that of captions cannot obey it."""
+        """Describe what this degree means here; RecipeError if the generator of captions cannot obey it."""
         if degree == 0:
             return "the parent itself"
         return f"the caption: {self._captions.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"

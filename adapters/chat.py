@@ -140,7 +140,7 @@ class Chat:
 
     @property
     def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request; a batch holds any. What a model makes of blanks is its own."""
+        """One parent, or one prompt, per request; a batch holds any. Nothing bounds how a model fills blanks."""
         config, workers = self._config, workers_for(self._config.concurrency)
         if config.batch is not None:
             return Capabilities(config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)

@@ -207,7 +207,7 @@ class CausalLM(LocalTexts["_Writer"]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request; how a model fills the blanks is its own."""
+        """Any items in a request. Nothing bounds how a model fills blanks."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "wording")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:

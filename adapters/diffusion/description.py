@@ -125,7 +125,7 @@ def over(kind: type, pipeline: Any, **more: Any) -> Any:
 
 
 def _text(kind: type) -> type | None:
-    """Return the class that diffusers names for text to image; else this one; else one that takes the same parts."""
+    """Return the class for text to image: diffusers' own, else `kind` if it draws from text, else one of its parts."""
     pipeline = _pipeline_of(_TEXT, kind)
     if pipeline is not None:
         return pipeline

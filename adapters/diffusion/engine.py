@@ -73,7 +73,7 @@ class Group(Generic[M]):
             return [self.places.popleft() for _ in range(min(size, self.share, len(self.places)))]
 
     def give_back(self, places: Sequence[int]) -> None:
-        """Put places back to the front."""
+        """Put places that were taken back to the front of the queue, in their order."""
         with self.lock:
             self.places.extendleft(reversed(places))
 

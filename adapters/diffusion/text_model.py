@@ -458,7 +458,7 @@ class Memory:
             pipeline.enable_sequential_cpu_offload(device=device)
 
     def slice(self, pipeline: Any, count: int) -> None:
-        """Before a call for `count` images: decode them one at a time if they are many, unless the recipe says."""
+        """Before a call for `count` images: decode many one at a time (VAE slicing), unless the recipe sets it."""
         autoencoder: Any = getattr(pipeline, "vae", None)
         if self.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
             (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()

@@ -230,7 +230,7 @@ class Batches:
             after = {"after": _id_of(batches[-1])}
 
     def _lines(self, file: str) -> list[dict[str, Any]]:
-        """The JSON objects of a file; another line of it answers nothing."""
+        """The JSON objects in the lines of a file; other lines are skipped; none if the file is gone."""
         try:
             response = self._send("GET", f"/files/{quote(file, safe='')}/content")
         except Fault as fault:

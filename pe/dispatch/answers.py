@@ -123,7 +123,7 @@ class Answers:
     progress: Progress
 
     def job_of(self, request: str, items: Items) -> JobNote:
-        """Return the note of the job of a request for `items`; any thread may ask."""
+        """Return what the run noted of the host's job for this request for `items`, if any; any thread may ask."""
         job = self.run.journal.job(request)
         keep = partial(self.run.journal.keep_job, request, items.astype(np.int64).tobytes())
         return JobNote(job, calls=int(bool(job)), key=request, keep=keep)

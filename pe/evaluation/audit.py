@@ -75,11 +75,11 @@ class Rates:
 
     @property
     def mu(self) -> float:
-        """The least μ with which these rates are possible; 0 if all are."""
+        """The least μ of μ-GDP that allows these error rates; 0 if even a mechanism that reveals nothing does."""
         return max(0.0, float(ndtri(self.true_positive) - ndtri(self.false_positive)))
 
     def epsilon(self, delta: float) -> float:
-        """Return the least ε with which these rates are possible, by the likelihood ratio; 0 if all are."""
+        """Return the least ε that allows these error rates, by the likelihood ratio; 0 if ε = 0 does."""
         return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
 
     @property

@@ -47,7 +47,7 @@ def total(spans: Iterable[Span | None]) -> Span | None:
 
 @dataclass(frozen=True)
 class _Offspring:
-    """One label's new members: `number`, from so many `candidates`, each with `ahead` made already."""
+    """One label's new members: `number` in all, of `candidates` candidates; the lookahead made `ahead` of each."""
 
     number: Span
     candidates: int

@@ -195,7 +195,7 @@ def fit_terms(recipe: Recipe) -> FitTerms:
 
 
 def _share(recipe: Recipe) -> float:
-    """Return the fit's share of ε: all of it where nothing evolves, or where the cost is spent already."""
+    """Return the fit's share of ε: all where nothing evolves, or where an earlier run paid for the fit."""
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     if info_of(load("pe.adapters", recipe.api.kind)).fitted_before:
         if share is not None:

@@ -122,7 +122,7 @@ class PriceSection(Settings):
 
     @property
     def price(self) -> Price:
-        """With a price for each kind of token."""
+        """These prices, one for each kind of token; a kind left out costs as much as the dearest."""
         tokens = self.million_tokens
         if isinstance(tokens, TokenPrices):
             dearest = max((each for each in tokens.model_dump().values() if each is not None), default=0.0)

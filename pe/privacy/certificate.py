@@ -42,7 +42,7 @@ def build_certificate(
     Args:
         ledger: the run's.
         run: its name.
-        files: name → SHA-256 of every shareable file (covered.hash_files).
+        files: name → SHA-256 of every shareable file (`RunWriter.shareable_files`).
         declared_size: the public number of private records; None: not stated.
         software: distribution → version.
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.

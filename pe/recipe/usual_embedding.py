@@ -20,7 +20,7 @@ _CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
 
 @dataclass(frozen=True)
 class ProposedEmbedding:
-    """An embedding by its kind, the reason for it, which is the recipe's comment, and further lines of the section."""
+    """An embedding that `pe init` proposes: its kind, why (the recipe's comment), and more lines of the section."""
 
     kind: str
     why: str

@@ -248,7 +248,9 @@ class GeneratorShare:
 
 
 def generator_shares(populations: Sequence[Population], history: Sequence[Generation]) -> list[GeneratorShare]:
-    """Return each generator at each iteration, and in the last population; nothing if samples do not name theirs.
+    """Return each generator's share of samples and votes by iteration, and of the last population's samples.
+
+    Nothing if the samples do not say which generator made them.
 
     Guarantee: post-processing of the released votes.
     """
