@@ -128,7 +128,7 @@ def _tell_if_finished(folder: Path) -> None:
 
 
 def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:
-    """Return who does the private work: this process, or a Ray cluster."""
+    """Return a context whose value does the private work, in this process or on a Ray cluster."""
     if ray is None:
         from pe.histogram import InThisProcess
 
@@ -225,7 +225,7 @@ def extend(run: Path, count: int, degree: float | None, changes: tuple[str, ...]
 def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as_json: bool, quiet: bool) -> None:
     """Make a private synthetic version of handwritten digits.
 
-    A minute or five; no GPU, no download.
+    It takes one to five minutes, and needs no GPU and no download.
     """
     from pe.engine.demo import run_demo
     from pe.engine.execution import Surroundings
@@ -239,12 +239,14 @@ def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as
 
 def _of_digits(result: dict[str, Any], api: str) -> str:
     """Format the demo's result for people."""
+    from pe.evaluation.sets import ONE_VOTE, REAL, SYNTHETIC_DATA, UNEVOLVED
+
     scores, run = result["accuracy"], Path(result["run"])
     rows = {
-        "synthetic": f"PE data, ε = {result['epsilon']:.3g}, δ = {result['delta']:g}",
-        "unevolved": f"as many un-evolved {'glyphs' if api == 'glyphs' else 'samples'} (no private data used)",
-        "one_vote": "as many chosen by one vote, not varied (same noise)",
-        "real": "the real private digits (not DP; public demo data)",
+        SYNTHETIC_DATA: f"PE data, ε = {result['epsilon']:.3g}, δ = {result['delta']:g}",
+        UNEVOLVED: f"as many un-evolved {'glyphs' if api == 'glyphs' else 'samples'} (no private data used)",
+        ONE_VOTE: "as many chosen by one vote, not varied (same noise)",
+        REAL: "the real private digits (not DP; public demo data)",
     }
     lines = ["", "Accuracy on 1,000 held-out real digits when trained on", ""]
     lines.append(f"  {'':<52}{'logistic regression':>20}{'MLP':>9}")

@@ -14,6 +14,7 @@ from pe.engine.execution import Surroundings, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
 from pe.evaluation.classifiers import at_once, side_by_side
 from pe.evaluation.controls import make_unevolved, one_vote_run
+from pe.evaluation.sets import ONE_VOTE, REAL, SYNTHETIC_DATA, UNEVOLVED
 from pe.evaluation.utility import CLASSIFIERS, accuracy
 from pe.fit.trainer import load_model
 from pe.planning.parts import build_embedding, build_generator
@@ -24,10 +25,10 @@ from pe.recipe.schema import Recipe
 from pe.store.run import Run
 
 RECIPES = {name: Path(__file__).parent / "recipes" / f"{name}.yaml" for name in ("glyphs", "diffusion")}
-"""By the generator: drawn text, or a small diffusion model."""
+"""The demo's recipes by their generator: drawn text (glyphs), or a small diffusion model."""
 
 QUICK = ("glyphs",)
-"""Generators that draw the control by one vote in seconds."""
+"""The generators for which the demo makes the control by one vote: it takes them only seconds."""
 
 
 def run_demo(
@@ -48,10 +49,10 @@ def run_demo(
         surroundings: progress, and the signal to stop.
 
     Returns:
-        epsilon, delta, accuracy (by classifier, then by training set), api_calls, seconds, run, images.
+        The values of `summary`, with accuracy (by classifier, then by training set) and seconds.
 
     Raises:
-        MissingDependency: a library is not installed that it needs, be it at its end; nothing is written.
+        MissingDependency: a library that any step of the demo needs is not installed; nothing is written.
     """
     require_extras(DISTRIBUTION, ["demo"], "The demo")
     start = time.monotonic()
@@ -63,23 +64,23 @@ def run_demo(
 
 
 def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundings) -> dict[str, dict[str, float]]:
-    """Accuracy on held-out real digits, by classifier and training set."""
+    """Return the accuracy on held-out real digits, by classifier, then by training set."""
     synthetic, progress = run.synthetic, surroundings.progress
     assert isinstance(synthetic.samples, Images)
     test, test_labels = _digits("test")
     api = build_generator(recipe)
     load_model(api, run.folder)
     training_sets = {
-        "synthetic": (synthetic.samples, synthetic.labels),
-        "make_unevolved": (make_unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
+        SYNTHETIC_DATA: (synthetic.samples, synthetic.labels),
+        UNEVOLVED: (make_unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
     }
     if one_vote:
         plan, dataset, embedding = plan_of(run, recipe), recipe.private.open(), build_embedding(recipe)
         control = one_vote_run(run, recipe, plan, api, run.populations(), dataset, embedding)
         vote = control.result(progress, surroundings.stop)
         assert isinstance(vote.samples, Images)
-        training_sets["one_vote"] = vote.samples, vote.labels
-    training_sets["real"] = _digits("private")
+        training_sets[ONE_VOTE] = vote.samples, vote.labels
+    training_sets[REAL] = _digits("private")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
     jobs = [(classifier, name) for name in training_sets for classifier in CLASSIFIERS]
     threads = at_once(len(jobs), max(images.pixels.size for images, _ in training_sets.values()))
@@ -98,7 +99,7 @@ def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundin
 
 
 def _digits(split: Literal["private", "test"]) -> tuple[Images, npt.NDArray[np.int32]]:
-    """All images of a split, in one block, and their labels. Public."""
+    """Return all images of a split, in one block, and their labels. Public."""
     dataset = MnistSample(split=split).open()
     images, _ = next(dataset.blocks(len(dataset)))
     assert isinstance(images, Images)

@@ -1,0 +1,25 @@
+"""`pe demo`, whole: the README's first command."""
+
+import json
+import re
+
+import pytest
+
+from pe.cli.run import _of_digits
+from pe.evaluation.sets import ONE_VOTE, REAL, SYNTHETIC_DATA, UNEVOLVED
+from tests.cli.typed import pe
+
+
+@pytest.mark.slow
+def test_the_demo_beats_its_controls_and_shows_them(tmp_path):
+    shown = pe("demo", "--seed", "0", "--out", "run", "--json", "--quiet", cwd=tmp_path)
+    accuracy = json.loads(shown.stdout)["accuracy"]
+    for scores in accuracy.values():
+        assert scores["unevolved"] < scores["one_vote"] + 0.03 < scores["synthetic"] + 0.06 < scores["real"] + 0.03
+
+
+def test_its_table_has_a_row_for_each_training_set():
+    scores = dict.fromkeys((SYNTHETIC_DATA, UNEVOLVED, ONE_VOTE, REAL), 0.5)
+    result = {"accuracy": {"mlp": scores, "logistic_regression": scores}, "epsilon": 1, "delta": 1e-5}
+    table = _of_digits(result | {"run": "r", "api_calls": 18, "seconds": 15.0}, "glyphs")
+    assert len(re.findall("50.0%", table)) == 2 * len(scores)
