@@ -40,7 +40,7 @@ PLACE = "{caption}"
 """Place of the caption in a prompt of `draw`."""
 
 NOTED = 64
-"""Items of a request whose captions are noted, at the most: each answer writes the note anew."""
+"""Most items of one request where captions are noted: each answer rewrites the whole note."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class CaptionNote:
     """Captions that wait for their drawing, in the note of the request's job: a run that is killed pays for them once.
 
     Attributes:
-        job: of the request.
+        job: the note of the request's job.
         parts: items of the request, and the captions that were written for them.
         drawing: the job of the drawing, as its host names it; empty: none was noted.
     """
@@ -59,7 +59,7 @@ class CaptionNote:
 
     @classmethod
     def of(cls, job: JobNote) -> CaptionNote:
-        """Read the note that the last process left."""
+        """Read the captions that an earlier process noted; none if it noted nothing."""
         note: dict[str, Any] = json.loads(job.job) if job.job else {"parts": [], "drawing": ""}
         return cls(job, [_from_plain(part) for part in note["parts"]], note["drawing"])
 
@@ -108,10 +108,10 @@ class CaptionThenDrawSettings(Settings):
     """Settings of `caption_then_draw`.
 
     Attributes:
-        captions: a generator of texts, as `api` describes one, with a `price` of its own: `chat`, `causal_lm`,
+        captions: a generator of texts, written as under `api`, with a `price` of its own: `chat`, `causal_lm`,
             `masked_lm`, `public_texts`.
-        draw: a generator that draws images of prompts, likewise. In its `prompts`, which may be left out, `{caption}`
-            becomes the caption.
+        draw: a generator that draws images from prompts, written as `captions` is. In its `prompts`, which may be left
+            out, `{caption}` becomes the caption.
     """
 
     captions: PartSpec
@@ -121,12 +121,12 @@ class CaptionThenDrawSettings(Settings):
 class CaptionThenDraw(OfSeveral):
     """RANDOM_API writes a caption and draws it; VARIATION_API varies the parent's caption and draws that anew.
 
-    `captions` is a generator of texts, `draw` one that draws images of prompts, each as `api` describes one. In the
+    `captions` is a generator of texts, `draw` one that draws images from prompts, each written as under `api`. In the
     `prompts` of `draw`, which may be left out, `{caption}` becomes the caption.
 
     Samples carry their caption as the condition `caption`, and the conditions of the generator of captions as
-    `captions.prompt` and so on. Degree 0 is the parent itself and asks nobody. Captions that wait for their drawing are
-    noted, so that a run that is killed does not pay for them again.
+    `captions.prompt` and so on. Degree 0 is the parent itself and makes no call. Captions that wait for their drawing
+    are noted, so that a run that is killed does not pay for them again.
 
     Args:
         settings: see `CaptionThenDrawSettings`.
@@ -167,7 +167,7 @@ class CaptionThenDraw(OfSeveral):
 
     @property
     def capabilities(self) -> Capabilities:
-        """As many items as one request for drawings of different captions may hold; the degree is the captions'."""
+        """As many items as `draw` takes with different prompts in a request; `captions` says how a degree is obeyed."""
         captions, draw = (member.api.capabilities for member in self._members)
         most = draw.max_chunk if draw.shares == "nothing" else 1
         return Capabilities(
@@ -185,7 +185,7 @@ class CaptionThenDraw(OfSeveral):
         """Vary each parent's caption, and draw that; at degree 0 return the parents, without a call.
 
         Raises:
-            APIError: the parents carry no captions, or others than the generator's public texts.
+            APIError: the parents carry no captions, or captions that the pool of public texts no longer has.
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
@@ -198,7 +198,7 @@ class CaptionThenDraw(OfSeveral):
         return self._answer(request, for_captions)
 
     def _check_pool(self, request: VariationRequest) -> None:
-        """Refuse parents whose captions are not those of the pool that they were taken from, which has changed."""
+        """Raise APIError if the pool of public texts no longer holds the parents' captions at their places."""
         pool = self._captions.api
         if not (isinstance(pool, ReadsPublicSamples) and pool.public_paths()):
             return
@@ -208,7 +208,7 @@ class CaptionThenDraw(OfSeveral):
             raise APIError(f"{places} holds other captions than when the run began: restore it, or start a new run.")
 
     def _answer(self, request: Request, for_captions: Request) -> Answer:
-        """Write the captions of one request, and draw them for the other."""
+        """Answer `request`: write captions as `for_captions` asks, and draw them."""
         captions, job = self._write(for_captions)
         drawable = [i for i in range(len(request)) if i not in captions.missing]
         usage = replace(captions.usage or Usage(0), images=0)
@@ -228,7 +228,7 @@ class CaptionThenDraw(OfSeveral):
         return Answer(images.samples, conditions.take(good), missing, usage + (images.usage or Usage(0)))
 
     def _write(self, request: Request) -> tuple[Answer, JobNote]:
-        """The captions, those that are noted and new ones, and the note for the job of their drawing."""
+        """Return the captions, noted ones and new ones, and the note for the job that draws them."""
         can = self._captions.api.capabilities
         note = None if can.deterministic else CaptionNote.of(request.job)  # equal ones can be asked for again
         parts = [] if note is None else note.parts
@@ -245,7 +245,7 @@ class CaptionThenDraw(OfSeveral):
         return self._captions.with_prefix(self._captions.draw(labels, seeds))
 
     def _tokens(self) -> Usage | None:
-        """Tokens of a sample that are billed; None: not known. No host or no price of tokens: none."""
+        """Return the tokens billed for a sample; None: not known. Members without host or billed tokens add none."""
         has_price, tokens = any(not member.price.free for member in self._members), Usage(0)
         for member in self._members:
             if member.info.hosts == () or (has_price and not member.price.has_tokens):
@@ -262,7 +262,7 @@ class CaptionThenDraw(OfSeveral):
         return f"the caption: {self._captions.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
 
     def describe_answers(self) -> str:
-        """See `TellsOfAnswers`; of the generator of captions."""
+        """Return what the generator of captions tells of its answers: see `TellsOfAnswers`."""
         writer = self._captions.api
         return writer.describe_answers() if isinstance(writer, TellsOfAnswers) else ""
 
@@ -275,7 +275,7 @@ class CaptionThenDraw(OfSeveral):
 
 
 def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> Member:
-    """Construct the generator of samples called `noun` that a recipe names."""
+    """Construct a generator that a recipe names; raise RecipeError unless it makes `noun`, texts or images."""
     member = Member.of(name, spec, f"{name}: {spec.kind}", settings)
     its = modality(member.info.modality).noun
     if its != noun:
@@ -284,7 +284,7 @@ def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> M
 
 
 def _drawer_settings(spec: PartSpec) -> dict[str, Any]:
-    """The settings of the generator that draws: as given, and without prompts with the caption alone."""
+    """Return the settings of `draw` as given; where they have no prompts, the caption alone is the prompt."""
     require("pe.adapters", spec.kind)
     if "prompts" not in settings_of(load("pe.adapters", spec.kind)).model_fields:
         raise RecipeError(f"draw: {spec.kind} draws from no prompts: name a text-to-image generator.")

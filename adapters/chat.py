@@ -40,7 +40,7 @@ from pe.plugins.settings import Count, Settings, read_settings
 
 _TEXT_PARTS = ("text", "output_text")
 _NO_TEXT = re.compile("[\udc80-\udcff]")
-"""Bytes that `read_json` could not decode."""
+"""Matches bytes that `read_json` could not decode, which it leaves as lone surrogates."""
 
 
 class ExpectedTokens(Settings):
@@ -55,10 +55,10 @@ class ChatSettings(Concurrent, OpenAIConnection, Written):
 
     Attributes:
         model: as the endpoint names it; there is no default, because names are retired often.
-        n: most texts of one request: of equal prompts, or variations of one parent (variation: paraphrase).
+        n: most texts of one request, for one prompt or one parent; above 1 only with variation: paraphrase.
         max_tokens_field: the field that takes `max_tokens`; None: max_completion_tokens for OpenAI and Azure, else
             max_tokens.
-        seed_field: a field by which the server takes a seed.
+        seed_field: the field of a request that takes a seed; None: no seed is sent.
         batch: ask by OpenAI's Batch API, with at most so many texts a batch; None: each text is a request of its own.
         poll: seconds before a batch is first looked at; later looks come up to ten times as rarely.
         expected_tokens: of a request for one text, so that the plan tells what a run costs where tokens have a price.
@@ -140,7 +140,7 @@ class Chat:
 
     @property
     def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request; a batch holds any. Nothing bounds how a model fills blanks."""
+        """One parent or prompt per request, any in a batch; degree `wording`: a model may fill blanks with anything."""
         config, workers = self._config, workers_for(self._config.concurrency)
         if config.batch is not None:
             return Capabilities(config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)
@@ -172,11 +172,11 @@ class Chat:
         return self._asking.prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Write new texts of the request's one prompt, or in a batch of their prompts; errors: see `Policy`."""
+        """Write texts for the request's one prompt, or in a batch for each prompt; errors: see `Policy.call_one_of`."""
         return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary the request's one parent, or in a batch their parents; at degree 0 return these, without a call."""
+        """Vary the request's one parent, or in a batch each parent; at degree 0 return the parents, without a call."""
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         return self._ask(request, self._asking.for_variations(request))
@@ -194,7 +194,7 @@ class Chat:
         return answer_of(outcomes, self._config.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
 
     def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
-        """The answers of a batch; where they cannot be had for now, the run stops, so that none is paid twice."""
+        """Return the answers of a batch; raise APIError if they cannot be had now: the run stops, to pay none twice."""
         (endpoint, batches), job = self._clients.get(), request.job
         bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
         try:
@@ -226,7 +226,7 @@ class Chat:
         return texts[0] if texts else Failed("the endpoint sent no text"), Usage(0, len(texts)) + tokens
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
-        """A request for texts."""
+        """Return the JSON body of a request for `count` texts."""
         config, messages = self._config, [{"role": "user", "content": prompt}]
         if config.system is not None:
             messages.insert(0, {"role": "system", "content": config.system})
@@ -242,7 +242,7 @@ class Chat:
         return [self._text(choice) for choice in choices], bill(answer.get("usage"))
 
     def _text(self, choice: Any) -> Outcome:
-        """The text of a choice, or the reason why it is none."""
+        """Return the text of a choice, or the reason why there is none."""
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
             return Failed(f"the endpoint sent {type(choice).__name__} without a message in place of a text")
@@ -268,7 +268,7 @@ class Chat:
 
 
 def bill(usage: Any) -> Usage:
-    """Return the tokens that an answer's `usage` names; thoughts are among those that the model wrote."""
+    """Return the tokens that an answer's `usage` names; tokens of thoughts count as text that the model wrote."""
 
     def count(key: str) -> int:
         return count_of(usage.get(key) if isinstance(usage, dict) else None)

@@ -82,8 +82,8 @@ class ComfyUISettings(ByJobs):
         base_url: of the server, such as http://127.0.0.1:8188.
         random: the workflow that draws new images.
         variations: the workflow that varies one.
-        size: height and width that `width` and `height` take; None: `image_size`.
-        batch: most images of one request; above 1, both workflows have a place for it.
+        size: height and width that the workflows' places `height` and `width` take; None: `image_size`.
+        batch: most images of one request; above 1, both workflows must name a place `batch`.
         concurrency: jobs at once, at the most: ComfyUI works on one, the others wait in its queue.
     """
 
@@ -95,12 +95,12 @@ class ComfyUISettings(ByJobs):
 
     @property
     def exact_field(self) -> str | None:
-        """The field that takes the degree as a number, where the endpoint heeds one."""
+        """Name of the field that takes the degree as a number; None: the degree is put in words."""
         return None if self.variations.denoise is None else "denoise"
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that every image must have; None: the workflows say it."""
+        """(height, width) that every image must have; None: any, since the workflows set the size."""
         has_sizes = all(flow.width and flow.height for flow in (self.random, self.variations))
         return (self.size or self.image_size) if has_sizes else None
 
@@ -117,8 +117,8 @@ class ComfyUISettings(ByJobs):
 class ComfyUI(JobHost[ComfyUISettings]):
     """RANDOM_API and VARIATION_API by a workflow each; a parent is uploaded, the degree is a sampler's `denoise`.
 
-    A request is a job under an id of ours, noted before it is sent: a kill pays for none twice. Images of one request
-    share its seed, so a sample depends on the request that it came in.
+    A request is a job under an id of ours, noted before the job is sent: after a kill none is paid twice. Images of one
+    request share its seed, so a sample depends on the request that it came in.
     """
 
     Settings = ComfyUISettings
@@ -130,7 +130,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
         self._flows = {name: _read_workflow(getattr(config, name), name) for name in ("random", "variations")}
 
     def request(self, call: ImageCall) -> Sending:
-        """POST /prompt, after the upload of a parent."""
+        """Return the POST to /prompt, after uploading a parent and noting the job's id."""
         config, name = self._config, "variations" if call.parents else "random"
         height, width = config.size or config.image_size
         values: dict[str, Scalar] = {
@@ -164,7 +164,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
         return "unknown"
 
     def cancel(self, job: str) -> None:
-        """Take it out of the queue: /interrupt of old servers stops whatever is at work."""
+        """Take the job out of the queue; not by /interrupt, which on old servers stops whatever job is at work."""
         self._client.ask("POST", "/queue", json={"delete": [job]})
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
@@ -179,7 +179,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
             call.job.write(str(answer.get("prompt_id")))
 
     def _upload(self, parent: bytes) -> str:
-        """Put a parent among the server's input images; its name there, which is the same for the same image."""
+        """Put a parent among the server's input images, and return its name there; equal images have equal names."""
         name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
         files, fields = {"image": (name, parent, "image/png")}, {"overwrite": "true", "type": "input"}
         answer = object_of(self._client.ask("POST", "/upload/image", files=files, data=fields))
@@ -196,7 +196,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
 
 def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The history of a job that has a result; raise Ended if it has none."""
+    """Return the history of a job; raise Ended if the job ended without a result."""
     status = entry.get("status")
     if not isinstance(status, dict) or status.get("status_str") != "error":
         return entry
@@ -208,7 +208,7 @@ def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _images(outputs: Any, node: str | int | None) -> list[Any]:
-    """The images that a workflow saved, or those of one node."""
+    """Return the images of `node`; None: of the one node that saves images, or raise Ended if not exactly one does."""
     by_node = {
         str(name): output["images"]
         for name, output in (outputs if isinstance(outputs, dict) else {}).items()
@@ -228,7 +228,7 @@ def _images(outputs: Any, node: str | int | None) -> list[Any]:
 
 
 def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
-    """Read the workflow of a file, and raise RecipeError if it is none, or lacks a place."""
+    """Read a workflow's file; raise RecipeError if it holds no workflow, or lacks a place that the settings name."""
     try:
         workflow = json.loads(flow.file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -252,7 +252,7 @@ def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
 
 
 def _places(flow: Workflow) -> Iterator[tuple[str, str]]:
-    """Each value that the workflow takes, and a place of it."""
+    """Yield the name of each value that the workflow takes, with each place that takes it."""
     for value in type(flow).model_fields:
         if value not in ("file", "output"):
             yield from ((value, place) for place in getattr(flow, value) or ())

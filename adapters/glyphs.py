@@ -88,7 +88,7 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
 
 @lru_cache(maxsize=2048)  # 16 kB each
 def rasterise(path: Path, text: str) -> tuple[Floats, float, float]:
-    """Draw `text` in the font of a file: field, stem and hair (see Templates)."""
+    """Draw `text` in the font of a file; return its field, stem and hair (see `Templates`)."""
     side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING
     probe = ImageFont.truetype(path, glyph)
     left, top, right, bottom = probe.getbbox(text)
@@ -106,7 +106,7 @@ def rasterise(path: Path, text: str) -> tuple[Floats, float, float]:
 
 
 def _stroke(inside: npt.NDArray[np.float64], ink: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Half widths of the typical and the thin strokes: depths along the ridge, where the slope vanishes."""
+    """Return half the width of typical and of thin strokes: the median and 10 % quantile of depth on middle lines."""
     rows, columns = np.gradient(inside * GLYPH * OVERSAMPLING)
     depths = inside[ink & (rows**2 + columns**2 < 0.25)]
     if not depths.size:  # no ridge: a speck
@@ -118,7 +118,7 @@ def _stroke(inside: npt.NDArray[np.float64], ink: npt.NDArray[np.bool_]) -> tupl
 class Pen:
     """Draws texts from their templates: scaled, turned, slanted, warped, with strokes of any width.
 
-    It draws BLOCK images at a time, so that the same instructions meet every image.
+    It always draws BLOCK images at a time, so that every image is computed by the same machine instructions.
 
     Args:
         size: pixels of an image's side.
@@ -132,7 +132,7 @@ class Pen:
         self._basis = _spline_basis(size)
 
     def draw(self, scores: Floats, rows: Indices, templates: Templates) -> npt.NDArray[np.uint8]:
-        """Draw exactly BLOCK images, white on black."""
+        """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size."""
         uniform = ndtr(scores[:, : len(SHAPE)])
         shape = self._low + (self._high - self._low) * uniform
         scale, width, height, rotation, slant, right, down, stroke = shape.T
@@ -152,7 +152,7 @@ class Pen:
         return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
 
     def _bend(self, scores: Floats, right: Floats, down: Floats) -> tuple[Floats, Floats]:
-        """Every pixel's place, float32 BLOCK×size×size, shifted and warped; the image spans −½…½."""
+        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each; the image spans −½…½."""
         control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
         places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
         across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
@@ -178,7 +178,7 @@ def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
 
 
 def _bilinear(fields: Floats, rows: Indices, u: Floats, v: Floats) -> Floats:
-    """The fields `rows` at the places (u right, v down), in pixels of the template, clamped to it."""
+    """Interpolate the fields `rows` at the places (u right, v down), in pixels of a template and clamped to it."""
     np.clip(u, 0, SIDE - 1.001, out=u)
     np.clip(v, 0, SIDE - 1.001, out=v)
     left, top = u.astype(np.int64), v.astype(np.int64)
@@ -232,7 +232,7 @@ def read_quote(prompt: str) -> str:
 
 
 def heed_words(scores: Floats, prompts: Sequence[str]) -> Floats:
-    """Put each parameter that a prompt's words name in the half that they name; scores are n×p, SHAPE first."""
+    """Return the scores (n×p, SHAPE first), each parameter in the half of its range that its prompt's words ask for."""
     scores = scores.copy()
     for row, prompt in zip(scores, prompts, strict=True):
         for word in _WORD.findall(prompt.lower()):
@@ -316,7 +316,7 @@ class Glyphs:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any number at once, the degree obeyed exactly, always the same answer."""
+        """Any items in a request; degrees are obeyed exactly, and the same request has the same answer."""
         return Capabilities(max_chunk=4096)
 
     def check_labels(self, labels: Sequence[str]) -> None:
@@ -328,7 +328,7 @@ class Glyphs:
             self._choices(label)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw one image per item, all parameters drawn from their ranges; RecipeError if no font draws a text."""
+        """Draw an image per item, parameters at random in their ranges; RecipeError if no font draws a label's text."""
         if self._prompts is None:
             return self._new(request.labels, request.seeds, None, 1.0)
         prompts = prompts_of(request.conditions, len(request))
@@ -339,10 +339,10 @@ class Glyphs:
         return replace(answer, missing=missing)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Draw each parent again with its parameters moved by the degree; degree 0 gives its very pixels.
+        """Draw each parent again with its parameters moved by the degree; degree 0 gives the parent's very pixels.
 
         Raises:
-            APIError: the parents' conditions are not of this simulator, or of fonts that it lacks.
+            APIError: the parents carry no conditions of this simulator, or a font that the simulator lacks.
         """
         prompts = request.conditions.get(PROMPT)  # a text that was quoted stays
         labels = request.labels if prompts is None else request.conditions.get("text", prompts).tolist()
@@ -356,7 +356,7 @@ class Glyphs:
         degree: float,
         prompts: npt.NDArray[np.str_] | None = None,
     ) -> Answer:
-        """The drawings that lie `degree` away from `parents`; without parents, of degree 1, as the prompts tell."""
+        """Return drawings varied from `parents` by `degree`; without parents, new ones that heed the prompts' words."""
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
@@ -378,7 +378,7 @@ class Glyphs:
         return Answer(Images(pixels), Conditions(conditions | ({} if prompts is None else {PROMPT: prompts})))
 
     def _choices(self, label: str) -> tuple[int, ...]:
-        """The texts of a label, by their place in the book, which learns them when they are new."""
+        """Return the places of a label's texts in the book, which learns new ones; RecipeError if no font draws one."""
         texts = self._texts.get(label, (label,))
         if not texts:
             raise RecipeError(f"texts names none for label '{label}': give it at least one, or leave the label out.")
@@ -407,7 +407,7 @@ class Glyphs:
         self._book.add(text, able, len(self._names), [rasterise(self._files[self._names[i]], text) for i in able])
 
     def _read(self, parents: Conditions) -> tuple[Indices, Indices, Floats]:
-        """Texts, fonts and scores of the parents."""
+        """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did not draw them."""
         try:
             texts, fonts, scores = parents["text"], parents["font"], parents["parameters"]
         except KeyError as error:
@@ -428,7 +428,7 @@ class Glyphs:
         return text, font, scores.astype(np.float32, copy=False)
 
     def _draw(self, scores: Floats, rows: Indices) -> npt.NDArray[np.uint8]:
-        """uint8, n×size×size×channels: the templates `rows` with the parameters `scores`."""
+        """Draw the templates `rows` with the parameters `scores`: uint8, n×size×size×channels."""
         templates, count = self._book.templates, len(rows)
         padding = -count % BLOCK  # to one size, so that the same instructions meet every image
         scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
@@ -470,7 +470,7 @@ class _Book:
         return np.array(list(self.places))[texts]
 
     def draw_font(self, texts: Indices, fonts: Indices, uniforms: npt.NDArray[np.float64]) -> Indices:
-        """`fonts`, and where that is −1 or cannot draw the text, one of those that can, at random."""
+        """Return `fonts`; a font that is −1, or cannot draw its text, is replaced at random by one that can."""
         fonts = fonts.copy()
         redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
         for text in np.unique(texts[redraw]):

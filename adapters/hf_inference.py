@@ -42,7 +42,7 @@ class HFSettings(Worded):
 
     Attributes:
         model: the model's name at the provider.
-        provider: of the providers that the client knows; None: its default.
+        provider: one of those that Hugging Face's client knows; None: the client's default.
         base_url: an endpoint of your own in place of a provider.
         variation_model: for image_to_image; None: `model`.
         size: height and width asked of text_to_image; None: the model's default.
@@ -74,12 +74,12 @@ class HFSettings(Worded):
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that all images must have, variations too, where they are kept as drawn; else any."""
+        """(height, width) that all images, variations too, must have with `keep_size`; None, without it: any."""
         return self.size if self.keep_size else None
 
     @property
     def is_own(self) -> bool:
-        """True for an endpoint of one's own, to which alone the key goes, as a bearer token."""
+        """True for an endpoint of one's own, which is asked directly, with the key as a bearer token."""
         return self.base_url is not None and self.provider is None
 
     @property
@@ -91,7 +91,7 @@ class HFSettings(Worded):
 class HFInference(Host[HFSettings]):
     """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request.
 
-    An endpoint of one's own is asked without the hub's client, which would look up at the hub how to name itself.
+    An endpoint of one's own is asked without the hub's client, which would ask the hub what to write in its User-Agent.
     """
 
     Settings = HFSettings
@@ -113,7 +113,7 @@ class HFInference(Host[HFSettings]):
         self._hub = OnFirstUse(self._open_hub)
 
     def request(self, call: ImageCall) -> Sending:
-        """The hub's format, for an endpoint of one's own."""
+        """Return a request in the hub's format, for an endpoint of one's own."""
         body: dict[str, Any] = {"inputs": call.prompt, "parameters": self._fields(call)}
         if call.parents:
             fields = self._fields(call) | {"prompt": call.prompt}
@@ -199,7 +199,7 @@ class HFInference(Host[HFSettings]):
 
 
 def _open_image(send: Callable[[], Image]) -> Image:
-    """Make one call; raise Fault, the client's error translated, if it brings no image."""
+    """Make one call and return its image; raise Fault, translated from the client's error, if it brings none."""
     import httpx2
     from PIL import UnidentifiedImageError
 

@@ -51,7 +51,7 @@ class StabilityModel(Prompted):
     extra: dict[str, Scalar] | None = None
 
     def fields(self, call: ImageCall) -> dict[str, Any]:
-        """Return the fields of a call that all of its models take."""
+        """Return the fields of a call that all models of Stability AI take."""
         return {
             **(self.extra or {}),
             **non_null(negative_prompt=self.negative_prompt),
@@ -101,7 +101,7 @@ class Bedrock(Host[BedrockSettings]):
     )
 
     def request(self, call: ImageCall) -> Sending:
-        """InvokeModel."""
+        """Return a POST to InvokeModel."""
         config, body = self._config, self._config.fields(call)
         if call.parents:
             body |= {"mode": "image-to-image", "image": base64_of(call.parents[0])}
@@ -171,7 +171,7 @@ class AWSCredentials(Credentials):
 # Not confirmed: that image models heed the seed, whether a withheld image is billed, Retry-After.
 
 _REFUSED = re.compile("BLOCKLIST|SPII|(IMAGE_)?(PROHIBITED_CONTENT|RECITATION|SAFETY)")
-"""Finish reasons that are about what an image, or its words, would have shown."""
+"""Finish reasons that say: an image, or a text, was withheld for its content."""
 
 
 class GeminiSettings(Worded):
@@ -179,9 +179,9 @@ class GeminiSettings(Worded):
 
     Attributes:
         model: as Google names it, such as gemini-3.1-flash-image.
-        base_url: up to /models; None: the Gemini API. For Vertex AI
+        base_url: what stands before /models; None: the Gemini API. For Vertex AI
             https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION/publishers/google, with
-            `key_command`, whose token is sent as a bearer's.
+            `key_command`, whose output is sent as a bearer token.
         aspect_ratio: width:height, such as 1:1 or 3:2; None: the parent's, or the model's default.
         resolution: 1K, 2K or 4K, where the model takes it; None: its default.
     """
@@ -205,7 +205,7 @@ class Gemini(Host[GeminiSettings]):
     )
 
     def request(self, call: ImageCall) -> Sending:
-        """GenerateContent."""
+        """Return a POST to generateContent."""
         config = self._config
         parts: list[dict[str, Any]] = [{"text": call.prompt}]
         parts += [{"inlineData": {"mimeType": "image/png", "data": base64_of(parent)}} for parent in call.parents]
@@ -250,7 +250,7 @@ class Gemini(Host[GeminiSettings]):
 
 
 def _gemini_usage(usage: Mapping[str, Any]) -> Usage:
-    """The tokens of an answer, by kind; those that it does not tell apart (thoughts) are of none."""
+    """Return the tokens of an answer by kind; tokens of no stated kind (thoughts) count in the total alone."""
 
     def count(details: str, modality: str) -> int:
         rows = usage.get(details)
@@ -279,7 +279,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 # of a variation, that equal seeds give equal images, and what has changed since.
 
 LEAST = 64
-"""Pixels that each side of a parent must have."""
+"""Fewest pixels that a side of a parent may have."""
 
 
 class StabilitySettings(StabilityModel):
@@ -317,7 +317,7 @@ class Stability(Host[StabilitySettings]):
     )
 
     def request(self, call: ImageCall) -> Sending:
-        """A form for generate/sd3 or generate/ultra."""
+        """Return a POST of a form to generate/sd3 or generate/ultra."""
         config, ultra = self._config, self._config.model == "ultra"
         fields = config.fields(call) | non_null(cfg_scale=config.cfg_scale)
         if not ultra:
@@ -354,8 +354,8 @@ class TogetherSettings(Worded):
         parent_field: how the model takes a parent: `image_url` (FLUX.1 Kontext, FLUX.2 pro and flex) or
             `reference_images` (FLUX.2 dev, Google's); a model may ignore the other.
         base_url: None: Together's own.
-        size: height and width asked of the model, in multiples of 8; an image of another size has failed. None: its
-            default. Kontext takes `extra: {aspect_ratio: "1:1"}` in its place.
+        size: height and width asked of the model, in multiples of 8; an image of another size counts as failed. None:
+            the model's default. Kontext takes `extra: {aspect_ratio: "1:1"}` in place of a size.
         output_format: png or jpeg; None: the model's default.
         n: most images of one request, up to 4; those of one request share a seed.
         extra: further fields, sent as they are (steps, guidance_scale, negative_prompt …).
@@ -392,7 +392,7 @@ class Together(Host[TogetherSettings]):
     )
 
     def request(self, call: ImageCall) -> Sending:
-        """images/generations."""
+        """Return a POST to images/generations."""
         config = self._config
         height, width = config.size or (None, None)
         body: dict[str, Any] = {

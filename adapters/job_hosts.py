@@ -30,11 +30,11 @@ from pe.plugins.settings import Count
 
 
 class OfModels(ByJobs):
-    """A host of models.
+    """Settings of a host that serves models by name.
 
     Attributes:
         model: as the host names it.
-        variation_model: that varies images, where it is another one; None: `model`.
+        variation_model: the model that varies images, if it is another one; None: `model`.
         size: height and width that the model is asked for; None: its default.
     """
 
@@ -124,20 +124,20 @@ class BFL(JobHost[BFLSettings]):
 # Hosts of many models, each of which describes its own inputs, under names of its own.
 
 Inputs = Mapping[str, Any]
-"""Input of a model → its schema."""
+"""Name of a model's input → the input's JSON schema."""
 IMAGES = ("image", "image_url", "input_image", "init_image", "image_urls", "input_images", "images")
 COUNTS = ("num_outputs", "num_images")
 DEEPEST = 8
-"""References that are followed, from one to the next."""
+"""Most references (`$ref`) that are followed, each to the next, to reach a schema."""
 
 
 class ManyModels(OfModels):
-    """A host of many models.
+    """Settings of a host of many models, each of which describes its inputs.
 
     Attributes:
         degree_field: the model's input that takes the degree as a number, 1 for a new image: `strength`,
             `prompt_strength`; it must be among those that the model describes. None: the degree is put in words.
-        image_field: the model's input that takes the parent; None: the first of the usual names that it describes.
+        image_field: the model's input that takes the parent; None: the first usual name that the model has.
         n: most images of one request.
         inputs: further inputs, sent as they are.
     """
@@ -149,7 +149,7 @@ class ManyModels(OfModels):
 
     @property
     def exact_field(self) -> str | None:
-        """The field that takes the degree as a number, where the endpoint heeds one."""
+        """Name of the field that takes the degree as a number; None: the degree is put in words."""
         return self.degree_field
 
 
@@ -157,7 +157,7 @@ Config = TypeVar("Config", bound=ManyModels)
 
 
 class ModelHost(JobHost[Config]):
-    """A host whose models describe themselves; they are asked to once, before the first job."""
+    """A host whose models describe their inputs; each description is fetched once, before the model's first job."""
 
     batch = "n"
 
@@ -168,14 +168,14 @@ class ModelHost(JobHost[Config]):
 
     @abstractmethod
     def _describe(self, name: str) -> Inputs:
-        """The inputs of a model, as the host describes it; a `Fault` where it does not."""
+        """Return the inputs of a model, as the host describes them; raise Fault if the host does not."""
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
         return self._config.size
 
     def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
-        """The call under the model's names, a parent at its address; Rejected if the model has no input for it."""
+        """Return the model's inputs for a call; `place` gives a parent's address. Rejected if an input is missing."""
         config, model = self._config, self._config.model_for(call)
         inputs = self._inputs[model].get()
         fields: dict[str, Any] = {**(config.inputs or {}), "prompt": call.prompt, **call.degree}
@@ -209,7 +209,7 @@ class ModelHost(JobHost[Config]):
 
 
 def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
-    """The inputs of a model: in a schema of an OpenAPI document, or in a reference to one."""
+    """Return the inputs in a schema, or in one that it refers to in the OpenAPI `document`; Fault without `prompt`."""
     for _ in range(DEEPEST):
         if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
             break
@@ -236,7 +236,7 @@ class FalSettings(ManyModels):
 
     Attributes:
         model: the endpoint's id, such as fal-ai/flux/dev.
-        variation_model: that varies images, such as fal-ai/flux/dev/image-to-image; None: `model`.
+        variation_model: the model that varies images, such as fal-ai/flux/dev/image-to-image; None: `model`.
         base_url: of the queue.
         description_url: where models are described, asked without the key.
     """
@@ -312,7 +312,7 @@ class Fal(ModelHost[FalSettings]):
 # status of a prediction that was deleted.
 
 LARGEST = 1_000_000
-"""Bytes of a parent that goes into a request; a larger one is uploaded as a file."""
+"""Most bytes of a parent that a request holds itself; a larger parent is uploaded as a file."""
 
 
 class ReplicateSettings(ManyModels):
@@ -373,7 +373,7 @@ class Replicate(ModelHost[ReplicateSettings]):
         return _inputs_in(name, document, {"$ref": "#/components/schemas/Input"})
 
     def _place(self, parent: bytes) -> str:
-        """The address of a parent, for the host to read."""
+        """Return an address at which the host reads a parent: a data URI, or that of an uploaded file."""
         if len(parent) <= LARGEST:
             return data_uri(parent)
         files = {"content": ("parent.png", parent, "image/png")}

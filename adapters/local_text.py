@@ -1,7 +1,7 @@
 """Language models on this machine: loaded without running code of theirs, one copy on each device, batch by batch.
 
-All randomness of a text is from its item's seed, which has a number for each token. The order of the items and what
-else is in a batch decide nothing, but for the last bits of a batch's arithmetic (`batch_size: 1` is free of them).
+All randomness of a text comes from its item's seed, which gives a number for each token. Neither the order of the
+items nor the rest of a batch changes a text, but for the last bits of a batch's arithmetic (not with `batch_size: 1`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Model = TypeVar("Model")
 
 INFO = PluginInfo(modality="texts", hosts=(), machine_settings=("device", "batch_size", "offline"))
 REQUESTS = 2
-"""At once: a second one waits while one is made, so that no device does."""
+"""Requests at once: a second one waits while the first is worked on, so that no device is idle between them."""
 
 
 class LocalModel(Settings):
@@ -98,7 +98,7 @@ class LocalModel(Settings):
 
 
 class LocalTexts(ABC, Generic[Model]):
-    """A generator of texts over a local model: its prompts, the parents at degree 0, and batches on all devices."""
+    """A generator of texts by a local model: draws prompts, returns parents at degree 0, uses all devices by batch."""
 
     info = INFO
 
@@ -129,13 +129,13 @@ class LocalTexts(ABC, Generic[Model]):
 
         Raises:
             RecipeError: the weights or the device are not there.
-            APIError: the parents are no texts, or the device has not enough memory for one.
+            APIError: the parents are no texts, or the device has not enough memory for one text.
         """
         return Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
 
     @abstractmethod
     def _vary(self, request: VariationRequest) -> Answer:
-        """Vary to a degree above 0."""
+        """Vary each parent to a degree above 0."""
 
     def _answer(
         self,
@@ -143,7 +143,7 @@ class LocalTexts(ABC, Generic[Model]):
         texts: Sequence[str],
         make: Callable[[Model, list[str], Seeds], Sequence[Outcome]],
     ) -> Answer:
-        """Let `make` turn the items' texts, each with its seed, into outcomes; near lengths share a batch."""
+        """Return the answer that `make` gives to the items' texts and seeds; texts of similar length share a batch."""
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         group: Group[Model] = Group(
             deque(order),
@@ -170,8 +170,8 @@ class CausalSettings(LocalModel, Written):
 
     Attributes:
         temperature: of sampling; None: as the model's generation_config.json has it, else 1.
-        top_p: sample among the most likely tokens that have this share together; None: likewise.
-        top_k: sample among so many of the most likely tokens, 0: among all; None: likewise.
+        top_p: sample among the likeliest tokens up to this joint share; None: as generation_config.json has it, else 1.
+        top_k: sample among so many likeliest tokens, 0: among all; None: as generation_config.json has it, else 0.
         template: arguments of the model's chat template, such as enable_thinking. A model without one continues the
             system prompt and the prompt as plain text.
     """
@@ -207,7 +207,7 @@ class CausalLM(LocalTexts["_Writer"]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request. Nothing bounds how a model fills blanks."""
+        """Any items in a request; degree `wording`, as a model may fill blanks with anything."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "wording")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -254,7 +254,7 @@ class _Writer:
         model.generation_config = GenerationConfig()  # nothing but what is said below counts
 
     def write(self, prompts: Sequence[str], seeds: Seeds) -> list[Outcome]:
-        """Write a text for each prompt, each token drawn by its seed."""
+        """Write a text for each prompt, with tokens drawn by the prompt's seed; Failed if the prompt is too long."""
         rows = [self._tokens(prompt) for prompt in prompts]
         fits = [i for i, row in enumerate(rows) if self._room is None or len(row) <= self._room]
         texts = self._generate([rows[i] for i in fits], seeds[fits]) if fits else []
@@ -269,7 +269,7 @@ class _Writer:
         return [outcomes[i] for i in range(len(rows))]
 
     def _tokens(self, prompt: str) -> list[int]:
-        """Return the prompt as the model takes it: by its chat template, if it has one."""
+        """Return the tokens of a prompt, put in the tokenizer's chat template if it has one."""
         config, tokenizer = self._config, self._tokenizer
         system = [] if config.system is None else [config.system]
         has_template = tokenizer.chat_template is not None
@@ -282,7 +282,7 @@ class _Writer:
         return tokens
 
     def _generate(self, rows: list[list[int]], seeds: Seeds) -> list[Outcome]:
-        """Write the texts that follow each row."""
+        """Write the text that follows each row of tokens, drawn by the row's seed."""
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
 
@@ -300,7 +300,7 @@ class _Writer:
         )
 
         def draw(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            """Leave of each row's scores one token, drawn from them by a number of the row's seed and the step."""
+            """Rule out all tokens of each row but one, which is drawn by a number from the row's seed and the step."""
             token = pick(scores, uniforms(seeds, f"token/{input_ids.shape[1] - width}"))
             return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
@@ -319,7 +319,7 @@ class _Writer:
 
 
 def _warpers(config: CausalSettings, own: Any) -> list[Any]:
-    """Return what shapes the distribution of tokens."""
+    """Return the warpers of the tokens' distribution: temperature, top_k, top_p."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     temperature = config.temperature or own.temperature or 1.0
@@ -336,8 +336,8 @@ class MaskedSettings(LocalModel, Drawn):
     Attributes:
         prompts: public texts to begin with: one, a list to draw from, or either for each label; in them `{label}` and
             the names of `attributes` are replaced.
-        random_degree: the share of tokens of such a text that a new sample has filled in anew.
-        passes: in how many passes the masked tokens are filled in, each seeing what those before it wrote.
+        random_degree: the share of a public text's tokens that are filled in anew for a new sample.
+        passes: number of passes that fill in the masked tokens; each sees what earlier passes wrote.
         temperature: of sampling.
         top_k: sample among so many of the most likely tokens; 0: among all.
     """
@@ -352,7 +352,7 @@ class MaskedLM(LocalTexts["_Filler"]):
     """RANDOM_API and VARIATION_API by a local masked language model of transformers.
 
     The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number, at least one. The
-    other tokens stay; between them the text is as the tokenizer writes it. Samples carry as the condition `prompt` the
+    other tokens stay; spaces and case come from the tokenizer. Samples carry as the condition `prompt` the
     public text that they began with, and the attributes that were drawn for it.
 
     Args:
@@ -448,7 +448,7 @@ class _Filler:
         )
 
     def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: npt.NDArray[np.float64]) -> None:
-        """Fill in the tokens at the places of `groups`, each drawn by its number."""
+        """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`; changes `rows`."""
         import torch
 
         width = max(map(len, rows))

@@ -1,4 +1,4 @@
-"""Generators made of several: what one member is asked, and how requests are cut and answers put together."""
+"""Generators made of several members, each a generator: ask a member, cut a request, put answers together."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ Request = RandomRequest | VariationRequest
 
 @dataclass(frozen=True)
 class Member:
-    """One of the generators.
+    """One generator of several.
 
     Attributes:
         name: unique; begins the names of its conditions, and the reasons for samples that it does not make.
         api: the generator itself.
         price: of its provider.
-        gate: lets as many requests through at once as it can take.
-        share: public share of the new samples; all members' add up to 1.
+        gate: lets as many requests through at once as the generator can take.
+        share: public share of the new samples; in a portfolio the shares of all members add up to 1.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Member:
         """Construct a generator that a recipe names; `where` begins the messages.
 
         Raises:
-            RecipeError: a setting is wrong, or it cannot be one of several.
+            RecipeError: a setting is wrong, or the generator cannot be one of several.
             MissingDependency: a library that it needs is not installed.
         """
         require("pe.adapters", spec.kind)
@@ -82,11 +82,11 @@ class Member:
         return info_of(self.api)
 
     def draw(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Draw conditions for new samples; no columns where it draws nothing."""
+        """Draw conditions for new samples; no columns if the generator draws none."""
         return self.api.draw_conditions(labels, seeds) if isinstance(self.api, DrawsConditions) else Conditions()
 
     def ask(self, request: Request) -> Answer:
-        """Pass a request on; every sample of the answer has conditions, and the usage has its cost."""
+        """Pass a request on to the generator; its answer has conditions for every sample, and a cost in its usage."""
         with self.gate:
             random = isinstance(request, RandomRequest)
             answer = self.api.random_api(request) if random else self.api.variation_api(request)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Member:
         return Answer(answer.samples, conditions, missing, replace(answer.bill, cost=self.price.of(answer.bill)))
 
     def own(self, conditions: Conditions) -> Conditions:
-        """Take its columns, by its own names."""
+        """Return the columns of this member alone, under the names that its generator gave them."""
         before = f"{self.name}{PART}"
         columns = {name.removeprefix(before): each for name, each in conditions.items() if name.startswith(before)}
         if self.info.kept is not None and DRAWN in conditions:
@@ -105,22 +105,22 @@ class Member:
         return Conditions(columns)
 
     def with_prefix(self, conditions: Conditions) -> Conditions:
-        """Put its name before the names of its columns."""
+        """Return the generator's columns, each but `drawn` with this member's name before its own."""
         return Conditions(
             {name if name == DRAWN else f"{self.name}{PART}{name}": each for name, each in conditions.items()}
         )
 
     def describe_degree(self, degree: float, iteration: int) -> str:
-        """Describe what this degree means for it; empty: it has no words for it."""
+        """Describe what this degree means for the generator; empty: the generator does not describe degrees."""
         return self.api.describe_degree(degree, iteration) if isinstance(self.api, DescribesDegree) else ""
 
     def describe_wait(self) -> str:
-        """Return the reason for which its requests wait now, with its name; empty: there is none."""
+        """Return the reason for which the generator's requests wait now, after its name; empty: there is none."""
         wait = self.api.describe_wait() if isinstance(self.api, DescribesWait) else ""
         return f"{self.name}: {wait}" if wait else ""
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError for a label that it cannot make samples of."""
+        """Raise RecipeError for a label that the generator cannot make samples of."""
         if isinstance(self.api, ChecksLabels):
             self.api.check_labels(labels)
         else:
@@ -128,7 +128,7 @@ class Member:
 
 
 class OfSeveral(ABC):
-    """A generator of several: the methods that ask each of them."""
+    """A generator that consists of several: the methods that ask each member."""
 
     _members: tuple[Member, ...]
 
@@ -139,7 +139,7 @@ class OfSeveral(ABC):
 
     @property
     def _hosts(self) -> tuple[str, ...] | None:
-        """Hosts of all members, each once; None: one does not declare them."""
+        """Hosts of all members, each once; None: a member does not declare its hosts."""
         hosts = [info.hosts for info in self.others]
         return None if None in hosts else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
 
@@ -180,7 +180,7 @@ def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) ->
 
 
 def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
-    """Cut some items of a request into chunks that a generator can take; the dispatcher's are so already."""
+    """Yield `items` of a request in chunks that a generator with the capabilities `can` takes."""
     groups: dict[object, list[int]] = {}
     for item in items.tolist():
         groups.setdefault(_group_key(request, item, can), []).append(item)
@@ -190,7 +190,7 @@ def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
 
 
 def _group_key(request: Request, item: int, can: Capabilities) -> object:
-    """A value that all items of one chunk have in common."""
+    """Return a value that is equal for items that may share a chunk."""
     if can.shares == "nothing":
         return None
     if can.shares == "parent" and isinstance(request, VariationRequest):
@@ -200,7 +200,7 @@ def _group_key(request: Request, item: int, can: Capabilities) -> object:
 
 
 def part_of(request: Request, items: Items) -> Request:
-    """Return some items of a request as one of its own."""
+    """Return `items` of a request as a request of their own, whose job is not noted durably."""
     labels, conditions = tuple(request.labels[item] for item in items), request.conditions.take(items)
     job = JobNote(check_stop=request.job.check_stop)
     if isinstance(request, RandomRequest):
@@ -210,7 +210,7 @@ def part_of(request: Request, items: Items) -> Request:
 
 
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
-    """Put the answers to parts of a request, each with its items, together."""
+    """Return one answer from the answers to parts of a request, each with its items; ContractError if shapes differ."""
     missing: dict[int, Refused | Failed] = {}
     usage, answers = NOTHING, []
     for items, answer in parts:

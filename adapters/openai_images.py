@@ -30,19 +30,19 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
     Attributes:
         model: as the endpoint names it; there is no default, because names are retired often.
         base_url: of the endpoint; None: OpenAI's own.
-        server: which software answers: it stands for `response_format`, `seed_field`, `degree_field` and
-            `degree_exact` where they are not given; `auto`: it is asked before the first request (docs/endpoints.md).
-            None: none of those known; nothing is asked.
+        server: the software that answers; it sets `response_format`, `seed_field`, `degree_field` and `degree_exact`
+            where they are not given. `auto`: the server is asked which it is before the first request
+            (docs/endpoints.md). None: software that is not known; nothing is asked.
         azure_api_version: for Azure OpenAI, whose `base_url` is the resource's address.
         variation: how variations are made: `edit` by a prompt, `variations` by images/variations.
         input_fidelity: high or low, for edits; None: the server's default.
-        size: asked of the server, "WIDTHxHEIGHT"; an image of another size has failed. None: the server's default.
+        size: asked of the server, "WIDTHxHEIGHT"; another size counts as failed. None: the server's default.
         quality: asked of the server.
         output_format: png, jpeg or webp; None: the server's default.
         n: most images of one request.
         response_format: `b64_json` is sent, without which many servers name an address in place of the image; None: it
             is not sent, as to OpenAI and Azure, whose gpt-image models refuse it.
-        seed_field: a field by which the server takes a seed.
+        seed_field: the field of a request that takes a seed; None: no seed is sent.
         extra: further fields, sent as they are (guidance_scale, num_inference_steps …).
     """
 
@@ -63,7 +63,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @property
     def ladder(self) -> Ladder:
-        """Wordings and fields that tell the endpoint a degree; images/variations takes no prompt."""
+        """Wordings and the field that tell the endpoint a degree; images/variations takes no prompt, so no wordings."""
         return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
 
     @property
@@ -81,7 +81,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
         return profile("openai_images", "azure" if azure else server_by_address(self.url) or "")
 
     def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
-        """See `Served.served_by`."""
+        """See `Served.served_by`; raise RecipeError if the server cannot vary samples as `variation` says."""
         if profile is not None and self.variation not in profile.varies:
             has = " and ".join(f"variation: {name}" for name in profile.varies) or "none: use another server"
             raise RecipeError(
@@ -117,7 +117,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
 """
 
     def request(self, call: ImageCall) -> Sending:
-        """images/generations, images/edits or images/variations; the last two are forms."""
+        """Return a POST to images/generations, or of a form to images/edits or images/variations."""
         config = self._config
         task = "generations" if not call.parents else "edits" if config.variation == "edit" else "variations"
         fields = non_null(
@@ -137,7 +137,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return path, {"headers": billed_to(), "data": fields, "files": files}
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
-        """Read `data` and `usage`; an answer that names addresses is paid, so it is noted until these are fetched."""
+        """Read `data` and `usage`; note an answer with addresses: it is paid before the images are fetched."""
         content = answer if isinstance(answer, dict) else object_of(answer)
         entries = images_in(content, "data")
         if content is not answer and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
@@ -151,7 +151,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return super()._send(call)
 
     def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
-        """The image of an entry: in it, or where its address says."""
+        """Return the image of an entry, decoded from it or fetched from the address that it names."""
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
         url = entry.get("url")
@@ -169,7 +169,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
 
 
 def bill(usage: Any) -> Usage | None:
-    """Return the tokens of an answer's `usage`, of the kinds that it tells apart; an output not told is an image."""
+    """Return the tokens of an answer's `usage`, by kind; output of no stated kind counts as images. None: no usage."""
     if not isinstance(usage, dict):
         return None
 

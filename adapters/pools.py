@@ -1,4 +1,4 @@
-"""A pool of public samples: RANDOM deals it out, VARIATION takes a neighbour."""
+"""A pool of public samples: RANDOM_API deals it out, VARIATION_API takes a neighbour."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BLOCK = 64  # parents compared with the pool at once
 
 
 class FromPool(ABC):
-    """RANDOM_API and VARIATION_API over a pool, for a generator that has its samples and knows how far apart two are.
+    """RANDOM_API and VARIATION_API over a pool; a subclass holds the samples and tells how far apart two of them are.
 
     An answer depends on each item's seed and condition alone.
 
@@ -45,7 +45,7 @@ class FromPool(ABC):
     noun: ClassVar[str]
 
     def _fill(self, count: int, names: Sequence[str] | None) -> None:
-        """Take a pool of `count` samples, each with the label that it serves; None: all serve every label."""
+        """Set up a pool of `count` samples; `names` has the label that each serves, None: each serves every label."""
         self._everyone = np.arange(count)
         self._by_label = None if names is None else dict(_group(names))
         distinct = count if self._by_label is None else max(map(len, self._by_label.values()))
@@ -57,7 +57,7 @@ class FromPool(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any number at once, the degree obeyed exactly, always the same answer."""
+        """Any items in a request; degrees are obeyed exactly, and the same request has the same answer."""
         return Capabilities(max_chunk=1024)
 
     def check_labels(self, labels: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ class FromPool(ABC):
             self._of_label(label)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal places to new samples: of each label its own in random order, over again where they end."""
+        """Deal places in the pool to new samples: those of each label in random order, and again when all are dealt."""
         places = np.empty(len(labels), dtype=np.int64)
         for label, items in _group(labels):
             pool, rng = self._of_label(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
@@ -75,11 +75,11 @@ class FromPool(ABC):
         return Conditions({"pool": places})
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return the samples that `draw_conditions` dealt; raise APIError if it dealt none from this pool."""
+        """Return the samples whose places `draw_conditions` dealt; raise APIError if it dealt none in this pool."""
         return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Return, uniformly, each parent or one of its ⌈degree·(m-1)⌉ nearest of the m that serve its label.
+        """Return for each parent, uniformly, itself or one of its ⌈degree·(m-1)⌉ nearest of the m that serve its label.
 
         Raises:
             APIError: the parents carry no places in this pool.
@@ -101,7 +101,7 @@ class FromPool(ABC):
 
     @abstractmethod
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
-        """Distances between these places, whole numbers ≥ 0, parents × others."""
+        """Return the distances between samples at these places: whole numbers ≥ 0, parents × others."""
 
     @abstractmethod
     def _samples(self, places: Indices) -> Samples:
@@ -111,7 +111,7 @@ class FromPool(ABC):
         return Answer(self._samples(places), Conditions({"pool": places}))
 
     def _of_label(self, label: str) -> Indices:
-        """The places that serve a label."""
+        """Return the places of the samples that serve a label; raise RecipeError if there are none."""
         if self._by_label is None:
             return self._everyone
         if label not in self._by_label:
@@ -120,7 +120,7 @@ class FromPool(ABC):
         return self._by_label[label]
 
     def _places(self, conditions: Conditions) -> Indices:
-        """The places that samples were given."""
+        """Return the places in the pool that samples carry; raise APIError if they carry none, or lie outside."""
         if "pool" not in conditions:
             raise APIError(f"The samples carry no 'pool': {self.kind} makes and varies only what it drew itself.")
         places = conditions["pool"].astype(np.int64)
@@ -129,14 +129,14 @@ class FromPool(ABC):
         return places
 
     def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
-        """For each parent the member of `pool` of that rank in nearness: 0 is itself, ties go to the first."""
+        """Return for each parent the member of `pool` at its rank in nearness (0: the parent); ties go to the first."""
         keys = self._distances(parents, pool).astype(np.int64) * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = -1
         return np.array([pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)])
 
 
 def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
-    """Each label and its places, ascending."""
+    """Return each label, with the ascending indices at which it stands in `labels`."""
     unique, inverse = np.unique(np.array(labels, dtype=np.str_), return_inverse=True)
     return [(str(label), np.flatnonzero(inverse == k)) for k, label in enumerate(unique)]
 
@@ -158,19 +158,19 @@ class PublicImages(FromPool):
     """RANDOM_API and VARIATION_API over a pool of public images.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
-    new samples of a label before every other was there. VARIATION_API draws, uniformly, from the parent and its
-    ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the parent itself, degree 1 a
-    random draw. The condition `pool` counts files in the order of their paths.
+    new samples of a label before every other has come once. VARIATION_API draws, uniformly, from the parent and its
+    ⌈degree·(m−1)⌉ nearest neighbours of the m images that serve its label: degree 0 gives the parent itself, degree 1
+    a random draw. The condition `pool` counts files in the order of their paths.
 
     Args:
         path: a folder of images (searched through), or an .npz file with `images` (m×h×w or
             m×h×w×c) and, where `by_label`, `labels` (m).
-        size: height and width in pixels; None: that which all images have.
-        resize: how images of another size get it.
+        size: height and width in pixels; None: all images must have one size, which stays.
+        resize: how images of another size are brought to `size`.
         channels: 1 (grey) or 3.
-        by_label: draw for each label only from its own images: those that `labels.csv`, the subfolder, or the
-            entries of `labels`, give its name.
-        blur: standard deviation of the blur before images are compared, in pixels of 16×16, ≥ 0.
+        by_label: draw for each label only from the images to which `labels.csv`, the subfolder, or the entries of
+            `labels` give this label; false: from all.
+        blur: standard deviation, in pixels, of the blur of the 16×16 images that are compared, ≥ 0.
 
     Raises:
         RecipeError: an argument is out of range, or the pool is missing, empty or not as declared.
@@ -225,7 +225,7 @@ class PublicImages(FromPool):
         return images_at(self._path, shape, rule or self._resize)
 
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
-        """Squared distances of places of the pool, exact."""
+        """Return the exact squared distances between images at these places."""
         products = self._vectors[parents] @ self._vectors[others].T
         squares = self._squares[parents][:, None] + self._squares[others][None, :] - 2 * products
         distances: npt.NDArray[np.int64] = squares.astype(np.int64)
@@ -236,7 +236,7 @@ class PublicImages(FromPool):
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:
-    """float32 m×d of whole numbers below LEVELS: shrunk to SIDE×SIDE, blurred."""
+    """Return images shrunk to SIDE×SIDE and blurred, as float32 m×d of whole numbers below LEVELS."""
     vectors = []
     for start in range(0, len(pixels), BLOCK):
         images = pixels[start : start + BLOCK].astype(np.float32)
@@ -248,7 +248,7 @@ def _comparable(pixels: Pixels, blur: float) -> Vectors:
 
 
 def _shrink(images: Vectors, axis: int) -> Vectors:
-    """The axis brought to SIDE: means of its pixels' runs, or repeats when it is shorter."""
+    """Return images with this axis brought to SIDE pixels: means of runs of pixels, or repeats if it is shorter."""
     length = images.shape[axis]
     if length <= SIDE:
         repeats: Vectors = images.take(np.arange(SIDE) * length // SIDE, axis=axis)
@@ -260,31 +260,31 @@ def _shrink(images: Vectors, axis: int) -> Vectors:
     return sums
 
 
-# Texts: nearness is the cosine of TF-IDF vectors of words, rare as the pool has them, on a grid of whole numbers: sums
+# Texts: nearness is the cosine of TF-IDF vectors, with the words' rarity in the pool, on a grid of whole numbers: sums
 # of their products are exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
 
 GRID = 2**12
-"""Length of a text's vector in whole numbers: products of two stay below 2²⁵."""
+"""Euclidean length, about, of a text's vector of whole numbers: products of two vectors stay below 2²⁵."""
 
 
 class PublicTexts(FromPool):
     """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
-    from the parent and its ⌈degree·(m−1)⌉ nearest neighbours, where m is the size of the pool: degree 0 gives the
+    from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m texts that serve its label: degree 0 gives the
     parent itself, degree 1 a random draw.
 
     Args:
-        path: a .txt file (a text a line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder
-            of tables.
+        path: a .txt file (one text per line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a
+            folder of tables.
         text_column: of tables.
         label_column: of tables, where `by_label`.
         encoding: of the files.
         longest: bytes of the longest text; longer ones are cut.
-        words: cut each text into windows of so many words, each of them a text of the pool; a last one of less than
-            half as many is left out, unless it is the only one. A .txt file counts as a whole then. None: whole texts.
-        by_label: draw for each label only from its own texts: those that `label_column`, or a folder's `labels.csv` or
-            subfolder, give its name.
+        words: cut each text into windows of so many words, each a text of the pool; a last window of less than half as
+            many is left out, unless it is the only one. A .txt file is then one text. None: whole texts.
+        by_label: draw for each label only from the texts to which `label_column`, or a folder's `labels.csv` or
+            subfolder, gives this label; false: from all.
 
     Raises:
         RecipeError: an argument is out of range, or the pool is missing, empty or not as declared.
@@ -333,7 +333,7 @@ class PublicTexts(FromPool):
                 yield text.name, np.array(shorten(text.utf8.decode(), shape[0]).rstrip())
 
     def _pieces(self) -> Iterator[PublicText]:
-        """The texts of the pool, in order."""
+        """Yield the texts of the pool in order: whole texts, or windows of them."""
         if self._words is None:
             yield from self._public.read(self._longest)
             return
@@ -366,7 +366,7 @@ class PublicTexts(FromPool):
 
 
 def _windows(text: str, words: int) -> Iterator[str]:
-    """Runs of so many words, one after another; a last one of less than half as many only where it is the first."""
+    """Yield runs of `words` words, one after another; a last one of less than half as many only if it is the first."""
     runs = text.split()
     for start in range(0, len(runs), words):
         part = runs[start : start + words]

@@ -1,4 +1,4 @@
-"""A portfolio: each sample remembers its own generator, variations go to it, and the votes shift the shares."""
+"""A portfolio of generators: whichever made a sample also makes its variations, so the votes shift the shares."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from pe.plugins.specs import MemberSpec
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 _DEGREES: tuple[Literal["none", "wording", "exact"], ...] = ("none", "wording", "exact")
-"""From the least obedient."""
+"""Values of `Capabilities.degree`, the least obedient first."""
 
 
 class PortfolioSettings(Settings):
     """Settings of `portfolio`.
 
     Attributes:
-        of: the generators, two or more, each as `api` describes one.
+        of: the generators, two or more, each written as under `api`.
         explore: public share of the offspring that are new samples, of a generator drawn by the shares, in place of
             variations of their parents, so that no generator is lost for good.
     """
@@ -55,8 +55,8 @@ class Portfolio(OfSeveral):
     """RANDOM_API and VARIATION_API by several generators in one run.
 
     New samples are dealt out to the generators by their shares, label by label. A sample carries its generator's name
-    as the condition `generator`, and that generator's own conditions as `name.condition`; all variations of it are
-    made by the same. Who makes what follows from public shares, seeds and released votes alone.
+    as the condition `generator`, and the generator's conditions as `name.condition`; the same generator makes all its
+    variations. Public shares, seeds and released votes alone decide which generator makes which sample.
 
     Args:
         settings: see `PortfolioSettings`.
@@ -112,7 +112,7 @@ class Portfolio(OfSeveral):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of all together: a request may hold anything, and is passed on as each generator takes it."""
+        """Capabilities of all generators together: a request may hold any items, and is cut for each generator."""
         each = [member.api.capabilities for member in self._members]
         return Capabilities(
             max_chunk=max(can.max_chunk for can in each),
@@ -123,9 +123,9 @@ class Portfolio(OfSeveral):
 
     @property
     def ways(self) -> tuple[Capabilities, ...]:
-        """To each generator, for samples of its own; and again to each, for new samples in place of variations.
+        """Capabilities of each generator for samples of its own; then of each for new samples in place of variations.
 
-        New ones are asked for one by one where the generator draws what the items of a request must share.
+        The latter are asked for one by one of a generator that draws conditions, or whose `shares` is not `nothing`.
         """
         own = [member.api.capabilities for member in self._members]
         draws = [isinstance(member.api, DrawsConditions) for member in self._members]
@@ -136,7 +136,7 @@ class Portfolio(OfSeveral):
         return (*own, *anew)
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Items:
-        """Return the generator that made each parent; a share `explore` of the offspring goes to new samples.
+        """Return each item's index into `ways`: its parent's generator, or by `explore` a generator for a new sample.
 
         Raises:
             APIError: a parent was made by no generator of this portfolio.
@@ -167,7 +167,7 @@ class Portfolio(OfSeveral):
         return Conditions.concatenate(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
     def _deal(self, labels: npt.NDArray[np.str_], seeds: Seeds) -> Items:
-        """A generator for each item: of each label so many to each that their shares are met, to a sample."""
+        """Return a generator's index for each item; in each label the shares are met to within one sample."""
         choice = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             items = np.flatnonzero(labels == label)
@@ -182,7 +182,7 @@ class Portfolio(OfSeveral):
         return self._ask(request, self.ways_of(request.conditions, request.seeds, explores=False))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent by its own generator; of offspring, a share `explore` are new samples."""
+        """Vary each parent by the generator that made it; a share `explore` of the offspring are new samples."""
         return self._ask(request, self.ways_of(request.conditions, request.seeds, request.explores))
 
     def _ask(self, request: Request, ways: Items) -> Answer:
@@ -197,7 +197,7 @@ class Portfolio(OfSeveral):
         return together([(items, self._pass_on(part_of(request, items), way)) for items, way in parts])
 
     def _pass_on(self, request: Request, way: int) -> Answer:
-        """The answer to a request of one way."""
+        """Return the answer to a request whose items all go this way, an index into `ways`."""
         member = self._members[way % len(self._members)]
         if way < len(self._members):
             answer = member.ask(replace(request, conditions=member.own(request.conditions)))
@@ -221,13 +221,13 @@ class Portfolio(OfSeveral):
         return "; ".join(f"{name}: {each}" for name, each in words.items() if each)
 
     def describe_answers(self) -> str:
-        """See `TellsOfAnswers`; by generator."""
+        """Return what each generator tells of its answers, after its name: see `TellsOfAnswers`."""
         tellers = [(member.name, member.api) for member in self._members]
         words = {name: api.describe_answers() for name, api in tellers if isinstance(api, TellsOfAnswers)}
         return " ".join(f"{name}: {each}" for name, each in words.items() if each)
 
     def public_paths(self) -> tuple[Path, ...]:
-        """Paths at which all generators read public samples."""
+        """Paths of the public samples of all generators."""
         return tuple(path for reader in self._readers for path in reader.public_paths())
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
@@ -264,7 +264,7 @@ def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
 
 
 def _mark(member: Member, conditions: Conditions, count: int) -> Conditions:
-    """`count` rows of a member's columns, by the portfolio's names, with the name of the generator."""
+    """Return `count` rows of a member's columns, after its name, and the column `generator`."""
     return Conditions({GENERATOR: np.full(count, member.name), **member.with_prefix(conditions)})
 
 

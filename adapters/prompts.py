@@ -14,7 +14,7 @@ from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Seeds
 
 PROMPT = "prompt"
-"""The condition's column."""
+"""Name of the condition that holds a sample's prompt."""
 
 Texts = str | list[str]
 TextsByLabel = Texts | dict[str, Texts]
@@ -27,7 +27,7 @@ LADDER: dict[float, Texts] = {
     0.8: "Make a loose variation of this image: keep the kind of subject and the style, change the rest.",
     1.0: "Make a new image of the same kind of subject as this one, otherwise unlike it.",
 }
-"""The shipped ladder of wordings: up to this degree, this text. Levels and texts can be replaced in the recipe."""
+"""The shipped wordings: a degree takes the text of the first entry at or above it. A recipe can replace entries."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Prompts:
 
     @property
     def by_label(self) -> bool:
-        """True if a prompt says of which label the sample is to be."""
+        """True if the prompts tell a sample's label: they are given by label, or each holds `{label}`."""
         return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
@@ -96,7 +96,7 @@ class NegativePrompts:
         return any([self.texts] if isinstance(self.texts, str) else self.texts.values())
 
     def of_labels(self, labels: Sequence[str]) -> list[str]:
-        """Return the text of each label; raise RecipeError if one has none, not even an empty one."""
+        """Return the text of each label; raise RecipeError for a label that is not named; an empty text is allowed."""
         if isinstance(self.texts, str):
             return [self.texts] * len(labels)
         if missing := [label for label in labels if label not in self.texts]:
@@ -109,9 +109,9 @@ class Ladder:
     """Wordings of the degree of a variation, a field that takes it as a number, or both.
 
     Attributes:
-        rungs: (degree, texts), ascending: a degree up to this one is put in one of these texts, in which `{prompt}`
-            becomes the sample's own prompt; empty: it is not put in words.
-        field: takes the number; None: there is none.
+        rungs: (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in which
+            `{prompt}` becomes the sample's own prompt. Empty: degrees are not put in words.
+        field: the field of a request that takes the degree as a number; None: no number is sent.
         exact: the generator is known to heed the field.
     """
 
@@ -145,11 +145,11 @@ class Ladder:
 
     @property
     def degree(self) -> Literal["exact", "wording", "none"]:
-        """Obedience to a degree; a field that nobody has shown to be heeded counts for nothing."""
+        """Obedience to a degree, as in `Capabilities`; a field that is not `exact` counts for nothing."""
         return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
-        """Return the prompt for a variation of a sample whose own is `prompt`, and the field beside it."""
+        """Return the prompt for a variation of a sample with this `prompt`, and the field with the degree, if any."""
         return self.word(degree, prompt, seed) if self.rungs else prompt, {self.field: degree} if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
@@ -180,7 +180,7 @@ def _list_of(texts: Texts, where: str) -> list[str]:
 
 
 API_CLASS = "api_class"
-"""The condition's column: int64, the model's own class of each sample."""
+"""Name of the condition that holds the model's own class of each sample, int64."""
 
 Choices = int | str | list[int | str]
 """A class by its number or its name, or several to draw from."""
@@ -211,7 +211,7 @@ class Classes:
             choices: label → the classes that it draws from; None: all, whatever the label.
 
         Raises:
-            RecipeError: a label has no choice, or one that is no class of the model's.
+            RecipeError: a label has no choice, or one that is no class of the model; or the model has no classes.
         """
         if self.count is None:
             if choices is not None:

@@ -22,16 +22,16 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """Read the images of a folder, and the label of each (`folder_labels`); one that has none has its own name there.
+    """Return the images of a folder, and each one's label (`folder_labels`), or its file's name where it has none.
 
     Args:
         folder: searched through.
-        size: (height, width) in pixels; None: that which all images have.
-        resize: how images of another size get it.
+        size: (height, width) in pixels; None: all images must have one size, which stays.
+        resize: how images of another size are brought to `size`.
         channels: 1 (grey) or 3.
 
     Raises:
-        RecipeError: it holds no images, they differ in size and none is stated, or labels.csv is no such file.
+        RecipeError: no images, images that differ in size while `size` is None, too dark ones, or a broken labels.csv.
         BadImage: a file cannot be decoded.
     """
     files = files_below(folder, SUFFIXES)
@@ -50,17 +50,17 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
 
 
 def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """Read the images of an .npz file, and the label of each (none when it has no labels); see `read_folder`.
+    """Return the images of an .npz file, and their labels (an empty list if the file has none); see `read_folder`.
 
     Args:
         file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
-        size: (height, width).
-        resize: how images of another size get it.
+        size: (height, width); None: as in the file.
+        resize: how images of another size are brought to `size`.
         channels: 1 (grey) or 3.
 
     Raises:
-        RecipeError: it is no such file.
-        BadImage: an image of another type.
+        RecipeError: the file has no such arrays, or its 16-bit images are all too dark.
+        BadImage: an image has pixels of another type, or is not shaped as an image.
     """
     images, labels = _arrays_in(file)
     if labels and len(labels) != len(images):
@@ -80,11 +80,11 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
     Args:
         path: a folder, or an .npz file.
         shape: (height, width, channels) of the images that are yielded.
-        rule: how images of another size get it, as `Resize` names it.
+        rule: how images of another size are brought to `shape`, as `Resize` names it.
 
     Raises:
-        RecipeError: there is neither.
-        BadImage: an image cannot be decoded; none is left out.
+        RecipeError: there is neither a folder nor such a file.
+        BadImage: an image cannot be decoded; no such image is skipped.
     """
     height, width, channels = shape
     size, channels, resize = (height, width), cast(Channels, channels), cast(Resize, rule)
@@ -98,7 +98,7 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:
-    """The arrays `images` and, or none, `labels` of an .npz file."""
+    """Return the array `images` of an .npz file, and the entries of `labels` (none without such an array)."""
     try:
         with np.load(file, allow_pickle=False) as archive:
             images: npt.NDArray[Any] = archive["images"]

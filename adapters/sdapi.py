@@ -20,16 +20,16 @@ class SDSettings(Served):
 
     Attributes:
         base_url: of the server, without /sdapi.
-        server: which software answers: it stands for `several_parents` and `data_uri` where they are not given; `auto`:
-            it is asked before the first request, and sent one parent a request whoever it is (docs/endpoints.md). None:
-            none of those known; nothing is asked.
+        server: the software that answers; it sets `several_parents` and `data_uri` where they are not given. `auto`:
+            the server is asked which it is before the first request, and sets `data_uri` alone (docs/endpoints.md).
+            None: software that is not known; nothing is asked.
         size: height and width that the server draws at; None: `image_size`.
         batch: most images of one request: new ones of one prompt, or variations of one parent.
         several_parents: send up to `batch` parents of one prompt in a request of variations: only for a server that
-            varies each of them (AUTOMATIC1111, Forge); others vary the first alone, and nothing in their answer tells.
+            varies each of them (AUTOMATIC1111, Forge); others vary the first alone, and their answer does not show it.
         negative_prompt: sent with every request.
         steps: denoising steps.
-        cfg_scale: guidance.
+        cfg_scale: classifier-free guidance scale.
         sampler: the sampler's name; None: the server's default.
         data_uri: send parents as data URIs, which some servers want.
         extra: further fields, sent as they are.
@@ -94,7 +94,7 @@ class SDAPI(ServedHost[SDSettings]):
         return f"denoising_strength = {degree:g}, about {max(1, int(degree * steps))} of {steps} steps"
 
     def request(self, call: ImageCall) -> Sending:
-        """txt2img or img2img."""
+        """Return a POST to txt2img or img2img."""
         config = self._config
         height, width = config.fixed_size
         body: dict[str, Any] = {

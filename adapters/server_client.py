@@ -1,4 +1,4 @@
-"""Our own diffusion server (`pe serve`) as a generator: the samples of a local diffusion adapter, from elsewhere."""
+"""Our own diffusion server (`pe serve`) as a generator: the samples that a local diffusion adapter would make."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class ServerSettings(Concurrent, Pictures):
         negative_prompt: what images should not be like; or a text for each label.
         steps: of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a list with one
             number for each iteration, of which new samples take the first.
-        guidance: classifier-free guidance scale, for a model that takes one; or a list, as `steps`. None: the server's.
+        guidance: classifier-free guidance scale, for models that take one; or a list, as `steps`. None: the server's.
         size: height and width at which a model that takes prompts draws, or one number for both; None: the model's own.
         vary: how the server varies images, as its /v1/models says: noise, instruction, meaning or structure. A server
             that does it otherwise refuses every request.
         image_size: of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image gets to a size.
         channels: 3, or 1 for grey samples, of a model that takes prompts.
-        chunk: most images of one request; what a run loses at most when it is killed. A server takes 256.
+        chunk: most images of one request; what a run loses at most when it is killed. A server takes up to 256.
         concurrency: most requests at once, to each server.
         timeout: seconds to connect, and until the answer.
     """
@@ -104,10 +104,10 @@ class ServerClient:
     """RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
 
     The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion`,
-    `improved_diffusion` (for models with classes or none) and `diffusion` (for models that take prompts), to the
+    `improved_diffusion` (for models with classes or none) and `diffusion` (for models that take prompts), but for the
     model's own numerical noise.
 
-    Conditions: `api_class`, or `prompt`, drawn for each new sample and carried on.
+    Conditions: `api_class`, or `prompt`, drawn for each new sample and inherited by its variations.
 
     Args:
         settings: see `ServerSettings`.
@@ -236,14 +236,14 @@ class ServerClient:
         return Answer(images, conditions.take(answer.places), answer.missing, Usage(outcome.calls, len(images)))
 
     def _convert(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
-        """Images for a model that takes prompts, or from it, in this size and with these channels."""
+        """Return images in this size and channels if the model takes prompts; else return them unchanged."""
         if self._prompts is None or not len(images):
             return images
         rule = self._config.resize if size else None
         return np.stack([convert_pixels(each, size=size, resize=rule, channels=channels) for each in images])
 
     def _conditions(self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds) -> Conditions:
-        """Conditions that the samples carry; drawn for those that carry none."""
+        """Return the prompts or classes that the samples carry; draw them if there are none."""
         if self._prompts is not None:
             return conditions if PROMPT in conditions else self._prompts.draw(labels, seeds)
         model = self._model.get()
@@ -269,7 +269,7 @@ def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
 
 
 def _classes_of(response: httpx2.Response) -> Classes:
-    """The classes of the model that /v1/models describes; raise Fault if it is none of ours."""
+    """Return the classes of the model that /v1/models describes; raise Fault if the answer is not from `pe serve`."""
     data: Any = object_of(response).get("data")
     try:
         model = data[0]["pe"]

@@ -23,7 +23,7 @@ Outcome = str | Refused | Failed
 
 _ALONE_IN_SCRIPT = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_ALONE_IN_SCRIPT}]|(?:(?![{_ALONE_IN_SCRIPT}])\w)+(?:['’\-](?:(?![{_ALONE_IN_SCRIPT}])\w)+)*")
-"""A run of letters and digits; of scripts that put no spaces between words (Thai, Chinese, Japanese …), a character."""
+"""A run of letters and digits; in scripts without spaces between words (Thai, Chinese, Japanese …), one character."""
 _COLUMN = re.compile(r"[a-z]\w*")
 _TAKEN = ("label", "prompt", "text", "words", "drawn", "generator", "soft_label")
 
@@ -52,7 +52,7 @@ class TextPrompts:
 
     @property
     def by_label(self) -> bool:
-        """True if a prompt, or an attribute of it, says of which label the text is to be."""
+        """True if the prompts, or the values of an attribute, tell a text's label: see `Prompts.by_label`."""
         return any(each.by_label for each in (self.prompts, *self.attributes.values()))
 
     def check(self, labels: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ class Asking:
     Attributes:
         prompts: of new samples.
         ladder: of wordings.
-        fills: variations fill in blanks.
+        fills: true if variations fill in blanks; false: they paraphrase.
     """
 
     prompts: TextPrompts
@@ -117,7 +117,7 @@ class Asking:
         return [str(prompt) for prompt in prompts_of(conditions, conditions.rows or 0)]
 
     def for_variations(self, request: VariationRequest) -> list[str]:
-        """Return the text that asks for a variation of each parent; where no word of it would stay, its own prompt."""
+        """Return the text that asks for each parent's variation; the parent's own prompt if none of its words stays."""
         conditions = self.prompts.of_request(request)
         columns = {name: conditions[name] for name in (PROMPT, *self.prompts.attributes) if name in conditions}
         texts = []
@@ -137,13 +137,13 @@ class Asking:
         return fill_names(wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))})
 
     def _length(self, text: str, degree: float, seed: int) -> int:
-        """Number of words to write: the parent's and a normal draw."""
+        """Return the number of words to ask for: the parent's number plus a normal draw, at least `least_words`."""
         longer = generator(seed, "length").normal(0.0, self.length_sigma * degree)
         return max(self.least_words, len(words_of(text)) + round(longer))
 
 
 def words_of(text: str) -> list[re.Match[str]]:
-    """Find the words of a text; of one without letters and digits, its runs of other characters."""
+    """Find the words of a text; in a text without letters and digits, runs of characters other than spaces."""
     return list(_WORD.finditer(text)) or list(re.finditer(r"\S+", text))
 
 
@@ -153,7 +153,7 @@ def share_of(count: int, degree: float) -> int:
 
 
 def blank(text: str, degree: float, seed: int) -> str:
-    """Replace the share `degree` of the words, drawn by the seed, by blanks; all else stays as it is."""
+    """Replace a share `degree` of the words, drawn by the seed, by blanks; the rest of the text stays as it is."""
     words = words_of(text)
     picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
     for place in sorted(picks.tolist(), reverse=True):
@@ -176,7 +176,7 @@ def answer_of(outcomes: Sequence[Outcome], longest: int, conditions: Conditions,
         outcomes: of the items.
         longest: bytes of the longest text.
         conditions: of the items; those of items without a text are left out.
-        usage: cost of the answer; None: a call, and as many samples as there are.
+        usage: cost of the answer; None: one call, and as many samples as there are texts.
     """
     texts = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
@@ -193,7 +193,7 @@ Mistral and Zhipu, as gateways pass them on."""
 
 
 class TextAnswers:
-    """The answers of one model, counted; any thread may hand them over."""
+    """Turns the answers of a model into samples and counts their faults; several threads may use it at once."""
 
     def __init__(self, config: Written) -> None:
         self._config = config
@@ -205,7 +205,7 @@ class TextAnswers:
 
         Args:
             answer: as it came; white space, a template's markup and quotation marks around all of it are taken off.
-            is_whole: the model ended it; else it was cut off.
+            is_whole: true if the model ended the answer; false if a limit cut it off.
         """
         answer_text, config = unwrap(plain(answer)), self._config
         with self._lock:
@@ -231,7 +231,7 @@ class TextAnswers:
         return text
 
     def take_finished(self, answer: str, reason: object) -> str | Failed | Refused:
-        """Do the same for an answer with a finish_reason."""
+        """Turn an answer with a finish_reason into a sample, as `take` does, or return why there is none."""
         word = str(reason or "").lower()
         if word in _WITHHELD:
             return Refused(f"the endpoint's content filter withheld the text (finish_reason: {reason})")
@@ -244,7 +244,7 @@ class TextAnswers:
         return self.take(answer, is_whole=word not in _CUT)
 
     def describe(self) -> str:
-        """Count the answers with markup and those that were no text, in a sentence; empty if there are none."""
+        """Return a sentence that counts answers with markup and answers that were no text; empty if there are none."""
         with self._lock:
             parts = [f"{count:,} × {what} taken off" for what, count in self._marks.most_common()]
             parts += [f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()]

@@ -16,7 +16,7 @@ from pe.plugins.settings import Count, Settings
 Variation = Literal["fill_in", "paraphrase"]
 
 BLANK = "_"
-"""In place of a word."""
+"""Stands in place of a word that the model is to fill in."""
 
 PROMPTED = "  prompts: {prompts}\t# public: a text, a list to draw from, or either for each label\n"
 LONGEST_LINE = "  longest: {longest}\t# bytes: of a longer text the beginning counts\n"
@@ -67,17 +67,17 @@ class Written(Drawn):
         system: the system prompt; None: there is none.
         variation: fill_in: the degree is the share of a text's words that are replaced by blanks, which the model
             fills in (Aug-PE); paraphrase: the degree is put in words.
-        wordings: degree → text; a variation of a degree is asked for by the text of the first entry at or above it, or
-            by one of several. In it `{text}` becomes the parent, with its blanks (without `{text}` it follows after an
-            empty line), `{words}` the length to write, `{prompt}` and `{label}` the parent's own, and so the names of
-            `attributes`. None: those shipped.
-        length_sigma: the length asked for in `{words}` is the parent's and a normal draw whose standard deviation is
+        wordings: degree → text, or several to draw from; a degree takes the first entry at or above it. In the text
+            `{text}` becomes the parent with its blanks (without `{text}` the parent follows after an empty line),
+            `{words}` the length to write, and `{prompt}`, `{label}` and the names of `attributes` become those of the
+            parent. None: those shipped.
+        length_sigma: the length asked for in `{words}` is the parent's plus a normal draw whose standard deviation is
             degree × length_sigma, in words.
-        least_words: it is at least this.
+        least_words: the length asked for in `{words}` is at least this.
         max_tokens: of one answer, at the most.
         temperature: of sampling; None: the model's default.
-        top_p: likewise.
-        cut: keep a text that `max_tokens` or `longest` cut off; else it has failed, and is asked for again.
+        top_p: of sampling; None: the model's default.
+        cut: keep a text that `max_tokens` or `longest` cut off; false: it counts as failed, and is asked for again.
     """
 
     system: str | None = None
@@ -101,7 +101,7 @@ class Written(Drawn):
 
 
 def fill_names(text: str, values: Mapping[str, str]) -> str:
-    """Replace names in braces, in one pass, so that no value is read as a name."""
+    """Replace names in braces by their values in one pass, so that no value is read as a name; other names stay."""
     return _NAME.sub(lambda match: values.get(match[1], match[0]), text)
 
 

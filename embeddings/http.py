@@ -1,4 +1,4 @@
-"""Embeddings behind an endpoint: it gets PRIVATE samples, so the recipe must say that it may."""
+"""Embeddings behind an HTTP endpoint: it gets PRIVATE samples, so the recipe must state that it is trusted."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Endpoint = TypeVar("Endpoint")
 Entries = Outcome[list[Any]]
 
 EMPTY = "."
-"""Sent in place of an empty text, which OpenAI's reference forbids; blocks of private texts are filled up with such."""
+"""Sent for an empty text, which OpenAI's reference forbids; blocks of private texts are filled up with empty ones."""
 
 
 class SentPrivateData(Connection):
-    """The connection, and leave to send private samples over it.
+    """Settings of the connection, and permission to send private samples over it.
 
     Attributes:
         trusted_with_private_data: must be true: whoever runs the endpoint sees every private sample.
@@ -43,7 +43,7 @@ class SentPrivateData(Connection):
 
     @property
     def impatient(self) -> Self:
-        """These settings without patience."""
+        """These settings with a patience of 0 seconds: an endpoint that is away is not waited for."""
         return self.model_copy(update={"patience": 0.0})
 
 
@@ -76,10 +76,10 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
 
     @abstractmethod
     def _ask(self, endpoint: Endpoint, samples: Samples) -> Entries:
-        """Ask the endpoint for the entries of these samples."""
+        """Return the outcome of one request for these samples: the answer's entries, or a fault."""
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, as the endpoint answers. Every request holds as many samples as `samples`.
+        """Return float32, n×d, as the endpoint answers. Every request holds all of `samples`, or as many blank ones.
 
         Raises:
             APIError: the endpoint cannot be asked, or refuses these samples.
@@ -92,9 +92,9 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
         return vectors
 
     def _entries(self, samples: Samples) -> Entries:
-        """Embed private samples without patience, and where that brings nothing, blank ones first with patience.
+        """Ask without patience; if the fault may heal, ask with patience for blank samples, then once more for these.
 
-        If those bring something, the server is back, or only these samples fail. Unavailable tells of blank samples.
+        If the blank ones succeed, the server is back, or only these fail. Unavailable is raised for blank ones alone.
         """
         outcome = self._ask(self._quick.get(), samples)
         if outcome.fault is None or not outcome.fault.heals:
@@ -117,7 +117,7 @@ def entries_of(answer: Mapping[str, Any]) -> list[Any]:
 
 
 def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
-    """Return the vectors of a request for `count` samples, by their index: {"index", "embedding"}.
+    """Return float32, `count`×d: the vectors of a request's entries {"index", "embedding"}, in the order of the index.
 
     An embedding is a list of numbers, or the base64 of 32-bit floats, little-endian.
 
@@ -159,9 +159,9 @@ class HTTPEmbeddingSettings(SentPrivateData):
 
 
 class HTTPEmbedding(EndpointEmbedding[Endpoints]):
-    """Vectors by POST, as of Jina: {"input": [{"image"}]} goes out, {"data": [{"index", "embedding"}]} comes back.
+    """Vectors by POST as in Jina's API: {"input": [{"image"}]} is sent, {"data": [{"index", "embedding"}]} comes back.
 
-    Private images go to this endpoint as they are, un-noised, in blocks of `batch_size`.
+    Private images go to this endpoint as they are, un-noised, in requests of `batch_size`.
 
     Args:
         settings: see `HTTPEmbeddingSettings`.
@@ -210,7 +210,7 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
 class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
     """Vectors of texts by POST /embeddings.
 
-    Of OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts go to this endpoint
+    For OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts go to this endpoint
     as they are, un-noised, in requests of `batch_size`.
 
     Args:

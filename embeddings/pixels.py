@@ -1,6 +1,6 @@
 """Pixels as the embedding: no model, nothing learned; for images that are alike where they are placed alike.
 
-Each image is shrunk and blurred by two matrices, one from each side, in a product of its own: so its
+Each image is shrunk and blurred by two matrices, one from each side, in a product for that image alone: so its
 vector is the same to the last bit whichever images are beside it.
 """
 
@@ -27,14 +27,14 @@ PYRAMID = ((1, 1.0), (2, 1.5), (4, 2.0))  # every how many pixels a level is sam
 LEAST = 1e-8
 """Smaller weights of a blur are 0. They would make denormal numbers (below 1.2e-38), in the weights themselves or in
 products of two vectors' entries, which some processors compute many times more slowly."""
-_FLAT = np.float32(1e-10)  # the cube of a smaller gradient would be such a number
+_FLAT = np.float32(1e-10)  # the cube of a smaller gradient would be denormal
 
 
 class PixelSettings(Settings):
     """Settings of `Pixels`.
 
     Attributes:
-        features: `pixels`, blurred; `pyramid`, the same at three scales (blur ×1, ×2, ×4, the coarse ones
+        features: `pixels`, blurred pixels; `pyramid`, blurred pixels at three scales (blur ×1, ×2, ×4, the coarse ones
             weighted up); `gradients`, their strength in each of 8 directions, pooled over
             cells × cells places (as HOG does: strokes and edges count, brightness does not).
         size: side, in pixels, to which images are shrunk or enlarged first; proportions are ignored.
@@ -107,7 +107,7 @@ class Pixels:
         return [self._gradients(parts[0])] if config.features == "gradients" else parts
 
     def _gradients(self, smooth: Floats) -> Floats:
-        """Return the gradient's strength in each direction, pooled: n×c×DIRECTIONS×cells×cells, square roots."""
+        """Return n×c×DIRECTIONS×cells×cells: the square root of the gradients' strength, pooled, in each direction."""
         right, down = np.zeros_like(smooth), np.zeros_like(smooth)
         right[..., 1:-1] = smooth[..., 2:] - smooth[..., :-2]
         down[..., 1:-1, :] = smooth[..., 2:, :] - smooth[..., :-2, :]

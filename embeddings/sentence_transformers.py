@@ -1,6 +1,6 @@
 """Sentence embeddings (Reimers & Gurevych 2019): networks that were trained to place texts by what they mean.
 
-A batch has one shape: a fixed number of texts, all of one length in tokens, the next power of two above a text's own.
+A batch has one shape: a fixed number of texts, padded to one length: a text's tokens, rounded up to a power of two.
 So what a text's vector is made of, padding included, follows from that text alone, whatever texts are embedded with it.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 BATCHES = 4
-"""Batches that a block of texts has room for: texts of like length share one, so some batches are not full."""
+"""Batches per device and call: only texts of like length share a batch, so some batches are not full."""
 
 _SHORTEST, _LONGEST = 16, 2**20  # tokens that a text is padded to
 _MADE_UP = "made-up: why?"
@@ -38,10 +38,10 @@ class SentenceSettings(NetworkSettings):
     Attributes:
         model: a folder (from the current one, if relative) or a repository of the Hugging Face hub (OWNER/NAME): a
             model of sentence-transformers, a static one of model2vec, or a plain encoder of transformers, whose tokens'
-            mean is taken. Code that lies there is not run.
+            mean is taken. Code in it is not run.
         revision: of a repository; None: its newest.
         prompt: what is put before each text, such as "query: "; None: the model's own, if it names one.
-        max_tokens: of a text, its prompt included, that count; None: as many as the model takes.
+        max_tokens: most tokens of a text, prompt included, that are read; None: as many as the model takes.
     """
 
     model: str
@@ -52,7 +52,7 @@ class SentenceSettings(NetworkSettings):
 
 
 class SentenceTransformers(TorchEmbedding[SentenceSettings]):
-    """Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2; static ones, too."""
+    """Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a static one."""
 
     kind = "sentence_transformers"
     noun = Texts.noun
@@ -98,7 +98,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
         return torch.from_numpy(batch).to(device)
 
     def _load(self) -> Network:
-        """Read the network twice: the library draws what its files lack at random, and tells nobody."""
+        """Return the network, read twice to compare: the library draws weights that files lack at random, silently."""
         import torch
 
         vectors = []
@@ -145,7 +145,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
 class _Tokenizer:
     """Turns texts into the k inputs of a model, padded to one length: int64 (n, k, length).
 
-    A static model's inputs are here its tokens, and a mask of the places that they fill.
+    For a static model the inputs are the tokens, and a mask of the places that they fill.
     """
 
     def __init__(self, module: Any, config: SentenceSettings) -> None:
@@ -173,9 +173,9 @@ class _Tokenizer:
         return np.minimum(2 ** np.ceil(np.log2(np.maximum(own, _SHORTEST))).astype(np.int64), self._most)
 
     def pad(self, texts: list[str], length: int, rows: int) -> Batch:
-        """Pad the texts, and empty ones up to `rows`, of which there is one at least, if there is room for two.
+        """Return a batch of `rows`: the texts, then empty texts, at least one if `rows` > 1, all padded to `length`.
 
-        With an empty one no batch goes without padding: then a library may do without the mask, and compute otherwise.
+        An empty text brings padding into every batch: without any, a library may skip the mask, and compute otherwise.
         """
         inputs = self._ask([*texts, *[""] * (rows - len(texts))], length)
         if not self._static:
@@ -188,7 +188,7 @@ class _Tokenizer:
         return ids
 
     def features(self, module: nn.Module, batch: Tensor) -> Tensor:
-        """Return the model's float32 (n, d) for a batch of `pad`."""
+        """Return the model's vectors, float32 (n, d), for a batch made by `pad`."""
         inputs = dict(zip(self._names, batch.unbind(1), strict=True))
         if self._static:
             mask = inputs["attention_mask"].bool()

@@ -1,8 +1,8 @@
 """TF-IDF: a text as the words and runs of characters that it is made of, weighted by how rare they are.
 
 No model. The pieces are hashed with signs into a vector of fixed length (Weinberger et al. 2009), or projected by a
-truncated SVD of public texts (latent semantic analysis). Each vector is a sum over the text's own pieces, in one
-order: so it is the same to the last bit whichever texts are beside it.
+truncated SVD of public texts (latent semantic analysis). Each vector is a sum over the text's own pieces, in a
+fixed order: so it is the same to the last bit whichever texts are beside it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DIMENSIONS = {"hash": 1024, "svd": 256}
 SVD_TEXTS = 4000
 """Most public texts that an SVD is fitted on, evenly chosen: its time grows with their number."""
 SVD_PIECES = 30_000
-"""Most pieces that it knows, those in the most public texts."""
+"""Most pieces that the SVD knows: those that occur in the most public texts."""
 
 _LONGEST = 2**16  # bytes of a public text that count
 _RUNS = {False: 0.25, True: 0.5}  # the weight of runs beside words, without public texts and with them
-_UNKNOWN = 0.1  # of a piece that the SVD does not know, hashed so that texts without a known one differ
+_UNKNOWN = 0.1  # weight of a piece that the SVD does not know, hashed so that texts without a known one differ
 _SMALLEST = 1e-8  # smaller entries would make denormal numbers in products
 
 
@@ -44,10 +44,10 @@ class TfIdfSettings(Settings):
     Attributes:
         public: public texts, like the private ones, that tell how rare each word is: a .txt file (a text a line), a
             folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder of tables.
-        text_column: of tables.
+        text_column: the column of the texts, in tables.
         encoding: of the public texts' files.
         projection: `hash`, or `svd`, fitted on the public texts.
-        dimensions: of a vector; None: 1,024 hashed, 256 projected, but no more than there are public texts.
+        dimensions: length of a vector; None: 1,024 hashed, 256 projected. A projection has fewer than public texts.
         batch_size: texts per call.
     """
 
@@ -117,7 +117,7 @@ class TfIdf:
                 yield text.name, np.array(text.utf8)
 
     def _vector(self, text: str) -> Matrix:
-        """Return float64 (d,), of length 1, or 0."""
+        """Return the text's vector, float64 (d,), of length 1, or all zeros."""
         keys, weights = self._weigh(text)
         vector = (
             self._project(keys, weights) if self._config.projection == "svd" else _hash(keys, weights, self._dimensions)
@@ -154,7 +154,7 @@ class TfIdf:
 
     @cached_property
     def _directions(self) -> tuple[Keys, Matrix]:
-        """The pieces of the SVD, ascending, and the row of each: its directions over their singular values."""
+        """The SVD's pieces, ascending, and for each its entries in the right singular vectors over their values."""
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
 

@@ -1,4 +1,4 @@
-"""A torch network as an embedding: device, precision, batches; and images resized the way its own pipeline did it.
+"""A torch network as an embedding: device, precision, batches; and resizing as its published pipeline does it.
 
 A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one fixed shape a network
 treats its rows alike unless a library gives the rows at the batch's edges another order of summation. That is tried
@@ -41,7 +41,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Filter = Literal["bicubic", "bilinear"]
 Matrix = npt.NDArray[np.float32]
 Batch = npt.NDArray[Any]
-"""n×…: samples as a network's `prepare` takes them."""
+"""n×…: samples before `TorchEmbedding._tensor`: uint8 images n×h×w×c, or int64 tokens."""
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
@@ -75,12 +75,12 @@ S = TypeVar("S", bound=NetworkSettings)
 
 @dataclass(frozen=True)
 class Network:
-    """A network with its inputs and outputs.
+    """A network, with the functions that make its inputs and read its outputs.
 
     Attributes:
         module: with its weights; `embed` copies it to each device.
         prepare: the tensor of a batch (of images float32 n×3×h×w in 0…255) → inputs of the module.
-        features: the module and its inputs → n×d.
+        features: (module, inputs) → vectors, n×d.
     """
 
     module: nn.Module
@@ -121,7 +121,7 @@ class TorchEmbedding(ABC, Generic[S]):
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d: one row per image, a function of that image alone; d is the network's width.
 
-        A call with exactly `batch_size` images gives each the features that it has in any place of any other; with
+        An image has the same features, to the last bit, in any place of any call with exactly `batch_size` images; with
         fewer images the last bits may differ.
 
         Raises:
@@ -164,7 +164,7 @@ class TorchEmbedding(ABC, Generic[S]):
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
     def _example(self, shape: tuple[int, ...]) -> Batch:
-        """Return a made-up sample as it stands in batches of this shape, a batch of one."""
+        """Return a batch of one made-up sample, as it stands in batches of this shape."""
         return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
 
     def _tensor(self, batch: Batch, device: torch.device) -> Tensor:
@@ -216,7 +216,7 @@ class TorchEmbedding(ABC, Generic[S]):
 
     @contextmanager
     def _memory_for(self, purpose: str) -> Iterator[None]:
-        """Raise RecipeError if the device has no memory for it."""
+        """Raise RecipeError, which names `purpose`, if the block runs out of the device's memory."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -230,7 +230,7 @@ class TorchEmbedding(ABC, Generic[S]):
 
 
 def local_place(model: str, revision: str | None, offline: bool, *files: str) -> str:
-    """Return a folder or repository; `offline` the folder of its files in the cache, or raise FileNotFoundError."""
+    """Return the folder or repository; if `offline`, a repository's folder in the cache, or raise FileNotFoundError."""
     place = str(Path(model).expanduser()) if model.startswith("~") else model
     if not offline or Path(place).is_dir():
         return place
@@ -242,7 +242,7 @@ def local_place(model: str, revision: str | None, offline: bool, *files: str) ->
 
 @contextmanager
 def _arithmetic(device: torch.device) -> Iterator[None]:
-    """On CUDA full float32, and kernels that always sum in the same order; as it was before, afterwards.
+    """On CUDA compute in full float32 and always sum in one order; afterwards restore the settings as they were.
 
     The settings are torch's own and hold for the whole process meanwhile.
     """
@@ -332,7 +332,7 @@ def _cubic(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _legacy(size: int, length: int) -> Matrix:
-    """Return size×length: two neighbours each, weighted by the place of i·(length/size) between them."""
+    """Return size×length: row i weighs the two pixels around i·(length/size), linearly by nearness."""
     places = np.arange(size, dtype=np.float32) * np.float32(length / size)
     low = np.floor(places).astype(np.int64)
     share = places - low.astype(np.float32)

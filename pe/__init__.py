@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pe.version import MIXED, __version__
 
-if find_spec("pe.runner") is not None:  # theirs; pe/histogram and others are theirs then, too
+if find_spec("pe.runner") is not None:  # a file of the PE authors' library: it replaced pe/histogram.py, too
     raise ImportError(MIXED)
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@
      │    └── BudgetExceeded     a release that would cost more than the budget holds
      ├── RunError                a run directory that exists, is missing or held
      │    └── DamagedFile        a file of a run that is gone, or is not what was written
-     ├── ClusterError            a Ray cluster whose workers are lost, or do not fit together
-     └── APIError                a generator that cannot answer, for good
-          ├── Unavailable        a server that was away for longer than it was waited for
+     ├── ClusterError            a Ray cluster whose workers are lost, or differ from each other
+     └── APIError                a generator that gives no answer, so that the run stops
+          ├── Unavailable        a server that was away for longer than the run waits
           ├── LimitReached       a limit of the recipe stops the run; exit status 3
           └── Interrupted        the user stops the run; exit status 130, after SIGTERM 143
 
-A message of a run that goes on never holds an un-noised value, a private record or a key; one that refuses a start may
-name a record to its owner. Characters that are not seen, such as those that colour a terminal or begin a line, are
-escapes in every message: no file's name forges one.
+A message of a run that goes on never holds an un-noised value, a private record or a key; a message that refuses to
+start a run may name a private record to the owner. Invisible characters, such as those that colour a terminal or begin
+a line, are written as escapes in every message, so that no file name can forge a message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from difflib import get_close_matches
 
 
 class PEError(Exception):
-    """The root: the command line prints its message alone and ends with `exit_status`."""
+    """The root: the command line prints an error's message and notes, no traceback, and ends with `exit_status`."""
 
     exit_status = 2
 
@@ -44,14 +44,14 @@ class RecipeError(PEError):
 
 
 BAD_FILES = "{}.bad-files.txt"
-"""Beside private data of this name: which of their files cannot be read, where a start was refused for many."""
+"""Name of the file beside private data named {} that lists their bad files, if a refusal cannot show them all."""
 
 
 class PrivateDataError(PEError):
     """The private records cannot be read as declared.
 
     Attributes:
-        faults: one sentence for each file at fault, where there are several; the first of them are its notes, too.
+        faults: one sentence for each file at fault, if there are several; the first of them are the error's notes, too.
     """
 
     faults: tuple[str, ...] = ()
@@ -82,12 +82,12 @@ class MissingDependency(PEError):
 
     @classmethod
     def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
-        """The one sentence for `library`, which the extra `extra` installs, needed for `purpose`."""
+        """Return the error: `purpose`, which begins the sentence, needs `library`, which the extra `extra` installs."""
         return cls(f"{purpose} needs {library}, which is not installed: {pip_install(extra)}.")
 
 
 def pip_install(extra: str) -> str:
-    """The command that adds an extra: from the clone that this was installed from, if it was one, else by its name."""
+    """Return the pip command that adds an extra: from the folder that was installed, else by the package's name."""
     import json
     import shlex
     from importlib.metadata import PackageNotFoundError, distribution
@@ -104,7 +104,7 @@ def pip_install(extra: str) -> str:
 
 
 class PrivacyError(PEError):
-    """The ledger or the accountant refuses."""
+    """The ledger or the accountant refuses what it is asked for."""
 
 
 class BudgetExceeded(PrivacyError):
@@ -120,15 +120,15 @@ class DamagedFile(RunError):
 
 
 class ClusterError(PEError):
-    """A Ray cluster cannot do private work: its workers are lost, or do not fit together."""
+    """A Ray cluster cannot do private work: its workers are lost, or differ in their version or their vectors."""
 
 
 class APIError(PEError):
-    """A generator cannot answer, for good; what it answered before is kept."""
+    """A generator gives no answer, so that the run stops; what it answered before is kept."""
 
 
 class Unavailable(APIError):
-    """A server was away for longer than it was waited for; the run can go on where it stopped."""
+    """A server was away for longer than the run waits; the run can go on where it stopped."""
 
 
 class LimitReached(APIError):
@@ -144,7 +144,7 @@ class Interrupted(APIError):
 
 
 def printable(text: str) -> str:
-    """`text` in one line, with an escape for every character that is not seen, or is no text."""
+    """Return `text` in one line, with an escape in place of every character that is not printable."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -158,7 +158,7 @@ def check_list(name: str, value: object, error: type[PEError] = RecipeError) -> 
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """`did you mean 'x'?` for the known name closest to `name`, or the known names, the first 50 of them at most."""
+    """Return `did you mean 'x'?` with the known name closest to `name`; if none is close, at most 50 known names."""
     names = sorted(names)
     close = get_close_matches(name, names, n=1, cutoff=0.6)
     if close:

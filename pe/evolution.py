@@ -29,10 +29,10 @@ def evolve(
     count: CountVotes,
     on_population: Callable[[int], None] = lambda t: None,
 ) -> Population:
-    """Algorithm 3: Private Evolution with labels; Algorithm 1 when there is one label.
+    """Run Algorithm 3, Private Evolution with labels (Algorithm 1 when there is one label); return S_T.
 
-    Guarantee: everything that `api` is asked and that is returned is post-processing of the releases
-    charged to `ledger`. `on_population` is called with t when S_t is durable.
+    Guarantee: everything that `api` is asked for, and the population returned, is post-processing of the
+    releases charged to `ledger`. `on_population` is called with t when S_t is durable.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
     survivors, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding, api.progress)
@@ -51,9 +51,9 @@ def evolve(
 def choose(
     histogram: Votes, population: Population, survivors: Mask, step: Step, plan: Plan, warn: Callable[[str], None]
 ) -> Members:
-    """Choose the members of S_t from S_{t-1}, label by label.
+    """Return the members of S_t, chosen from S_{t-1} label by label.
 
-    Where parents are ranked, equal candidates have one rank: their votes are those of the first of them.
+    Where parents are ranked without lookahead, equal candidates all count with the votes of the first one.
     """
     alike = step.descent.selection == "rank" and not step.lookahead  # with lookahead each has votes of its own
     rng = generator(plan.seed, f"selection/{step.t}")

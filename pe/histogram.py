@@ -27,17 +27,17 @@ Counts = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int32]
 Metric = Literal["l2", "cosine"]
 CountVotes = Callable[[PrivateEmbeddings, Vectors, Labels, int, "Voting"], Counts]
-"""`count_votes`, in this process or on a cluster."""
+"""A function that counts as `count_votes` does, in this process or on a cluster."""
 CLASS_COUNTS = "class_counts"
 BATCH = 2**22
-"""Votes that this process adds up together, of about 100 bytes of memory each."""
+"""Votes that this process counts at a time, about; each takes some 100 bytes of memory."""
 _ALL = slice(None)
 
 log = logging.getLogger(__name__)
 
 
 def vote_sensitivity(relation: Relation) -> float:
-    """L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with norm ≤ 1.
+    """Return the L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with norm ≤ 1.
 
     1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
     """
@@ -76,10 +76,10 @@ def histogram_releases(
         relation: the neighbouring relation, on which the sensitivity depends.
         unit: the privacy unit.
         neighbors: q.
-        weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²).
+        weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²), z the `noise_multiplier`.
 
     Raises:
-        PrivacyError: weights of another number, or not positive.
+        PrivacyError: there are not T weights, or one is not positive and finite.
     """
     if weights is None:
         weights = [1.0] * iterations
@@ -117,28 +117,28 @@ def dp_nn_histogram(
     voting: Voting = BY_DEFAULT,
     count: CountVotes | None = None,
 ) -> Votes:
-    """Noisy votes of the private records for the candidates of their own label (Alg. 2, lines 1–4).
+    """Return the noisy votes of the private records for the candidates of their own label (Alg. 2, lines 1–4).
 
-    All labels are one release: a unit's votes over all of them have L2 norm at most 1. The clean
+    All labels are one release: a unit's votes over all labels have L2 norm at most 1. The clean
     counts exist only inside this call. Line 5 of Algorithm 2 (the threshold) is post-processing and
     is applied in pe/selection.py.
 
     Args:
         private: gives the private embeddings; called only when the release has not been drawn yet.
-        candidates: gives the candidates' embeddings, float32 (m, d); called under the same condition.
+        candidates: gives the candidates' embeddings, float32 (m, d); likewise called only before the draw.
         labels: int32 (m,), the candidates' labels.
-        release: what is charged; one of `histogram_releases`.
-        ledger: the door to noise.
+        release: the release to charge; one of `histogram_releases`.
+        ledger: charges the release, and alone hands out noise for it.
         voting: how records vote.
-        count: counts the votes; None: `count_votes`, here.
+        count: counts the votes; None: `count_votes`, in this process.
 
     Returns:
         float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
         negative.
 
-    Guarantee: the release's, by noise on an integer grid from the operating system's entropy; none for a release
-    without noise, whose clean votes leave. A label without private records gets noise alone; a record whose embedding
-    is not finite casts no vote; ties go to the lowest index, and so do all votes for equal candidates.
+    Guarantee: what `release` declares, by noise on an integer grid from the operating system's entropy; none for a
+    release without noise, whose clean votes are returned. A label without private records gets noise alone; a record
+    whose embedding is not finite casts no vote; ties go to the lowest index, and so do all votes for equal candidates.
     """
     vectors = None if ledger.has_drawn(release) else (private(), candidates())
 
@@ -158,7 +158,7 @@ def noisy_votes(
     voting: Voting,
     count: CountVotes | None = None,
 ) -> Counts:
-    """The votes in grid steps, int64 (m,), with the release's noise; CONFIDENTIAL where no ledger has charged it."""
+    """Return the votes with the release's noise, in grid steps, int64 (m,). CONFIDENTIAL unless a ledger charged it."""
     votes = (count or count_votes)(private, candidates, labels, release.grid, voting)
     return votes + noise.discrete_gaussian(len(labels), release.scale) if release.has_noise else votes
 
@@ -171,7 +171,7 @@ def count_votes(
     voting: Voting = BY_DEFAULT,
     rows: slice | Units = _ALL,
 ) -> Counts:
-    """CONFIDENTIAL: the clean votes of these rows of the records in grid steps, int64 (m,).
+    """CONFIDENTIAL: return the clean votes of the records in `rows`, in steps of 1/`grid` vote, int64 (m,).
 
     What depends on a label's candidates alone is computed once, however many records vote. Vectors are read in blocks.
 
@@ -193,7 +193,7 @@ def count_votes(
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
-    """Each unit's choices, scaled together to L2 norm `grid` and rounded toward zero, summed per bin."""
+    """Return each bin's sum of the units' choices, each unit's scaled to L2 norm `grid` and rounded toward zero."""
     _, numbers = np.unique(units, return_inverse=True)
     pairs, weights = np.unique(numbers * size + bins, return_counts=True)
     unit, bins = np.divmod(pairs, size)
@@ -207,14 +207,14 @@ def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
 
 
 def _square_sums(unit: Counts, steps: Counts) -> Counts:
-    """Σ steps² of each unit, in integers."""
+    """Return Σ steps² for each unit, in integers."""
     sums = np.zeros(unit.max(initial=-1) + 1, dtype=np.int64)
     np.add.at(sums, unit, steps * steps)
     return sums
 
 
 class PrivateWork(Protocol):
-    """The heavy work on private records, in this process or on a cluster; its results are the same to the bit.
+    """The heavy work on private records, in this process or on a cluster; both give results equal to the bit.
 
     Attributes:
         hosts: other machines that get private records and their vectors.
@@ -237,7 +237,7 @@ class InThisProcess:
     """All private work in this process; a `PrivateWork`.
 
     Args:
-        batch: votes that are added up together; a privacy unit is never divided.
+        batch: votes counted at a time, about; the votes of one privacy unit are never divided.
     """
 
     hosts: Sequence[str] = ()
@@ -247,13 +247,13 @@ class InThisProcess:
         self._key = secrets.randbits(64)
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-        """Embed one block after the other."""
+        """Return the vectors of each block, in order, one block at a time."""
         return embed_blocks(embedding, blocks)
 
     def count_votes(
         self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
     ) -> Counts:
-        """Return the exact sum of the votes of one part of the units after the other."""
+        """Return the clean votes in grid steps, counted for one part of the units after the other and added exactly."""
         number = max(1, -(-len(private) * voting.neighbors // self._batch))
         total = np.zeros(len(labels), np.int64)
         for rows in parts(private.units, number, self._key):
@@ -288,16 +288,16 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
 
 
 def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, ledger: Ledger) -> Votes:
-    """Noisy numbers of private records per label, float64 (labels,), in units; may be negative.
+    """Return each label's noisy number of private records, counted in units, float64 (labels,); may be negative.
 
     The clean counts exist only inside this call.
 
     Args:
         private: gives the private data set; called only when the release has not been drawn yet.
         release: from `class_counts_release`.
-        ledger: the door to noise.
+        ledger: charges the release, and alone hands out noise for it.
 
-    Guarantee: the release's. A label without records gets noise alone.
+    Guarantee: what `release` declares. A label without records gets noise alone.
     """
     dataset = None if ledger.has_drawn(release) else private()
 
@@ -310,10 +310,10 @@ def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, led
 
 
 def count_labels(private: PrivateDataset, grid: int) -> Counts:
-    """CONFIDENTIAL: the clean counts in grid steps, int64 (labels,).
+    """CONFIDENTIAL: return the clean counts of the labels in grid steps, int64 (labels,).
 
     Guarantee: adding or removing one unit changes the result by a vector of L1 norm at most `grid`. A record whose unit
-    cannot be read is not counted: several of them may be one unit's.
+    cannot be read is not counted: several such records may belong to one unit.
     """
     has_unit = private.units != NOBODY
     units, labels = private.units[has_unit], private.labels[has_unit].astype(np.int64)

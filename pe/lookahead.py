@@ -23,7 +23,7 @@ class LookaheadAPI(Protocol):
     """The source of variations: pe.dispatch's dispatcher."""
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> Generator[tuple[Items, Samples]]:
-        """Return variations of every member, k each, chunk by chunk: (their parents, ascending; samples)."""
+        """Yield k variations of every member, chunk by chunk: (their parents' indices, ascending; the variations)."""
         ...
 
 
@@ -36,12 +36,12 @@ def lookahead_embeddings(
         population: S_{t-1}, n members.
         t: the iteration, ≥ 1.
         k: variations per member; 0 takes the members' own embeddings.
-        degree: variation in [0, 1], that of this iteration's offspring.
+        degree: variation in [0, 1], as for this iteration's offspring.
         api: asked for k·n variations.
-        cache: maps samples to vectors, and remembers those of members that were kept.
+        cache: maps samples to vectors, and remembers the vectors of members that were kept.
 
     Returns:
-        float32 (n, d), overwritten by the next call. A member is represented by itself if none of its variations has
+        float32 (n, d), overwritten by the next call. A member has its own embedding if none of its variations has
         a finite vector.
     """
     if k == 0:
@@ -71,9 +71,9 @@ def lookahead_embeddings(
 
 
 class KeptVectors:
-    """The members' own embeddings: one that is kept from population to population is embedded once.
+    """The members' own embeddings: a member that is kept from population to population is embedded once.
 
-    A vector does not depend on what it is embedded with, so a resumed run, which remembers nothing, gets the same.
+    A sample's vector does not depend on its batch, so a resumed run, which remembers nothing, gets equal vectors.
     """
 
     def __init__(self, embedding: Embedding, progress: Progress) -> None:
@@ -83,13 +83,13 @@ class KeptVectors:
         self._room = np.empty(0, np.float32)
 
     def room(self, rows: int, columns: int) -> Vectors:
-        """float32 (rows, columns) of any values, in the same memory each time: new memory costs more than the sum."""
+        """Return float32 (rows, columns), uninitialised, always in the same memory: new memory costs more than sums."""
         if self._room.size < rows * columns:
             self._room = np.empty(rows * columns, np.float32)
         return self._room[: rows * columns].reshape(rows, columns)
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32 (n, d)."""
+        """Return the embeddings of the members' `samples`, float32 (n, d); remembered ones are not computed again."""
         with self._progress.task("candidates embedded", len(samples)) as task:
             if self._vectors is None or self._row is None:
                 vectors = embed(self.embedding, samples, task)
@@ -103,7 +103,7 @@ class KeptVectors:
         return vectors
 
     def follow(self, members: Members) -> Mask:
-        """Turn to the next population; return a mask of its kept members, bool (n,)."""
+        """Go on to the next population, of `members`; return the mask of its kept members, bool (n,)."""
         if self._row is not None:
             self._row = np.where(members.survives, self._row[members.parents], -1)
             if (self._row < 0).all():
@@ -112,9 +112,9 @@ class KeptVectors:
 
 
 def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> Vectors:
-    """The embeddings of public samples, float32 (n, d). Equal ones, as a pool gives them, are embedded once.
+    """Return the embeddings of public samples, float32 (n, d). Equal samples, as a pool gives them, are embedded once.
 
-    `task` is told of each sample.
+    `task` counts the samples that are done.
     """
     task = task or Task()
     first, place = distinct(samples)
@@ -129,7 +129,7 @@ def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> V
 
 
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
-    """The embeddings of public samples in batches of the embedding's own size, each float32 (≤ batch_size, d)."""
+    """Yield the embeddings of public samples, batch by batch of the embedding's size, float32 (≤ batch_size, d)."""
     for batch in _batches(samples, embedding):
         yield embed_block(embedding, batch)
 
@@ -142,7 +142,7 @@ def _batches(rows: Rows, embedding: Embedding) -> Iterator[Rows]:
 
 
 def _add_runs(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None:
-    """Add vectors[i] to total[members[i]], and 1 to count, for ascending `members`; rows with count 0 hold no total."""
+    """Add vectors[i] to total[members[i]], and 1 to its count; `members` ascend; totals of count 0 are replaced."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
     new = count[members[starts]] == 0

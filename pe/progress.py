@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 WORTH_TELLING = 5.0
-"""Seconds."""
+"""Seconds of waiting from which on a message to the user is worth while."""
 
 
 class Task:
-    """One bar: a phase of the work, of a size that is public, or of none (see `Progress.task`)."""
+    """One bar: a phase of the work, whose size is public or not shown (see `Progress.task`)."""
 
     def advance(self, count: int, cost: str = "") -> None:
-        """Report `count` more finished items; `cost` is that of the whole run so far."""
+        """Report `count` more finished items; `cost` is what the whole run has cost so far."""
 
     def wait(self, words: str) -> None:
         """Report what the work waits for; "": it goes on."""

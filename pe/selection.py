@@ -26,7 +26,7 @@ class Descent:
         selection: the rule for parents; see `select_parents`.
         keep: candidates that stay in S_t as they are, beside the offspring: `none`; `selected`: the parents;
             `winners`: all that this vote or an earlier one put over the threshold, those with the most votes first,
-            for at most half of S_t; `all`.
+            for at most half of S_t; `all`: every candidate.
         offspring: k ≥ 1, the variations that each parent gets whenever it is chosen.
     """
 
@@ -49,9 +49,9 @@ def descend(
     Args:
         histogram: noisy votes (m,), m ≥ 1.
         survivors: bool (m,), the candidates that stayed in S_{t-1} as they were.
-        size: members wanted, ≥ 0; for `all` at least m.
+        size: members wanted, ≥ 0; if `rules.keep` is `all`, at least m.
         threshold: H, in votes.
-        rules: of the descent.
+        rules: for parents, offspring, and the candidates that stay.
         rng: public randomness.
     """
     weights, stand_in = parent_weights(histogram, threshold)
@@ -69,9 +69,9 @@ def descend(
 
 
 def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
-    """Return the noisy votes of one label; equal candidates all get those of the first of them.
+    """Return the noisy votes of one label, where equal candidates all get the votes of the first one.
 
-    Records vote for the first of equal vectors, so without lookahead the others have noise alone.
+    Records vote for the first of equal vectors, so without lookahead the other equal candidates have noise alone.
 
     Guarantee: post-processing: which candidates are equal is public.
 
@@ -102,15 +102,15 @@ def parent_weights(histogram: Votes, threshold: float) -> tuple[Votes, bool]:
 
 
 def select_parents(weights: Votes, count: int, how: Selection, rng: np.random.Generator) -> Items:
-    """S' of Algorithm 1 for one label: `count` parents, as ascending indices (count,) into the candidates.
+    """Return S' of Algorithm 1 for one label: `count` parents, as ascending indices (count,) into the candidates.
 
     Args:
         weights: (m,), from `parent_weights`.
         count: parents wanted, ≥ 0.
         how: `sample` draws with replacement in proportion to the weights; `systematic` takes each candidate as often
-            as its share of `count` says, rounded up or down at random (Kitagawa 1996), so that the same shares keep
-            more different candidates; `rank` takes the candidates
-            of positive weight from the heaviest down (ties to the lowest index), each once, and over
+            as its share of `count` says, rounded up or down at random (Kitagawa 1996), which keeps more different
+            candidates than `sample`; `rank` takes the candidates
+            of positive weight from the heaviest down (ties to the lowest index), each once, then all
             again while parents are wanted.
         rng: public randomness.
     """

@@ -15,7 +15,7 @@ from pe.selection import Descent
 
 @dataclass(frozen=True)
 class Step:
-    """Iteration t. All of it is public.
+    """The plan of iteration t. All of it is public.
 
     Attributes:
         t: the iteration, ≥ 1.
@@ -45,8 +45,8 @@ class PlannedPhase:
     Attributes:
         name: as in the journal: founders, population/2, lookahead/2.
         t: the iteration.
-        most: samples asked for at the most; what the votes keep, or the lookahead has made, is not asked for.
-        exact: True if exactly so many are asked for.
+        most: samples asked for at the most; members that the votes keep, or the lookahead has made, are not asked for.
+        exact: True if exactly `most` are asked for.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Plan:
         voting: how records vote.
         seed: the recipe's seed.
         class_counts: the release of the label counts, where label sizes are estimated from it.
-        fit: the releases that the generator is fitted by, before S_0.
+        fit: the releases of the generator's fit, which comes before S_0.
     """
 
     classes: tuple[str, ...]
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def first_degree(self) -> float:
-        """v_1, at which S_0's variations are made, too."""
+        """v_1, which is the degree of the variations in S_0, too; 1 without iterations."""
         return self.steps[0].degree if self.steps else 1.0
 
     @property
@@ -115,11 +115,11 @@ class Plan:
 
     @property
     def releases(self) -> list[Release]:
-        """Every release that the run intends."""
+        """All releases of the run: label counts, fit, histograms."""
         counts = [] if self.class_counts is None else [self.class_counts]
         return [*counts, *self.fit, *(step.release for step in self.steps)]
 
 
 def by_label(sizes: tuple[int, ...]) -> npt.NDArray[np.int32]:
-    """Labels of a population with `sizes[c]` members of label c, in label order."""
+    """Return the labels of a population with `sizes[c]` members of label c, in label order, int32."""
     return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)

@@ -1,4 +1,4 @@
-"""The version number, in one place; and what to say where another library's files lie among ours."""
+"""The version number, in one place; and the message for an installation mixed with another library's files."""
 
 __version__ = "0.1.0"
 
@@ -6,4 +6,4 @@ MIXED = (
     "The package `pe` is mixed with that of private-evolution, the PE authors' library, which has the same name: "
     "pip uninstall private-evolution private-evolution-toolkit, and install each into an environment of its own."
 )
-"""The one sentence where both were installed into one environment, and overwrote each other's files."""
+"""The message if both packages were installed into one environment, where each overwrites files of the other."""

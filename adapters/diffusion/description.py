@@ -1,4 +1,4 @@
-"""The ways in which a pipeline of diffusers can vary an image, by the signatures of its class; no weights are read."""
+"""The ways in which a diffusers pipeline can vary an image, read from its class's signatures, not from weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from pe.errors import RecipeError
 
 Way = Literal["noise", "instruction", "meaning", "structure"]
-"""Noised and denoised; edited by words; drawn anew from the parent's meaning, or from its lines."""
+"""Noise and denoise a parent; edit it by words; draw a new image from its meaning; draw one from its lines."""
 
 _TEXT, _IMAGE = "AUTO_TEXT2IMAGE_PIPELINES_MAPPING", "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"
 _OTHER_TASKS = {
@@ -21,19 +21,19 @@ _OTHER_TASKS = {
     "noise_level",
     "num_frames",
 }
-"""Inputs of pipelines that fill in, follow a control image, enlarge, or make videos."""
+"""Inputs that only pipelines for other tasks have: to fill in, follow a control image, enlarge, or make videos."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """The pipelines that one set of weights serves; None: diffusers has none.
+    """The pipeline classes that can run one set of weights; None: diffusers has no such class.
 
     Attributes:
-        kind: named by the model's index.
+        kind: the class that the model's index names.
         text: draws new images from text.
-        noise: img2img with a strength.
+        noise: varies an image by img2img, with a strength.
         instruction: edits an image by words.
-        structure: follows a ControlNet.
+        structure: draws from text under a ControlNet.
     """
 
     kind: type
@@ -44,30 +44,30 @@ class Description:
 
     @property
     def prompted_by_images(self) -> type | None:
-        """The pipeline that draws from text, and with an IP-Adapter from an image beside it."""
+        """The pipeline that draws from text and, with an IP-Adapter, from an image besides; None: there is none."""
         return self.text if self.text and "ip_adapter_image_embeds" in inputs_of(self.text) else None
 
     @property
     def meaning(self) -> type | None:
-        """The pipeline that draws from an image's meaning: by an IP-Adapter, its own prior, or in place of a text."""
+        """The pipeline that draws from an image's meaning: by a prior, with an image as prompt, or by an IP-Adapter."""
         own = has_prior(self.kind) or _is_image_variation(self.kind)
         return self.kind if own else self.prompted_by_images
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The ways of these weights, or of adapters over them; those of `kind` itself come first."""
+        """The ways in which these weights can vary, alone or with adapters; those of `kind` itself come first."""
         able = [way for way in get_args(Way) if getattr(self, way) is not None]
         return tuple(sorted(able, key=lambda way: getattr(self, way) is not self.kind))
 
     def of(self, way: Way) -> type:
-        """Return the class that varies in one of `ways`."""
+        """Return the pipeline class for a way, which must be one of `ways`."""
         kind: type | None = getattr(self, way)
         assert kind is not None
         return kind
 
 
 def degree_of(way: Way) -> Literal["exact", "wording"]:
-    """Return how a degree is obeyed."""
+    """Return `wording` if this way tells the model the degree in words, else `exact`."""
     return "wording" if way == "instruction" else "exact"
 
 
@@ -78,13 +78,13 @@ def describe_weight(way: Way, degree: float) -> str:
 
 
 def describe(kind: type) -> Description:
-    """Return the pipelines over the parts of a class of pipelines."""
+    """Return the pipeline classes that can run on the parts of a pipeline of class `kind`."""
     text = _text(kind)
     return Description(kind, text, _noise(kind, text), _instruction(kind), text and _structure(text))
 
 
 def class_of(name: str, model: str) -> type:
-    """Return the class that a model's index names; RecipeError if diffusers has none such."""
+    """Return the class that a model's index names; RecipeError if diffusers has no such pipeline."""
     import diffusers
 
     kind = getattr(diffusers, name, None)
@@ -107,12 +107,12 @@ def parts_of(kind: type) -> Mapping[str, inspect.Parameter]:
 
 
 def has_prior(kind: type) -> bool:
-    """Return true if the pipeline first draws an image's embedding from the text, so that an image's own fits, too."""
+    """Return true if a prior makes an image embedding from the text, with which a parent's embedding can be mixed."""
     return {"prior_prior", "prior_image_encoder", "prior_image_processor"} <= parts_of(kind).keys()
 
 
 def over(kind: type, pipeline: Any, **more: Any) -> Any:
-    """Return a pipeline of this class with the parts of another, and `more`; ValueError if a part is lacking."""
+    """Return a pipeline of class `kind` with the parts of `pipeline` and of `more`; ValueError if a part is lacking."""
     if kind is type(pipeline) and not more:
         return pipeline
     available = dict(pipeline.config) | pipeline.components
@@ -125,7 +125,7 @@ def over(kind: type, pipeline: Any, **more: Any) -> Any:
 
 
 def _text(kind: type) -> type | None:
-    """Return the class for text to image: diffusers' own, else `kind` if it draws from text, else one of its parts."""
+    """Return the text-to-image class: diffusers' for `kind`, `kind` if it draws from text, or one made of its parts."""
     pipeline = _pipeline_of(_TEXT, kind)
     if pipeline is not None:
         return pipeline
@@ -139,7 +139,7 @@ def _text(kind: type) -> type | None:
 
 
 def _noise(kind: type, text: type | None) -> type | None:
-    """Return the class that diffusers links, or that is named after it, or this one itself."""
+    """Return the first of these that takes a strength: diffusers' image-to-image class, …Img2ImgPipeline, `kind`."""
     import diffusers
 
     stem = (text or kind).__name__.removesuffix("Pipeline").removesuffix("Img2Img")
@@ -158,7 +158,7 @@ def _structure(text: type) -> type | None:
 
 
 def _takes(kind: type, name: str, other: str = "") -> bool:
-    """Return true if the call varies an image, and has the one input and not the other."""
+    """Return true if the call takes an image and input `name`, but neither `other` nor an input of another task."""
     inputs = inputs_of(kind)
     return {"image", name} <= inputs.keys() and not (_OTHER_TASKS | {other}) & inputs.keys()
 
@@ -169,7 +169,7 @@ def _is_image_variation(kind: type) -> bool:
 
 
 def _same_parts(other: type, kind: type) -> bool:
-    """Return true if `other` is made of parts of `kind`, of the same types."""
+    """Return true if `other` takes no image, and needs a network and only parts that `kind` has with the same types."""
     theirs, ours = parts_of(other), parts_of(kind)
     names = [name for name, part in theirs.items() if part.default is part.empty]
     return (
@@ -187,7 +187,7 @@ def _mapping(name: str) -> Mapping[str, type]:
 
 
 def _pipeline_of(mapping: str, kind: type) -> type | None:
-    """Return the class that diffusers' own Auto classes would take for this one."""
+    """Return the class that diffusers' Auto classes take for `kind` by this mapping; None: they have none."""
     from diffusers.pipelines import auto_pipeline
 
     pipeline: type | None = auto_pipeline._get_task_class(
@@ -197,5 +197,5 @@ def _pipeline_of(mapping: str, kind: type) -> type | None:
 
 
 def _linked_base(kind: type) -> type | None:
-    """Return the image-to-image class for a class, or for the first of its bases that has one."""
+    """Return diffusers' image-to-image class for `kind`, or for the first of its bases that has one; None: none."""
     return next((each for base in kind.__mro__ if (each := _pipeline_of(_IMAGE, base)) is not None), None)

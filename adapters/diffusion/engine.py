@@ -1,6 +1,6 @@
-"""One engine per device: it loads a model, batches items, and halves a batch that memory refuses.
+"""An engine loads a model on each device, makes items in batches, and halves a batch that does not fit into memory.
 
-Below it: the engine of diffusion models, and the settings and answers that its adapters share.
+After it: the engine of diffusion models, and the settings and answers that the diffusion adapters share.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _loading = threading.Lock()  # diffusers patches torch while it loads, for all t
 
 @dataclass(eq=False)
 class Group(Generic[M]):
-    """Items of one kind, which all workers empty together.
+    """A queue of items of one kind, which all workers empty together.
 
     Attributes:
-        places: of the items, in the order in which batches take them.
+        places: indices of the items that are left, in the order in which batches take them.
         make: (model, places) → an outcome for each place.
-        noun: one item, for messages.
-        single: one item with its size, and `smaller` a remedy where even one is too large.
-        kind: items of one kind take the same memory.
-        outcomes: by place.
+        noun: the word for one item in messages.
+        single: words for one item with its size; where even one is too large, the message advises `smaller`.
+        kind: groups of equal kind need the same memory for an item, so they share a batch size.
+        outcomes: place → outcome.
     """
 
     places: deque[int]
@@ -87,14 +87,14 @@ class DeviceEngine(Generic[M]):
     """A model on one or several devices, each with its own copy and thread.
 
     Args:
-        load: the model on a device.
-        remedy: against want of memory, for messages.
+        load: device → the model on it.
+        remedy: the advice that messages give when memory does not suffice.
         device: see `choose_devices`.
         batch_size: items per batch; None: found by trying, on each device.
-        most: largest batch that is tried. A network has the same number of kernels for any batch, and starting them
-            takes longer than a GPU takes over few small images.
-        most_on_cpu: the same on a CPU and on MPS, which do not refuse memory until it is too late.
-        extra: that installs torch for `purpose`.
+        most: largest batch that is tried. It is large because a network starts the same number of kernels for any
+            batch, which takes longer than a GPU computes on a few small images.
+        most_on_cpu: largest batch that is tried on a CPU and on MPS, which do not refuse memory until it is too late.
+        extra: the extra of this package that installs torch; the message that torch is missing names it and `purpose`.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class _Worker(Generic[M]):
         self._sizes: dict[Hashable, _BatchSize] = {}
 
     def drain(self, group: Group[M]) -> None:
-        """Make batches until the group is empty; an error empties it for all."""
+        """Make batches until the group is empty; an error empties it for all workers."""
         try:
             batch = self._sizes.setdefault(group.kind, _BatchSize(self._first, self._most))
             while places := group.take(batch.size):
@@ -215,7 +215,7 @@ class _Worker(Generic[M]):
 
 @dataclass
 class _BatchSize:
-    """Items of one kind per batch on one device: twice as many after each full one, up to `most`."""
+    """The batch size for items of one kind on one device: doubled after each full batch, up to `most`."""
 
     size: int
     most: int
@@ -226,13 +226,13 @@ class _BatchSize:
             self.size = min(2 * self.size, self.most)
 
     def shrink(self, count: int) -> bool:
-        """Halve a batch of `count` items for good, which is the size before it grew; false if it had only one."""
+        """Limit batches for good to half of the `count` items that memory refused; return false if `count` is 1."""
         self.size = self.most = max(1, count // 2)
         return count > 1
 
 
 def _all(futures: Sequence[Future[Any]]) -> None:
-    """Wait for all, and raise the first error."""
+    """Wait for all futures, then raise the first error."""
     wait(futures)
     for future in futures:
         future.result()
@@ -245,14 +245,14 @@ class Engine(DeviceEngine[Model]):
         super().__init__(load, "precision: bf16, offloading where the adapter has it, or another device", **options)
 
     def run(self, items: Sequence[Item]) -> list[Outcome]:
-        """Return an image, a refusal or a failure for each item, in order; items may differ in everything.
+        """Return an image, a refusal or a failure for each item, in order; items may differ in all their settings.
 
-        Degree 0 is the item's image itself. What the model cannot do with an item (a degree that leaves no step, a
-        class that it has not) is a failure of that item alone, not to be tried again.
+        Degree 0 is the item's image itself. An item that the model cannot make (a degree that leaves no step, a class
+        that the model lacks) is a failure of that item alone, not to be tried again.
 
         Raises:
-            RecipeError: see `make`.
-            APIError: see `make`.
+            RecipeError, APIError: see `make`.
+            ContractError: an item has a degree but no image.
         """
         outcomes: dict[int, Outcome] = {}
         groups: dict[Hashable, deque[int]] = {}
@@ -300,14 +300,14 @@ class LocalDiffusion:
     """A diffusion model on this machine.
 
     Args:
-        steps: of sampling an image from pure noise; or a list with one number for each iteration, of which new samples
-            take the first.
+        steps: denoising steps from pure noise to an image; or a list with one number for each iteration, of which new
+            samples take the first.
         device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
-        precision: of all arithmetic of the network: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else
+        precision: of the network's arithmetic: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else
             fp32. The plan and the run's log name the choice.
         batch_size: images per forward pass; None: as many as memory takes, found by trying.
-        chunk: most images of one request; what a run loses at most when it is killed.
-        compile: the network by torch.compile.
+        chunk: most images in one request, and so the most that a run loses when it is killed.
+        compile: compile the network with torch.compile.
         offline: fetch nothing.
     """
 
@@ -330,7 +330,7 @@ class LocalDiffusion:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request; a second request waits while one is made, so that no device does."""
+        """Requests of any items, two at once: the second is ready when the first is made, so that no device idles."""
         return Capabilities(self.chunk, 2, "nothing", "exact")
 
     def describe_precision(self) -> str:
@@ -343,7 +343,7 @@ class LocalDiffusion:
 
 
 def answer_of(outcomes: Sequence[Outcome], shape: tuple[int, int, int], conditions: Conditions) -> Answer:
-    """Return the answer with an outcome, and a row of `conditions`, per item; a sample's `shape` is h, w, c."""
+    """Return the answer made of an outcome and a row of `conditions` for each item; `shape` is a sample's h, w, c."""
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)}
     pixels = np.stack(list(images.values())) if images else np.empty((0, *shape), dtype=np.uint8)

@@ -1,6 +1,6 @@
-"""Checkpoints of improved diffusion (Nichol & Dhariwal 2021), by DDIM on their cosine schedule (Song et al. 2021).
+"""Images from checkpoints of improved diffusion (Nichol & Dhariwal 2021): DDIM (Song et al. 2021), cosine schedule.
 
-With them the paper's CIFAR-10 and Camelyon17 results were made.
+The Private Evolution paper made its CIFAR-10 and Camelyon17 results with such checkpoints.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PUBLISHED: dict[str, tuple[int | None, bool]] = {
     "imagenet64_cond_270M_250K": (1000, False),
     "imagenet64_uncond_100M_1500K": (None, True),
 }
-"""Name → classes, and true if the network was trained with times from 0 to 1,000 instead of its 4,000 timesteps."""
+"""Name → number of classes, and true if the network was trained with times from 0 to 1,000 instead of 4,000."""
 
 
 class CosineDDIM:
@@ -60,7 +60,7 @@ class CosineDDIM:
         self._next: dict[int, int | None] = {}
 
     def set_timesteps(self, steps: int) -> None:
-        """Take `steps` of the timesteps; APIError if the spacing cannot."""
+        """Choose `steps` of the trained timesteps; APIError if the spacing cannot give so many."""
         import torch
 
         try:
@@ -79,12 +79,12 @@ class CosineDDIM:
     def step(self, output: Tensor, timestep: int, x: Tensor, generator: Any = None) -> SimpleNamespace:
         """Return as `prev_sample` the predicted image, cut to [−1, 1], with as much noise as the next timestep has.
 
-        `output` is ε, n×c×h×w, for the noised images x; nothing is drawn.
+        `output` is the predicted noise ε, n×c×h×w, in the noised images x; no random number is drawn.
         """
         now, after = self.alpha_bar[timestep], self._next[timestep]
         then = 1.0 if after is None else self.alpha_bar[after]
         image = ((x - math.sqrt(1 - now) * output) / math.sqrt(now)).clamp(-1, 1)
-        noise = (x - math.sqrt(now) * image) / math.sqrt(1 - now)  # that of the image as it was cut
+        noise = (x - math.sqrt(now) * image) / math.sqrt(1 - now)  # the noise in x beside the cut image
         return SimpleNamespace(prev_sample=math.sqrt(then) * image + math.sqrt(1 - then) * noise)
 
 
@@ -110,7 +110,7 @@ def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
     """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly spaced from 0 on.
 
     `ends`: up to the last one, which is pure noise (`timestep_respacing` N of the published code). `stride`: the
-    smallest whole number apart (its `ddimN`), so that the largest timestep is below the last one: of 10 steps 3,600
+    smallest whole number apart (`ddimN` there), so that the largest timestep is below the last one: of 10 steps 3,600
     of 4,000, where the noised image still holds 2.4 % of the image's variance.
 
     Raises:
@@ -150,11 +150,11 @@ class ImprovedFiles:
 
     @property
     def is_rescaled(self) -> bool:
-        """True if the network takes rescaled times."""
+        """True if the network takes times from 0 to 1,000: as `rescaled` says, else as published."""
         return _PUBLISHED.get(Path(self.model).stem, (None, False))[1] if self.rescaled is None else self.rescaled
 
     def find(self) -> Path:
-        """Return a file, or a published checkpoint in torch.hub's folder, fetched into it unless `offline`."""
+        """Return the file `model`, or a published checkpoint in torch.hub's folder, fetched unless `offline`."""
         if self.model not in _PUBLISHED:
             file = Path(self.model).expanduser()
             if file.is_file():
@@ -196,12 +196,12 @@ class ImprovedFiles:
         def unet(x: Tensor, time: Tensor, class_labels: Tensor | None) -> SimpleNamespace:
             return SimpleNamespace(sample=network(x, (time.float() * scale).expand(len(x)), class_labels))
 
-        parts: tuple[Any, Any] = unet, CosineDDIM(self.spacing)  # as diffusers' own are called
+        parts: tuple[Any, Any] = unet, CosineDDIM(self.spacing)  # called as diffusers' networks and schedulers are
         return PixelModel(*parts, (3, self.size, self.size), device, dtype, shape.classes, afresh=False)
 
 
 def is_improved(model: str) -> bool:
-    """Return true for a checkpoint of that kind, by its published name, its ending, or its tensors' names."""
+    """Return true if a checkpoint is of improved diffusion, by its published name, ending, or tensors' names."""
     from safetensors import SafetensorError, safe_open
 
     file = Path(model).expanduser()
@@ -222,23 +222,23 @@ class ImprovedDiffusion(OfClasses):
 
     Images are drawn at 64×64×3 (or `size`). A degree v noises the parent to the timestep from which the last ⌊v·steps⌋
     of the DDIM steps start, and runs them: the paper's "timestep 98 of 100" is degree 0.98. Degree 0 is the parent
-    itself. Degree 1 noises the parent to the first of the steps, too: with spacing `ends` nothing is left of it but
-    its class; with `stride` a trace is, by which the paper's Camelyon17 run is led at its "timestep 10 of 10".
+    itself. Degree 1 noises the parent to the first of the steps, too: spacing `ends` leaves nothing of it but its
+    class; `stride` leaves a trace, which leads the paper's Camelyon17 run at its "timestep 10 of 10".
 
-    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed and carried on. With an
-    `image_size` of one's own: `drawn`, each sample as it was drawn, which is what is varied.
+    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed and carried on. Where
+    `image_size` is not `size`: `drawn`, each sample as the network drew it, from which variations start.
 
     Args:
         model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt, .safetensors)
             of a network trained with 4,000 timesteps on the cosine schedule, from the current folder.
-        steps: of DDIM, 2 … 4,000; or a list with one number for each iteration, of which new samples take the first.
-        spacing: of the steps over the 4,000 timesteps: `ends`, both ends among them (the paper's CIFAR-10), or
-            `stride`, a whole number apart (its Camelyon17).
+        steps: DDIM steps, 2 … 4,000; or a list with one number for each iteration, of which new samples take the first.
+        spacing: which of the 4,000 timesteps the steps take: `ends`, evenly from the first to the last (the paper's
+            CIFAR-10), or `stride`, a whole number apart (the paper's Camelyon17).
         rescaled: whether the network was trained with `rescale_timesteps`; None: as published, for a file of a
             published name, else not.
         size: height and width in pixels that the network was trained on.
-        image_size: height and width of the samples, pixels, to which what the network draws is resized (bicubic), for
-            the embedding and for the result alike: the private images' size, where it is another; None: `size`.
+        image_size: height and width of the samples in pixels, for the embedding and for the result; what the network
+            draws is resized to it (bicubic). Give the private images' size if it is not `size`. None: `size`.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -290,7 +290,7 @@ class ImprovedDiffusion(OfClasses):
         return None if count is None else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
 
     def _parents(self, request: VariationRequest) -> Samples:
-        """Return the parents at the network's size, if that was kept."""
+        """Return the parents at the network's size if the condition `drawn` holds them, else as the samples are."""
         pixels = request.conditions.get(DRAWN)
         return request.samples if pixels is None else Images(pixels)
 

@@ -1,6 +1,6 @@
 """The network of "Improved Denoising Diffusion Probabilistic Models" (Nichol & Dhariwal 2021), for its checkpoints.
 
-It predicts the noise ε in an image, and in three more channels its variance, which DDIM does not need. Two things
+It predicts the noise ε in an image and, in three more channels, a step's variance, which DDIM does not need. Two things
 differ from diffusers' UNet2DModel: the number of heads is the same at every width, and the rows of `qkv` lie head
 by head, within each head first q, then k, then v. Modules are named as the checkpoints name their tensors.
 """
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from pe.errors import RecipeError
 
-HEADS = 4  # of all published checkpoints that are meant here; nothing in a state dict tells it
+HEADS = 4  # in all published checkpoints that this module reads; no state dict tells the number
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Shape:
 
     Attributes:
         channels: at full resolution, a multiple of 32.
-        multipliers: of the channels, per resolution from full to coarsest.
+        multipliers: factors on `channels`, one per resolution from full to coarsest.
         blocks: residual blocks per resolution on the way down; one more on the way up.
         attention: resolutions with attention, 0 being the full one; the coarsest has it in the middle anyway.
-        classes: of the API; None: unconditional.
-        outputs: 3, or 6 with the variance.
+        classes: number of classes; None: the network takes none.
+        outputs: output channels: 3, or 6 with the variance.
     """
 
     channels: int
@@ -44,7 +44,7 @@ class Shape:
 
 
 def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
-    """Return the shape of a state dict's network; RecipeError if this module builds none such."""
+    """Return the shape of a state dict's network; RecipeError if the weights are of another kind."""
     try:
         channels = tensors["time_embed.0.weight"].shape[1]
         outputs = tensors["out.2.weight"].shape[0]
@@ -175,19 +175,19 @@ class _Attention(nn.Module):
         n, channels, height, width = x.shape
         flat = x.reshape(n, channels, height * width)
         heads = self.qkv(self.norm(flat)).reshape(n, HEADS, 3, channels // HEADS, height * width)
-        q, k, v = (part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2))  # else torch fuses nothing
+        q, k, v = (part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2))  # else no fused kernel is used
         values = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)
         out: Tensor = flat + self.proj_out(values.reshape(n, channels, height * width))
         return out.reshape(x.shape)
 
 
 def _halve(channels: int) -> nn.Module:
-    """Half the resolution, by a convolution."""
+    """Return a convolution that halves the resolution."""
     return nn.Sequential(OrderedDict(op=nn.Conv2d(channels, channels, 3, stride=2, padding=1)))
 
 
 def _double(channels: int) -> nn.Module:
-    """Twice the resolution: pixels doubled, then a convolution."""
+    """Return layers that double the resolution: each pixel is repeated, then a convolution follows."""
     return nn.Sequential(
         OrderedDict(up=nn.Upsample(scale_factor=2.0), conv=nn.Conv2d(channels, channels, 3, padding=1))
     )

@@ -1,4 +1,4 @@
-"""Items of a diffusion model: jobs, seeds, and the number of steps that a degree runs."""
+"""The items that a diffusion model makes, their jobs and seeds, and the number of steps that a degree runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Job:
     """Settings that all items of one forward pass share.
 
     Attributes:
-        steps: of sampling an image from pure noise, ≥ 1.
+        steps: denoising steps from pure noise to an image, ≥ 1.
         degree: variation in [0, 1] of each item's image; None: a new image.
         guidance: scale of classifier-free guidance; None: the model's own; families without guidance ignore it.
         size: height and width, pixels; None: the model's own.
@@ -146,7 +146,7 @@ def _fill(words: npt.NDArray[np.uint64]) -> torch.Generator:
 
 @cache
 def _check_form() -> None:
-    """Compare torch's draws from such a state with NumPy's Mersenne Twister."""
+    """Raise PluginError unless torch draws from a state of `_fill` as NumPy's Mersenne Twister does."""
     import torch
 
     words = np.arange(1, _WORDS + 1, dtype=np.uint64)

@@ -87,7 +87,7 @@ class PixelModel:
     def _denoise(
         self, x: Tensor, steps: int, guidance: float | None, items: Sequence[Item], generators: list[torch.Generator]
     ) -> Sequence[Outcome]:
-        """Run the last `steps` steps of the loop from x, float32; the network alone works in its own precision."""
+        """Return what the last `steps` steps of the loop make of x; all but the network computes in float32."""
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
@@ -102,7 +102,7 @@ class PixelModel:
         return [image if good else failure for image, good in zip(pixels, finite, strict=True)]
 
     def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
-        """Predict in float32, guided from the class that stands for none, number `classes` (Ho and Salimans 2022)."""
+        """Return the prediction, float32, guided away from class `classes`, "no class" (Ho and Salimans 2022)."""
         import torch
 
         conditional: Tensor = self._unet(x, t, class_labels=labels).sample.float()
@@ -142,7 +142,7 @@ class PixelFiles:
     """The files of a model, found without loading them: a folder in diffusers' format, or NAME.safetensors.
 
     A folder holds unet/config.json and its weights, scheduler/scheduler_config.json (or all at its top), and perhaps
-    classes.json: {"classes": [name of class 0, …]}. Beside NAME.safetensors lies NAME.json with the three as keys.
+    classes.json: {"classes": [name of class 0, …]}. Beside NAME.safetensors: NAME.json with unet, scheduler, classes.
     """
 
     weights: Path
@@ -192,7 +192,7 @@ class PixelFiles:
         return channels, int(sides[0]), int(sides[1])
 
     def class_count(self, with_guidance: bool = False) -> int | None:
-        """Count the classes; the last stands for none if the model is guided, or names all the others."""
+        """Count the classes without the last if that means "no class": under guidance, or if it alone has no name."""
         count = self.unet.get("num_class_embeds")
         if count is None:
             return None
@@ -260,26 +260,26 @@ class OfClasses(LocalDiffusion, ABC):
 
     @abstractmethod
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
-        """Draw the class of each item by its seed, int64 (n,)."""
+        """Draw the class of each item by its seed, int64 (n,); None: the model has no classes."""
 
     @abstractmethod
     def _job(self, degree: float | None, iteration: int) -> Job:
-        """Return the settings of an iteration."""
+        """Return the job for a degree, None for new images, in an iteration."""
 
     @abstractmethod
     def _shape(self) -> tuple[int, int, int]:
         """Return h, w, c of the model's images."""
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images, each of a class drawn by its seed; RecipeError if the model has not one that is named.
+        """Draw new images, each of a class drawn by its seed; RecipeError if the recipe names a class the model lacks.
 
-        `DeviceEngine.make` has the other errors.
+        See `DeviceEngine.make` for the other errors.
         """
         classes = self._draw(request.labels, request.seeds)
         return self._answer(self._job(None, 1), request.seeds, [None] * len(request), classes)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent as of its own class (SDEdit); of its seed's class, if it comes from another generator."""
+        """Vary each parent (SDEdit) under the class it was drawn with; without one, under a class drawn by its seed."""
         classes = request.conditions.get(API_CLASS)
         if classes is None or self._class_count() is None:
             classes = self._draw(request.labels, request.seeds)
@@ -315,12 +315,12 @@ class PixelSpace(OfClasses):
             settings in a .json file of the same name; or a repository of the Hugging Face hub. A relative path is taken
             from the current folder.
         sampler: ddim or ddpm, on the model's own noise schedule.
-        eta: of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
+        eta: randomness of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
         classes: label → the model's class, by name or number, or several to draw from; without it any class may
             be drawn for any label.
-        guidance: classifier-free guidance scale, for a model that was trained without its classes now and then; what
-            stands for "no class" is the last of its classes. 1: none. Or a list, as `steps`.
-        revision: of a repository.
+        guidance: classifier-free guidance scale, for a model that was now and then trained without the class; the last
+            of its classes then means "no class". 1: no guidance. Or a list, as `steps`.
+        revision: commit, tag or branch of a repository; None: the newest.
 
     Raises:
         RecipeError: a setting is out of range.

@@ -1,4 +1,4 @@
-"""The weights of a text-to-image model: found, looked at, and loaded as one pipeline."""
+"""The weights of a text-to-image model: found, described by their index, and loaded as one pipeline."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TextFiles:
         return kind.from_pretrained(str(folder), use_safetensors=True, variant=self.variant, **common, **parts)
 
     def _part(self, name: str, place: str, index: Mapping[str, Any], dtypes: Dtypes) -> Any:
-        """Load a part from elsewhere."""
+        """Return the pipeline's part `name`, loaded from `place` instead of the model's folder."""
         import diffusers
         import transformers
 
@@ -135,7 +135,7 @@ class TextFiles:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Load without progress bars, which would break the run's own; in one thread at a time.
+    """Load without the libraries' progress bars, which would garble the run's output; in one thread at a time.
 
     Refusals of the safety checker are outcomes, so its warnings are switched off, too, and for good.
     """
@@ -155,7 +155,7 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _names_modules(record: logging.LogRecord) -> bool:
-    """Drop the warning of modules to keep in float32 if it names none; Stable Diffusion XL repeats it."""
+    """Return false, to drop the record, for a warning about float32 modules that names none, as SDXL repeats."""
     return "should be kept in float32: []" not in record.getMessage()
 
 

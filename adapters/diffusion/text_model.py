@@ -36,15 +36,15 @@ Offload = Literal["none", "model", "sequential", "group"]
 MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 
 TRUE = "true_cfg_scale"
-"""Classifier-free guidance of a model whose `guidance_scale` is distilled into its network, or has none."""
+"""Input for classifier-free guidance of a model that has no `guidance_scale`, or one distilled into its network."""
 
 _PLAIN, _NEGATIVE = "guidance_scale", "negative_prompt"
 _NOTHING = " "
-"""A negative prompt that says nothing; without any, true guidance stays off."""
+"""A negative prompt that says nothing: without a negative prompt `true_cfg_scale` has no effect."""
 _OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "output_type", "height", "width", "image"}
-"""Inputs of a call that other settings are for."""
+"""Inputs of a call that the adapter sets itself, so `arguments` may not name them."""
 
-_WHOLE = 4  # images decoded at once; the autoencoder works on whole pictures, and needs more for each than the rest
+_WHOLE = 4  # most images decoded at once: the autoencoder works at full size, and needs more memory than the network
 
 _LOST = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
 _UNSAFE = Refused("the model's safety checker took the image for unsafe")
@@ -60,9 +60,9 @@ class TextSettings:
         arguments: more of what the pipeline's call takes, by its own names, such as max_sequence_length,
             true_cfg_scale or image_guidance_scale.
         vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an image prompt, whose
-            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: what the other settings
-            speak of, else what the model can do first.
-        variation_model: another model, which varies: a folder or a repository.
+            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: the way that one of the
+            next settings is for, else the first that the model can do.
+        variation_model: another model, for variations only: a folder or a repository.
         wordings: for vary: instruction: degree → text; a degree is put in the text of the first entry at or above it,
             in which `{prompt}` becomes the sample's own prompt. None: those shipped.
         ip_adapter: for vary: meaning: what diffusers' load_ip_adapter takes, by its own names:
@@ -73,18 +73,18 @@ class TextSettings:
         sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
         safety_checker: keep the model's, where it has one; what it finds counts as refused.
         pipeline: a class of pipelines of your own, as module:Class, in place of the one that the model names.
-        single_file: a checkpoint in one .safetensors file; `model` then needs its configurations alone.
+        single_file: a checkpoint in one .safetensors file; `model` then needs to hold configurations only.
         components: part → a folder, a repository, or a .safetensors or .gguf file in place of the model's.
-        lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); several; or each with its
-            weight.
+        lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list of
+            these; or each with its weight.
         quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
             components_to_quantize.
         precision_of: part → precision, where it is not `precision`.
-        vae_slicing: decode images one at a time, which saves memory. None: those of a batch above 4.
+        vae_slicing: decode images one at a time, which saves memory. None: only in batches of more than 4.
         vae_tiling: decode an image tile by tile, which saves memory.
         offload: keep on the card only what is at work: none, model, group or sequential.
-        revision: of a repository.
-        variant: of the weight files, such as fp16.
+        revision: commit, tag or branch of the repository `model`; None: the newest.
+        variant: which variant of the weight files to read, such as fp16.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -114,7 +114,7 @@ class TextSettings:
 
 
 class TextLoader:
-    """Loads a text-to-image model, and sets it up to draw and to vary; `compile`: torch.compile for such images."""
+    """Loads a text-to-image model, and sets it up to draw and to vary; `compile`: a job to run torch.compile for."""
 
     def __init__(
         self,
@@ -145,12 +145,12 @@ class TextLoader:
 
     @property
     def way(self) -> Way:
-        """The way to vary, by the recipe and the model's index; noise, while that is not here to be read."""
+        """The way to vary, by the recipe and the model's index; without an index here, by the recipe, else noise."""
         description = self._varying.description()
         return self._stated_way or "noise" if description is None else self._settle(description)
 
     def describe_degree(self, degree: float) -> str | None:
-        """Describe a degree of that way; None: it is steps of denoising, the parent itself, or a new image."""
+        """Describe a degree of `way`; None for 0, for 1, and for noise, whose degree is a number of steps."""
         way = self.way
         if way == "noise" or degree in (0, 1):
             return None
@@ -203,7 +203,7 @@ class TextLoader:
 
     @property
     def _stated_way(self) -> Way | None:
-        """The way that the recipe names, or gives the settings of."""
+        """The way that the recipe names, or has a setting for; None: the recipe leaves it open."""
         config = self._config
         settings: dict[str, tuple[Way, object]] = {
             "wordings": ("instruction", config.wordings),
@@ -217,7 +217,7 @@ class TextLoader:
         return answer
 
     def _settle(self, description: Description) -> Way:
-        """Return the way, or raise RecipeError if the model cannot, or something is missing."""
+        """Return the way to vary; RecipeError if the model cannot, or the recipe lacks a setting that the way needs."""
         able, model, name = description.ways, self._varying.model, description.kind.__name__
         weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
@@ -248,7 +248,7 @@ class TextLoader:
         return None
 
     def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
-        """Return the way over a loaded pipeline, with what it needs besides."""
+        """Return the way to vary by a loaded pipeline, with the ControlNet, wordings or IP-Adapter that it needs."""
         description = describe(type(pipeline))
         way = self._settle(description)
         kind = description.of(way)
@@ -348,7 +348,7 @@ class TextModel:
         return _outcomes(pipeline(**{name: each for name, each in arguments.items() if name in inputs} | dict(more)))
 
     def _restore(self) -> None:
-        """Cast back the autoencoders that Stable Diffusion XL decodes in float32, and leaves so after a failure."""
+        """Cast back autoencoders that Stable Diffusion XL casts to float32 to decode, and leaves so after a failure."""
         for autoencoder, dtypes in self._autoencoders:
             if _dtypes(autoencoder) != dtypes:
                 for tensor, dtype in zip(_tensors(autoencoder), dtypes, strict=True):
@@ -364,7 +364,7 @@ def _dtypes(network: Any) -> Sequence[torch.dtype]:
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:
-    """Return uint8 images, made on the device where the pipeline gives tensors n×c×h×w: a byte a value leaves it."""
+    """Return an outcome per image; tensors n×c×h×w are made uint8 on their device, so that a byte a value is copied."""
     import torch
 
     values = answer.images
@@ -382,7 +382,7 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
 def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:
     """Compile all networks, and try them before the first request, so that none waits for the compiler.
 
-    They are tried on one image and on two, since the compiler allows for any number once it has seen a second one.
+    They are tried on one image and on two, since the compiler allows for any number of images once it has seen two.
     """
     networks = [getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None) for pipeline in pipelines]
     for network in {id(each): each for each in networks if each is not None}.values():
@@ -393,7 +393,7 @@ def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:
 
 
 def guidance_input(inputs: Mapping[str, inspect.Parameter]) -> str | None:
-    """Return `true_cfg_scale` if the pipeline turns it on by itself, else `guidance_scale`; None: it has neither."""
+    """Return `true_cfg_scale` if it is on by default, else `guidance_scale` if the pipeline has that, else None."""
     true = inputs.get(TRUE)
     if true is not None and isinstance(true.default, int | float) and true.default > 1:
         return TRUE
@@ -406,7 +406,7 @@ def guidance_of(
     negative: Sequence[str],
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the arguments of a call for guidance (None: its own), and for the prompts that it leads away from."""
+    """Return a call's arguments for guidance (None: the pipeline's own scale) and for the negative prompts."""
     name = guidance_input(inputs)
     values: dict[str, Any] = {} if guidance is None or name is None else {name: guidance}
     is_true = TRUE in inputs and {**arguments, **values}.get(TRUE, inputs[TRUE].default) > 1
@@ -416,7 +416,7 @@ def guidance_of(
 
 
 def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> bool:
-    """Return true if a negative prompt has an effect; a pipeline with a prior takes none beside a seed per item."""
+    """Return true if a negative prompt has an effect; with a seed for each item, a pipeline with a prior takes none."""
     if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
         return False
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
@@ -431,7 +431,7 @@ class Memory:
     offload: Offload = "none"
 
     def place(self, pipelines: Sequence[Any], device: torch.device) -> None:
-        """Put the weights where they belong; RecipeError if the device or a pipeline cannot."""
+        """Put weights on the device or set up their offloading; RecipeError if the device or a pipeline cannot."""
         if self.offload != "none" and device.type == "cpu":
             raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
         on_demand: list[Any] = []
@@ -451,14 +451,14 @@ class Memory:
                 on_demand += parts.values()
 
     def engage(self, pipeline: Any, device: torch.device) -> None:
-        """Hand the shared weights over to one of the pipelines."""
+        """Let this pipeline, which is called next, offload the weights that the pipelines share."""
         if self.offload == "model":
             pipeline.enable_model_cpu_offload(device=device)
         elif self.offload == "sequential":
             pipeline.enable_sequential_cpu_offload(device=device)
 
     def slice(self, pipeline: Any, count: int) -> None:
-        """Before a call for `count` images: decode many one at a time (VAE slicing), unless the recipe sets it."""
+        """Before a call: decode images one at a time (VAE slicing) if `count` is above 4, unless the recipe sets it."""
         autoencoder: Any = getattr(pipeline, "vae", None)
         if self.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
             (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()

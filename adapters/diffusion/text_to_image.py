@@ -18,14 +18,14 @@ from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
-_GRID = 8  # pixels that a latent stands for
+_GRID = 8  # pixels per side that a latent stands for
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TextToImage(TextSettings, LocalDiffusion):
     """RANDOM_API and VARIATION_API by the pipelines of diffusers: Stable Diffusion, Flux, Qwen-Image and their like.
 
-    What a pipeline takes and how it can vary an image is found by looking at it; docs/diffusion.md has a table. The
+    What a pipeline takes and how it can vary an image is read from its class; docs/diffusion.md has a table. The
     model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new image of
     the parent's prompt.
 
@@ -34,12 +34,12 @@ class TextToImage(TextSettings, LocalDiffusion):
     Args:
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
         negative_prompt: what images should not be like; or a text for each label.
-        steps: of drawing a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a list with
-            one number for each iteration, of which new samples take the first.
+        steps: denoising steps of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a
+            list with one number for each iteration, of which new samples take the first.
         guidance: classifier-free guidance scale; or a list, as `steps`. None: the pipeline's own.
         size: height and width at which the model draws, or one number for both; None: the model's own.
-        image_size: of the samples; what is drawn is resized to it. None: as drawn.
-        resize: how an image gets to `image_size`.
+        image_size: height and width of the samples; what is drawn is resized to it. None: as drawn.
+        resize: how an image is brought to `image_size`.
         channels: 3, or 1 for grey samples.
 
     Raises:
@@ -93,7 +93,7 @@ class TextToImage(TextSettings, LocalDiffusion):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of all local models; a degree in words is obeyed as well as the model understands them."""
+        """The capabilities of every local model, with degree `wording` where the model is told the degree in words."""
         return replace(super().capabilities, degree=degree_of(self._loader.way))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -113,7 +113,7 @@ class TextToImage(TextSettings, LocalDiffusion):
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images of the items' prompts; RecipeError if the model cannot draw or vary as asked.
 
-        `DeviceEngine.make` has the other errors.
+        See `DeviceEngine.make` for the other errors.
         """
         return self._answer(request, self._job(None, 1), [None] * len(request))
 
@@ -132,7 +132,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return Job(steps, degree, guidance, self._size)
 
     def _with_prompts(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the items' prompts; drawn for those that carry none."""
+        """Return the prompts that the request carries; if it carries none, draw them by the seeds."""
         conditions = request.conditions
         return conditions if PROMPT in conditions else self.draw_conditions(request.labels, request.seeds)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Sampler = Literal["own", "ddim", "euler", "euler_ancestral", "dpm_solver", "lcm"]
 Control = Callable[[Image.Image], Image.Image]
-"""From a parent to the ControlNet's image, RGB of the same size."""
+"""A function from a parent to the image that the ControlNet is shown, RGB of the parent's size."""
 
 _SCHEDULERS: dict[Sampler, str] = {
     "ddim": "DDIMScheduler",
@@ -35,15 +35,15 @@ _SCHEDULERS: dict[Sampler, str] = {
 _PRIOR = "prior_"
 """Prefix of a combined pipeline's inputs for its prior."""
 _PRIORS_NOISE = 0x9E3779B97F4A7C15
-"""Turns an item's seed into another, for the prior's noise."""
+"""XOR with an item's seed gives the seed of the prior's noise."""
 
 
 class Vary(ABC):
     """A way to vary images by one pipeline.
 
     Attributes:
-        pipeline: to call.
-        alone: one parent per call, because several would be references of one image.
+        pipeline: the pipeline that is called.
+        alone: true: one parent per call, because the pipeline takes several as references for one image.
     """
 
     alone = False
@@ -53,19 +53,19 @@ class Vary(ABC):
 
     @abstractmethod
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the arguments of this way's own: the parents, how far to go from them, other words.
+        """Return the arguments that this way adds to a call: the parents, how far to go from them, changed prompts.
 
         Raises:
             APIError: the degree cannot be obeyed.
         """
 
     def arguments_of_new(self, count: int) -> Mapping[str, Any]:
-        """Return what new images need, where this way changed the pipeline that draws them."""
+        """Return the arguments that a call for `count` new images needs where this way changed their pipeline."""
         return {}
 
 
 def pictures_of(items: Sequence[Item]) -> list[Image.Image]:
-    """Return the parents, as every pipeline takes them."""
+    """Return the parents as PIL images, which every pipeline takes."""
     return [Image.fromarray(item.image) for item in items if item.image is not None]
 
 
@@ -89,9 +89,9 @@ class Noise(Vary):
 
 
 def exact_strength(run: int, steps: int, flow: bool) -> float:
-    """Return a strength with which a pipeline runs `run` of `steps` steps; run/steps may be a step off in floats.
+    """Return a strength with which a pipeline runs `run` of `steps` steps; run/steps may be a step off by rounding.
 
-    Pipelines of flows round the steps left out, ⌊steps − steps·strength⌋, and all others those run, ⌊steps·strength⌋.
+    Flow pipelines round the steps left out, ⌊steps − steps·strength⌋; all others round the steps run, ⌊steps·strength⌋.
     """
     return min(1.0, (run + (-1e-6 if flow else 1e-6)) / steps)
 
@@ -106,7 +106,7 @@ class Instruction(Vary):
         self._ladder = ladder
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the parent and the degree's wording; a pipeline that would enlarge the parent first must not."""
+        """Return the parent, which the pipeline must not resize if the job has a size, and the degree's wording."""
         resizes = job.size is not None and "_auto_resize" in inputs_of(type(self.pipeline))
         return {
             "image": pictures_of(items)[0],
@@ -116,7 +116,7 @@ class Instruction(Vary):
 
 
 def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
-    """Draw from the parent's meaning, not its pixels: at degree v its embedding weighs 1 − v, the prompt has the rest.
+    """Return the way to draw from a parent's meaning: at degree v its embedding weighs 1 − v, the prompt has the rest.
 
     The pipeline has an IP-Adapter or a prior, or takes an image in place of a prompt.
     """
@@ -149,16 +149,16 @@ class ImagePrompt(Vary):
     def _embed(
         self, ip_adapter_image: list[Image.Image], _embeds: None, device: torch.device, _count: int, *_flags: bool
     ) -> list[Tensor]:
-        """Return (n or 2·n, 1, …): an embedding per item, after as many of no image under classifier-free guidance.
+        """Return (n or 2·n, 1, …): an embedding per item; under classifier-free guidance n of no image come first.
 
-        The pipeline's own way would show every image to every item.
+        The method that this one replaces would show every image to every item.
         """
         (embeddings,) = self._prepare([ip_adapter_image], None, device, 1, *_flags)
         return [embeddings.flatten(0, 1).unsqueeze(1)]
 
 
 class Mixture(Vary):
-    """A prior makes an image's embedding from the text (Kandinsky 2.2): mixed with the parent's own embedding."""
+    """Mixes the parent's embedding with the image embedding that a prior makes from the text (Kandinsky 2.2)."""
 
     def __init__(self, pipeline: Any, arguments: Mapping[str, Any]) -> None:
         super().__init__(pipeline.decoder_pipe)
@@ -166,7 +166,7 @@ class Mixture(Vary):
         self._more = {name.removeprefix(_PRIOR): each for name, each in arguments.items() if name.startswith(_PRIOR)}
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return embeddings (n, d): 1 − v of the parent's and v of the prompt's."""
+        """Return embeddings (n, d), at degree v mixed of 1 − v times the parent's and v times the prompt's."""
         prior = self._prior
         generators = [torch_rng(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
@@ -179,7 +179,7 @@ class Mixture(Vary):
 
 
 class ImageAlone(Vary):
-    """An image in place of a prompt; at degree v its embedding is shrunk to 1 − v, and zero stands for no image."""
+    """An image in place of a prompt; at degree v its embedding is multiplied by 1 − v; zero stands for no image."""
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
@@ -218,7 +218,7 @@ class Structure(Vary):
 
 
 def control_of(setting: str) -> Control:
-    """Read `control`: image, canny, or module:function of one's own; RecipeError if there is no such function."""
+    """Return the function that `control` names: image, canny or module:function; RecipeError if there is none."""
     if setting == "image":
         return lambda parent: parent
     if setting == "canny":
@@ -235,7 +235,7 @@ def control_of(setting: str) -> Control:
 
 
 def _canny() -> Control:
-    """Return Canny's edges, white on black, with the thresholds that published ControlNets were trained on."""
+    """Return a function that draws Canny's edges, white on black, by the thresholds of published ControlNets."""
     cv2 = import_library("cv2", "control", "control: canny")
     return lambda parent: Image.fromarray(cv2.Canny(np.array(parent), 100, 200)).convert("RGB")
 

@@ -99,14 +99,14 @@ def require(library: str) -> None:
 
 
 def lora_of(setting: str | list[str] | Mapping[str, float] | None) -> dict[str, float]:
-    """Read the recipe's `lora`, a place, several, or place → weight: return the weight of each place."""
+    """Return place → weight for the recipe's `lora`: one place or a list, of weight 1, or places with weights."""
     if isinstance(setting, Mapping):
         return {place: float(weight) for place, weight in setting.items()}
     return dict.fromkeys([setting] if isinstance(setting, str) else setting or (), 1.0)
 
 
 def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool) -> None:
-    """Add LoRA weights to a pipeline and those over its parts; RecipeError if it takes none, or one does not fit."""
+    """Add LoRA weights to a pipeline, and so to others that share its parts; RecipeError if some cannot be added."""
     if not lora:
         return
     require("peft")
@@ -132,7 +132,7 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
 
 
 def _split(place: str) -> tuple[str, str | None]:
-    """Return the folder or repository, and the file in it."""
+    """Return the folder or repository, and the file in it; None: the place names no file."""
     path = Path(place)
     if path.is_file():
         return str(path.parent), path.name

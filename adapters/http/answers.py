@@ -1,4 +1,4 @@
-"""Images from an endpoint: encoded, bounded, of three formats, brought to one size; and the answer they make."""
+"""Images from an endpoint: decode PNG, JPEG or WebP within bounds, bring them to one size, make an answer of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 Received = tuple[list[Pixels | Failed | Refused], Usage | None]
-"""Images in order, or why one is none; and the tokens billed, if the answer tells them."""
+"""Each image, in order, or why there is none; and the tokens billed, None if the answer does not tell them."""
 
 MOST_BYTES = 2**26
 """Most bytes of one encoded image."""
@@ -49,7 +49,7 @@ def base64_of(image: bytes) -> str:
 
 
 def data_uri(image: bytes) -> str:
-    """Return a PNG file as an address that holds it."""
+    """Return a PNG file as a data URI, an address that holds the whole file."""
     return f"data:image/png;base64,{base64_of(image)}"
 
 
@@ -98,7 +98,7 @@ class PictureRule:
             return Failed("the endpoint sent an image whose base64 is broken")
 
     def fetch(self, url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> Pixels | Failed:
-        """Decode the image behind an address; a Failed if it is gone for good, Fault if a later try may bring it.
+        """Decode the image at an address; return Failed if it is gone for good, raise Fault if a later try may help.
 
         `images` holds the bytes that earlier tries of the same request brought.
         """
@@ -117,7 +117,7 @@ class PictureRule:
 
 
 def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:
-    """Return the answer to a request for `count` items; more are billed and ignored, missing ones have failed."""
+    """Return the answer to a request for `count` items; surplus images are billed and ignored, missing ones failed."""
     items, charge = outcome.result or ([], None)
     lacking = outcome.miss or Failed(f"the endpoint sent {len(items)} images where {count} were asked for")
     entries = [*items[:count], *[lacking] * (count - len(items))]

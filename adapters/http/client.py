@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 MAX_BYTES = 2**28
-"""Most bytes of one response that are read, as they are unpacked; 256 MiB hold ten PNG files of 8 megapixels."""
+"""Most bytes of one response, once decompressed, that are read; 256 MiB hold ten PNG files of 8 megapixels."""
 
 LONGEST_NUMBER = 40
-"""Digits of a whole number that is read; a longer one is none (Python reads some 4,000)."""
+"""Most digits of a whole number in JSON; a longer one is read as None (Python itself reads some 4,000)."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -51,7 +51,7 @@ class OnFirstUse(Generic[Value]):
 
 
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
-    """Open a pool of connections, by the environment's proxies and authorities; RecipeError if these cannot be used.
+    """Open a pool of connections, with the environment's proxies and certificate authorities; RecipeError if unusable.
 
     Without credentials no client certificate is shown either.
     """
@@ -85,7 +85,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Let at most MAX_BYTES of a response be read, as it is unpacked, until so many seconds after the request."""
+    """Let a response be read up to MAX_BYTES, once decompressed, and until `seconds` after the request; else raise."""
     import httpx2
 
     chunks, end = response.iter_bytes, response.request.extensions["asked"] + seconds
@@ -107,7 +107,7 @@ def _bound(response: httpx2.Response, seconds: float) -> None:
 
 
 def trusted_authorities() -> ssl.SSLContext:
-    """Trust the authorities of SSL_CERT_FILE or SSL_CERT_DIR, else of REQUESTS_CA_BUNDLE, else the system's."""
+    """Return TLS settings that trust SSL_CERT_FILE or SSL_CERT_DIR, else REQUESTS_CA_BUNDLE, else the system."""
     import httpx2
 
     name = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), "")
@@ -138,7 +138,7 @@ def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) 
 
 
 HostName = Annotated[str, Field(pattern=r"^([a-z0-9-]+\.)+[a-z]{2,}$")]
-"""A name of the public network, which no address of this machine or its network is."""
+"""A host's name with a dot and an ending of letters, so neither an IP address nor a bare name such as localhost."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +147,14 @@ class Addresses:
 
     Attributes:
         base: the endpoint's address: any address with its scheme, name and port is followed.
-        hosts: names that are followed by https on its own port, and all names below them.
+        hosts: further names that are followed, with all names below them, by https on port 443 alone.
     """
 
     base: str
     hosts: tuple[str, ...] = ()
 
     def refusal(self, url: object) -> str:
-        """Return why an address is not followed, in a clause without its path; empty: it is."""
+        """Return why an address is not followed, in a clause without its path; empty: it is followed."""
         if not isinstance(url, str):
             return f"named {type(url).__name__} in place of an address"
         try:
@@ -197,7 +197,7 @@ class HTTPClient:
         """Return the response of a path, or of an address that the endpoint named.
 
         Raises:
-            Fault: none came, or one with an error status.
+            Fault: no response came, or one with an error status or a redirect.
             Rejected: the address is not one of the endpoint's.
         """
         url = f"{self._base}{where}"
@@ -219,7 +219,7 @@ def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
-    """Make one request, as `HTTPClient.ask` does, by any pool."""
+    """Make one request by this pool and return its response; raise Fault as `HTTPClient.ask` does."""
     import httpx2
 
     try:
@@ -249,7 +249,7 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
 def read_json(content: bytes, charset: str | None = None) -> Any:
     """Read JSON, or raise ValueError or RecursionError; bytes that are no text become lone surrogates.
 
-    Too large whole numbers become None.
+    Whole numbers of more than LONGEST_NUMBER digits become None.
     """
     encoding = json.detect_encoding(content)
     text = content.decode(charset if charset and encoding == "utf-8" else encoding, "surrogateescape")

@@ -1,4 +1,4 @@
-"""Authenticate requests to an endpoint: by a key that may be renewed, by Basic auth, by headers; none in the recipe."""
+"""Authenticate requests to an endpoint by a renewable key, Basic auth or headers; the recipe holds no secret."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Credentials:
         return Renewing()
 
     def renew(self, fault: Fault, key: str) -> bool:
-        """Return True if an endpoint refuses this key and there is another one now."""
+        """Read the key anew if the endpoint refuses this one by `fault`; return True if there is another key now."""
         if fault.status not in (401, 403) or fault.refusal or not self._config.key_expires:
             return False
         with self._renewing:
@@ -99,7 +99,7 @@ class Credentials:
             return self._key != key
 
     def hide(self, *secrets: str) -> None:
-        """Redact these secrets, too."""
+        """Have `clean` redact these secrets, too."""
         self._secrets |= set(secrets) - {""}
 
     def clean(self, words: str) -> str:
@@ -141,13 +141,13 @@ class Credentials:
 
 
 def check_key(connection: Connection) -> None:
-    """Raise RecipeError if the key, or a header, cannot be read; a command is not run yet."""
+    """Raise RecipeError if the key, or a header, cannot be read; with `key_command` nothing is read yet."""
     if connection.key_command is None:
         Credentials(connection)
 
 
 def value_of(setting: str, variable: str) -> str:
-    """Read the environment variable that a setting names; RecipeError if it cannot stand in a header."""
+    """Read the environment variable that a setting names; RecipeError if it is not set or cannot stand in a header."""
     value = os.environ.get(variable, "").strip()
     if not value:
         raise RecipeError(f"{setting}: the environment variable {variable} is not set: export your key in it.")

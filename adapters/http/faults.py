@@ -48,14 +48,14 @@ _HIDDEN = ("script", "style")
 
 
 class Fault(Exception):
-    """A request that brought no answer.
+    """The fault of a request that brought no result.
 
     Attributes:
-        words: of the server where it had any; one line, at most LONGEST characters.
-        status: the HTTP status; None: none came (no connection, time-out, an answer that broke off).
+        words: the server's own, if it sent any; one line, at most LONGEST characters.
+        status: the HTTP status; None: no whole answer came (no connection, time-out, an answer that broke off).
         code: the server's own code for the error, lower case; empty: it has none.
         wait: seconds that the server asked to wait; None: it asked for nothing.
-        free: asking again costs nothing, as a look at a job.
+        free: asking again costs nothing, as a look at a job does.
         bad_certificate: the server's certificate is not to be trusted.
     """
 
@@ -104,7 +104,7 @@ class Fault(Exception):
 
     @property
     def own(self) -> bool:
-        """True if this request alone may fail: the server is there."""
+        """True if the fault may be of this request alone: the server answered, and not with 429, 502 or 503."""
         return self.status not in (None, 429, 502, 503)
 
     @property
@@ -118,7 +118,7 @@ class Fault(Exception):
 
     @property
     def refusal(self) -> bool:
-        """True if a content filter spoke: about this sample, not about the request."""
+        """True if a content filter withheld this sample; false if the request or the account is at fault."""
         if self.status not in (400, 403, 422, 451) and not self._in_answer:
             return False
         is_block = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
@@ -148,7 +148,7 @@ def body_words(body: str | bytes) -> tuple[str, str]:
 
 
 def _without_tags(page: str) -> str:
-    """The text of a page of HTML, each character looked at once."""
+    """Return the visible text of a page of HTML, in time that is linear in its length."""
     first, *pieces = page.split("<")
     visible, in_tag = [first], False
     for piece in pieces:
@@ -181,7 +181,7 @@ def one_line(text: str) -> str:
 
 
 def _blames_certificate(error: BaseException) -> bool:
-    """True if an error came of a certificate that is not trusted."""
+    """True if an error was caused by a certificate that is not trusted."""
     behind: BaseException | None = error
     while behind is not None and not isinstance(behind, ssl.SSLCertVerificationError):
         behind = behind.__cause__ or behind.__context__  # which httpcore2 hides
@@ -189,7 +189,7 @@ def _blames_certificate(error: BaseException) -> bool:
 
 
 def without(secret: str, words: str) -> str:
-    """Redact a secret from `words`, and the beginning of one that `one_line` cut off."""
+    """Redact a secret from `words`, even where `one_line` cut the words off within the secret."""
     words = words.replace(secret, "[key]") if secret else words
     cut = next((size for size in range(len(secret) - 1, 3, -1) if words.endswith(f"{secret[:size]}…")), 0)
     return f"{words[: -cut - 1]}[key]…" if cut else words
@@ -221,5 +221,5 @@ def _retry_info(body: str | bytes) -> float | None:
 
 
 def _number(value: str | None) -> float | None:
-    """Read a plain number of at least 0."""
+    """Return a plain decimal number of at least 0; None: it is no such number."""
     return float(value) if value and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) else None

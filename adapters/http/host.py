@@ -54,7 +54,7 @@ _ALL_SHARE = """\
 
 
 def starter_of(*lines: str) -> str:
-    """Return the starting recipe of a hosted model (`HasStarter`): its own lines, then those that all share."""
+    """Return the starting recipe of a hosted model (`HasStarter`): its own lines, then the lines of all hosts."""
     return "".join(f"  {line}\n" for line in lines) + _ALL_SHARE
 
 
@@ -85,7 +85,7 @@ class ImageCall:
 
     @property
     def seed(self) -> int:
-        """For an endpoint that takes one, of 31 bits."""
+        """The first image's seed in 31 bits, for an endpoint that takes one seed."""
         return int(self.seeds[0] % 2**31)
 
 
@@ -161,7 +161,7 @@ class Host(ABC, Generic[Config]):
         return self._ask(request, lambda: ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, as it was drawn if that is kept; at degree 0 return the parents, without a call."""
+        """Vary each parent, or its image kept as drawn; at degree 0 return the parents, without a call."""
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
@@ -179,7 +179,7 @@ class Host(ABC, Generic[Config]):
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
-        """(height, width) that new images are asked for, whatever comes; None: the endpoint's own."""
+        """(height, width) that new images are asked for, though others may come; None: the endpoint's default."""
         return self._config.fixed_size
 
     def _read_settings(self, settings: dict[str, Any]) -> Config:
@@ -194,7 +194,7 @@ class Host(ABC, Generic[Config]):
         return HTTPClient(config.url, config, config.concurrency, credentials, self.key_hosts), policy
 
     def _prepare(self) -> None:
-        """Find out before the first call what calls depend on."""
+        """Find out before a call what calls depend on, such as which server answers; here nothing."""
 
     def _send(self, call: ImageCall) -> Any:
         """Make a call and return its answer; raise Fault if there is none."""
@@ -219,7 +219,7 @@ def _prompt(request: Request) -> str:
 
 
 class Endpoints:
-    """Servers of one kind and key behind several addresses, under one policy; `concurrency` is of each."""
+    """Servers of one kind at several addresses, with one key and one policy; `concurrency` is per server."""
 
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
         credentials = Credentials(connection)
@@ -237,7 +237,7 @@ class Endpoints:
         check_stop: CheckStop = lambda: None,
         **request: Any,
     ) -> Outcome[Result]:
-        """Make a GET, or a POST of `request`, at the least busy of them: see `Policy.call_one_of`."""
+        """Make a GET, or a POST of `request`, at the least busy server: see `Policy.call_one_of`."""
 
         def choose() -> tuple[Gate, Callable[[], httpx2.Response]]:
             with self._choosing:
@@ -267,7 +267,7 @@ class Endpoints:
 
 @dataclass(eq=False)
 class _Place:
-    """One address."""
+    """One server, its requests under way, and the time until which it is left alone after a fault."""
 
     client: HTTPClient
     gate: Gate

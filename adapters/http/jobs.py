@@ -23,12 +23,12 @@ from pe.plugins.settings import Count
 
 Value = TypeVar("Value")
 JobStatus = Literal["waiting", "unknown"] | Mapping[str, Any]
-"""A job that is queued or at work; one that the host does not know; or the host's words on one that is done."""
+"""A job that is queued or at work; one that the host does not know; or what the host says of one that is done."""
 
 log = logging.getLogger(__name__)
 
 GRACE = 15.0
-"""Seconds for which a host may not know a job before the job counts as forgotten: hosts have several machines."""
+"""Seconds that a host may go without knowing a job before the job counts as forgotten: hosts have several machines."""
 
 RARER = 1.5, 10.0
 """Factor from each wait for a job to the next, and the longest wait in units of the first."""
@@ -63,16 +63,16 @@ def wait_for_job(
     timeout: float = float("inf"),
     cancel: Callable[[str], None] = lambda job: None,
 ) -> Mapping[str, Any]:
-    """Wait for the job that is noted, or for one that is started now; return the host's words on it.
+    """Wait for the job that is noted, or for one that is started now; return what the host says of it once it is done.
 
     Args:
-        host: as messages call it.
+        host: the host's name in messages.
         note: where the job is noted.
-        policy: by which the host is looked at; one that is away is waited for.
+        policy: under which the host is asked about the job; a host that is away is waited for.
         start: has the host start a job, and notes it.
         look: asks the host about a job; raises `Ended` where it has no result, `Fault` where the host does not say.
         poll: seconds before the job is first looked at; later looks come up to ten times as rarely.
-        timeout: seconds that it is waited for; infinity: until the host ends it.
+        timeout: seconds that the job is waited for, before `Ended` is raised; infinity: until the host ends it.
         cancel: tells the host that nobody waits for a job any longer.
     """
     gate = Gate(1)  # the job has passed the endpoint's
@@ -119,7 +119,7 @@ def wait_for_job(
 
 
 class ByJobs(Prompted):
-    """A host that answers by jobs.
+    """Settings of a host that answers by jobs.
 
     Attributes:
         base_url: of the host.
@@ -144,10 +144,10 @@ Config = TypeVar("Config", bound=ByJobs)
 class JobHost(Host[Config]):
     """RANDOM_API and VARIATION_API by a host that answers by jobs; a request is one job.
 
-    `response` reads the host's words on a job that is done. Faults of `job_status` are retried for free.
+    `response` reads what the host says of a job that is done. Faults of `job_status` are retried for free.
 
     Attributes:
-        job_field: of the answer to a request: it names the job.
+        job_field: the field, in the answer to a request, that names the job.
         result_hosts: where images are fetched, as the host documents it.
     """
 
@@ -173,7 +173,7 @@ class JobHost(Host[Config]):
         return
 
     def _submit(self, call: ImageCall) -> None:
-        """Have the host start a job and note it: before it is sent, where the id is ours."""
+        """Have the host start a job, and note the job; where the id is ours, the job is noted before it is sent."""
         answer = object_of(super()._send(call))
         job = answer.get(self.job_field)
         if not isinstance(job, str):
@@ -206,7 +206,7 @@ class JobHost(Host[Config]):
         return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
 
     def _find(self, where: str) -> dict[str, Any] | None:
-        """GET an address; None: there is nothing there."""
+        """Return the JSON object at an address; None: the host answers 404."""
         try:
             return object_of(self._client.ask("GET", where))
         except Fault as fault:

@@ -1,4 +1,4 @@
-"""OpenAI's API under the one policy: one request each, and batches of them."""
+"""OpenAI's API under the one `Policy`: single requests, and batches of requests."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class OpenAIConnection(Connection):
         return f"/openai{deployment}/{task}?api-version={quote(self.azure_api_version)}"
 
     def read_credentials(self) -> Credentials:
-        """Read the key; Azure has a header of its own for keys, but not for those that expire: tokens of Entra ID."""
+        """Read the key; Azure takes it in the header `api-key`, but expiring tokens (Entra ID) in `Authorization`."""
         is_azure_key = self.azure_api_version is not None and not self.key_expires
         return Credentials(self, header="api-key" if is_azure_key else "Authorization")
 
 
 def billed_to() -> dict[str, str]:
-    """Return the headers that name whom the environment has billed."""
+    """Return the headers that name the organisation and project to bill, where the environment has them."""
     return {name: os.environ[variable] for name, variable in _BILLED_TO.items() if os.environ.get(variable)}
 
 
@@ -100,16 +100,16 @@ class OpenAIEndpoint:
 # and in which order, is not documented. Azure documents the same of its v1 API; there a batch never expires.
 
 MOST = 50_000
-"""Requests of one batch."""
+"""Most requests of one batch."""
 
 QUEUE = 900.0
-"""Seconds after which a batch is submitted again that found the queue full."""
+"""Seconds after which a batch that found the queue full is submitted again."""
 
 _OURS, _KEY = "pe-", "private_evolution"
 _DONE = ("completed", "expired", "cancelled", "failed")
 
 Line = dict[str, Any] | Fault
-"""The body of an answer, or why there is none."""
+"""The body of the answer to one request of a batch, or why there is none."""
 
 
 class Batches:
@@ -131,9 +131,9 @@ class Batches:
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
 
     def finish(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
-        """Wait for the batch that is noted, or submit one of these requests; return the endpoint's words on it.
+        """Wait for the batch that is noted, or submit these requests as a new one; return the batch once it has ended.
 
-        Raises Ended if the endpoint does not know a batch that it has taken.
+        Raises Ended if the endpoint does not know a batch that it has taken, Fault or Rejected if the batch failed.
         """
         try:
             # Without a time limit: the endpoint ends it, and what it has answered by then is paid.
@@ -165,7 +165,7 @@ class Batches:
         return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
 
     def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
-        """Upload the requests and submit them as a batch under a name of ours, which is noted before."""
+        """Upload the requests, note a name of ours, and submit them as a batch under this name; note its id."""
         line = {"method": "POST", "url": self._path}
         lines = [json.dumps({"custom_id": str(i), **line, "body": body}) for i, body in enumerate(bodies)]
         file = self._upload("\n".join(lines).encode())

@@ -27,26 +27,26 @@ Result = TypeVar("Result")
 CheckStop = Callable[[], None]
 
 EVERY = 0.5
-"""Seconds after which a request that waits is asked whether the run is to stop."""
+"""Seconds between two checks, while a request waits, of whether the run is to stop."""
 
 FIRST, MOST = 0.5, 30.0
-"""Seconds to wait before the second try, at the most, and before any later one."""
+"""Most seconds to wait before the second try, and before any later one."""
 
 SHRINK = 0.8
 """Factor of the concurrency after a 429."""
 
 
 def workers_for(concurrency: int) -> int:
-    """Return the threads that keep `concurrency` requests under way: some read and decode answers meanwhile."""
+    """Return how many threads keep `concurrency` requests under way while some threads read and decode answers."""
     return concurrency + max(1, concurrency // 8)
 
 
 class Gate:
     """Lets at most `width` requests through at once, at first `most` ≥ 1; shared by all workers of an endpoint.
 
-    A request that was throttled narrows it by a fifth, once for all requests that had started before the last
-    narrowing; each whole round of successes widens it by one (as TCP does: Chiu and Jain, 1989). A pause holds
-    everybody back.
+    A throttled request narrows it by a fifth, unless the request had started before the last narrowing; as many
+    successes as it is wide widen it by one (as TCP does: Chiu and Jain, 1989). During a pause it lets no request
+    through.
     """
 
     def __init__(self, most: int) -> None:
@@ -85,7 +85,7 @@ class Gate:
                 self._condition.notify()
 
     def throttle(self, since: int, pause: float | None) -> None:
-        """Narrow, and hold everybody back for `pause` seconds, if the endpoint named any."""
+        """Narrow, unless that happened after `since` (see `passing`); hold all back for `pause` seconds, if any."""
         with self._condition:
             if since == self._narrowings:
                 self._width = max(1.0, self._width * SHRINK)
@@ -100,10 +100,10 @@ class Outcome(Generic[Result]):
 
     Attributes:
         result: the answer; None: there is none.
-        fault: why there is none.
+        fault: why there is no result; None: there is one.
         calls: requests made for it; each may have been billed.
         alone: only this request fails, by a fault of transport, so it is to be made with another seed.
-        stops: nothing else is asked, so nobody can tell whether it alone fails. The run stops.
+        stops: no other request is under way, so it is not known whether this one alone fails. The run stops.
     """
 
     result: Result | None
@@ -114,7 +114,7 @@ class Outcome(Generic[Result]):
 
     @property
     def miss(self) -> Refused | Failed | None:
-        """The fault, as it stands for the request's items; None: there is none."""
+        """The fault as the outcome of the request's items; None: there is no fault."""
         if self.fault is None:
             return None
         if self.fault.refusal:
@@ -128,7 +128,7 @@ class Policy:
     A request whose fault may pass (`Fault.heals`) is made again, after a random wait that doubles from FIRST to MOST,
     or the wait that the server asked for. A 429 slows all workers down, and its wait holds all of them back.
 
-    When a request has failed `tries` times, and none brought an answer meanwhile, the server counts as away: all
+    When a request has failed `tries` times, and no other was answered meanwhile, the server counts as away: all
     requests wait, and one at a time, in turn, is made to see whether it is back. After `patience` the run stops.
 
     Args:
@@ -178,7 +178,7 @@ class Policy:
         read: Callable[[Sent], Result],
         check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
-        """Do the same where several endpoints, each with a gate of its own, give the same answer.
+        """Make a request as `call` does, where several endpoints, each with a gate of its own, give the same answer.
 
         The outcome has a fault for a refusal, a whole answer that is not the result, or a fault of this request alone.
 
@@ -235,7 +235,7 @@ class Policy:
         return result
 
     def _note_answer(self) -> None:
-        """The server is there: an outage is over."""
+        """Note that the server answered: an outage is over."""
         with self._condition:
             self._answers += 1
             self._outage = None
@@ -266,7 +266,7 @@ class Policy:
                     self._condition.notify_all()
 
     def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> float | Outcome[Any]:
-        """Return the seconds until a request with this fault is made again, or its outcome."""
+        """Return the seconds until a request with this fault is made again; or its outcome, if it is not."""
         fault.words = self.clean(fault.words)
         if not fault.heals:
             self._note_answer()
@@ -325,7 +325,7 @@ class Policy:
         return random.uniform(longest / 4, longest)
 
     def _tell(self, fault: Fault, seconds: float, outage: _Outage | None) -> None:
-        """Tell that the next try is so far away, unless it is near or a longer wait is told."""
+        """Log and show that the next try is `seconds` away, unless it is soon or a longer wait is shown already."""
         log.info("%s: %s; trying again, %d at once", self.name, fault, self._gate.width)
         seconds = max(fault.wait or 0.0, seconds) if fault.is_throttle else seconds
         end, now = time.monotonic() + seconds, datetime.now()

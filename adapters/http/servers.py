@@ -32,7 +32,7 @@ _OWNERS = {"sglang": "sglang", "vllm": "vllm-omni", "xinference": "xinference", 
 
 
 class Served(Prompted):
-    """An endpoint whose server has a profile."""
+    """Settings of an endpoint whose server may have a `Profile`."""
 
     api: ClassVar[API]
     server: str | None = "auto"
@@ -43,10 +43,10 @@ class Served(Prompted):
         return None if self.server is None else profile(self.api, self.server)
 
     def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
-        """Return these settings, with the server's in place of those that are not stated.
+        """Return these settings, with the profile's in place of those that are not stated.
 
-        A server that the recipe does not name, recognised in mid-run, is sent one parent a request all the same: a run
-        measures before its first request whether several come back mixed up.
+        A server that the recipe does not name (`is_named` false) is recognised in mid-run, so it still gets one parent
+        a request: only before its first request does a run measure whether several parents come back mixed up.
         """
         if profile is None:
             return self
@@ -64,7 +64,7 @@ Config = TypeVar("Config", bound=Served)
 
 
 class ServedHost(Host[Config]):
-    """A host that asks its server who it is before the first call, with `server: auto`, and takes its settings."""
+    """A host that with `server: auto` recognises its server before the first call and takes the profile's settings."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -101,7 +101,7 @@ def server_by_address(url: str) -> str | None:
 
 
 def asker(client: httpx2.Client) -> Ask:
-    """Return an Ask by this client; it raises Fault for no answer and for statuses that pass (429, 503)."""
+    """Return an `Ask` that uses this client; it raises Fault without an answer, and for 429 and 503, which pass."""
 
     def ask(url: str) -> Any:
         try:
@@ -189,8 +189,8 @@ def look_at(
 
     Args:
         model: the settings' model, for its default of `key_env`.
-        settings: of a recipe; those of the connection count, `base_url`, and what is compared with the model served.
-        url: where they name none.
+        settings: of a recipe: the connection, `base_url`, and what is compared with the model served.
+        url: the address, where the settings name none.
         ours: only a server of `pe serve` will do.
         recognise: tell which server of images answers, and what it heeds.
     """

@@ -1,4 +1,4 @@
-"""The settings of endpoints, and what each known server heeds of the requests that its API allows."""
+"""The settings of endpoints, and profiles: which parts of its API's requests each known server heeds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Profile:
         degree: what it does with a degree as a number.
         seed: what it does with a seed.
         several: what it does with several parents in one request.
-        sets: settings that it stands for, in place of their defaults.
+        sets: settings that the server implies, in place of their defaults.
         varies: how its samples are varied: `edit`, `variations`, `img2img`; none: not at all.
         api: the kind of generator that speaks to it.
     """
@@ -131,7 +131,7 @@ class Connection(Settings):
         basic_auth_env: the environment variable that holds user:password, for HTTP Basic authentication.
         headers_env: further headers, each with the environment variable that holds its value.
         client_cert: a file with this client's certificate (PEM).
-        client_key: a file with its private key (PEM); None: it stands in `client_cert`.
+        client_key: a file with the certificate's private key (PEM); None: the key stands in `client_cert`.
         timeout: seconds to connect, and between two bytes.
         total_timeout: seconds until the last byte of an answer's body; None: 900, or twice `timeout` if that is more.
         tries: how often a request is made before the server counts as away.
@@ -152,7 +152,7 @@ class Connection(Settings):
 
     @property
     def deadline(self) -> float:
-        """Seconds of a whole request."""
+        """Seconds from a request to the last byte of its answer, at the most."""
         return max(900.0, 2 * self.timeout) if self.total_timeout is None else self.total_timeout
 
     @property
@@ -214,9 +214,9 @@ class Prompted(Concurrent, Pictures):
     """An endpoint that draws from prompts.
 
     Attributes:
-        keep_size: keep each sample as it was drawn, too, and vary that: true, where the endpoint draws at one known
-            `size`; or height and width in pixels, to which what it draws is resized. Else variations are made of
-            samples at `image_size`, and detail is lost in every iteration.
+        keep_size: keep, beside each sample, the image as it was drawn, and vary that image: true, where the endpoint
+            draws at one known `size`; or height and width in pixels, to which drawn images are resized. False: samples
+            are varied at `image_size`, and detail is lost in every iteration.
     """
 
     default_url: ClassVar[str] = ""
@@ -243,7 +243,7 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def exact_field(self) -> str | None:
-        """The field that takes the degree as a number, where the endpoint heeds one."""
+        """Name of the field that takes the degree as a number; None: the degree is put in words."""
         return self.strength_field
 
     @property

@@ -1,1 +1,1 @@
-"""A server around the diffusion engine, on Ray Serve: errors ← ingress (routes) ← service ← replica ← batching."""
+"""A server around the diffusion engine, on Ray Serve: a request passes errors, routes, service, replica, batching."""

@@ -1,8 +1,8 @@
-"""Batches over requests: those of one job and shape share a forward pass, whoever asked; and the server's metrics.
+"""Batches across requests: images of one job and shape share a forward pass, whoever asked; and the server's metrics.
 
 While the engine is at work, requests gather; when it is free, the next batch takes the items of one kind in turn from
-all callers who wait for that kind, so that a caller with many images holds up nobody who has few. Only an engine with
-too few items waits, a few milliseconds, for others.
+all callers who wait for that kind, so that a caller with many images holds up nobody who has few. An engine waits for
+more items, a few milliseconds, only if it has too few for a full batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("ray.serve")
 PREFIX = "pe_server_"
 
 _HOPELESS = 10
-"""Batches in a row that broke the engine: it will not recover."""
+"""So many batches in a row that broke the engine mean that it will not recover."""
 _BROKEN = Failed("the engine broke down on this image")
 
 _SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0]
@@ -35,14 +35,14 @@ _NOISE = re.compile(r'(?:otel_scope_\w+|Component|SessionName|Version|WorkerId)=
 _EXPORTED = re.compile(rf"^(?:# \w+ )?ray_{PREFIX}", re.MULTILINE)
 
 Note = Callable[[int, float, float], object]
-"""Takes a finished batch's images, the seconds that its oldest item had waited, and those that the engine took."""
+"""Takes the number of images in a finished batch, the seconds its oldest item had waited, and those of the engine."""
 _WAIT = 0.004
 """Seconds that an idle engine waits for others before it starts a batch that is not full."""
 
 
 @dataclass(eq=False)
 class _Wish:
-    """An item on its way to its outcome, which is done as soon as its caller goes away."""
+    """An item that a caller waits for; its `outcome` is done when it is made, or when the caller goes away."""
 
     item: Item
     kind: object
@@ -51,7 +51,7 @@ class _Wish:
 
 
 class Batcher:
-    """Feeds an engine with batches of `most` items in a thread."""
+    """Feeds an engine with batches of at most `most` items, in a thread of its own."""
 
     def __init__(self, run: Callable[[Sequence[Item]], list[Outcome]], most: int, note: Note) -> None:
         self._run, self._most, self._note = run, most, note
@@ -61,7 +61,7 @@ class Batcher:
         self._worker: asyncio.Task[None] | None = None
         self._batch: Sequence[_Wish] = ()
         self.failures = 0  # batches that broke the engine or its worker, in a row
-        self._began: float | None = None  # with the batch that the engine is at
+        self._began: float | None = None  # time at which the engine began its present batch; None: idle
 
     async def make(self, items: Sequence[Item], caller: str) -> list[Outcome]:
         """Return the outcome of each item, all of one kind. A caller who is cancelled waits for nothing more."""
@@ -75,7 +75,7 @@ class Batcher:
         return await asyncio.gather(*(wish.outcome for wish in wishes))
 
     def check_health(self, longest: float) -> None:
-        """Raise RuntimeError if the last batches all broke the engine, or it is at one for `longest` seconds."""
+        """Raise RuntimeError if the last batches all broke the engine, or the present one took `longest` seconds."""
         if self.failures >= _HOPELESS:
             raise RuntimeError("the engine breaks down over every batch")
         if self._began is not None and time.monotonic() - self._began >= longest:
@@ -101,7 +101,7 @@ class Batcher:
                     wish.outcome.set_result(_BROKEN)
 
     def _of_kind(self) -> list[list[_Wish]]:
-        """Return by caller what waits of the kind whose turn it is."""
+        """Forget items that are done; return the others of the kind whose turn it is, a list for each caller."""
         waiting = {caller: [wish for wish in each if not wish.outcome.done()] for caller, each in self._waiting.items()}
         self._waiting = {caller: wishes for caller, wishes in waiting.items() if wishes}
         kinds = [wishes[0].kind for wishes in self._waiting.values()]

@@ -19,22 +19,22 @@ from pe.plugins.devices import Precision
 Count = Annotated[int, Field(ge=1)]
 
 GRID = 8
-"""Pixels that a text-to-image model's latent stands for."""
+"""Pixels per side that a latent of a text-to-image model stands for."""
 
 
 class Limits(BaseModel):
-    """Limits of requests, all checked before an image is decoded.
+    """Limits of requests; `body`, `pixels` and `requests` are checked before an image is decoded.
 
     Attributes:
-        body: bytes of a request.
-        pixels: of an image, sent or asked for.
-        images: of a batch request.
-        n: images of a request in OpenAI's form.
-        steps: of an image.
-        prompt: characters.
-        requests: of one key under way at once, for each ingress.
-        waiting: images under way at once, of all keys, for each ingress.
-        seconds: from a request's last byte to its answer.
+        body: bytes of a request's body.
+        pixels: pixels of an image, sent or asked for.
+        images: images in a batch request.
+        n: images in a request in OpenAI's form.
+        steps: denoising steps of an image.
+        prompt: characters of a prompt.
+        requests: requests of one key that are under way at once, at each ingress.
+        waiting: images of all keys that are under way at once, at each ingress.
+        seconds: seconds that the replicas may take over a request.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,15 +55,15 @@ class Settings(BaseModel):
 
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
-        precision: of the arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
-        generator: more settings of the generator that would run the model here: `diffusion`, `pixel_diffusion`
-            or `improved_diffusion`.
-        steps: of a request that names none.
-        guidance: of a request that names none; None: the pipeline's own, and none for a model with classes. A number,
-            1 included, says of such a model that the last of its classes stands for none, by which it is guided.
-        max_batch: images per forward pass, at the most; None: the family's own. Memory may make it fewer.
-        replicas: of the engine; None: as many as are busy, while there is room for them.
-        gpus_per_replica: shares of a GPU bound its memory, too; 0: the CPU; None: 1 where the cluster has GPUs, else 0.
+        precision: of the network's arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
+        generator: further settings, as of the local generator for such a model: `diffusion`, `pixel_diffusion` or
+            `improved_diffusion`.
+        steps: denoising steps for a request that names none.
+        guidance: scale for a request that names none; None: the pipeline's own, and none for a model with classes. Any
+            number, even 1, says that the last class of such a model means "no class", which guidance needs.
+        max_batch: most images per forward pass; None: what suits the kind of model. Memory may make it fewer.
+        replicas: copies of the engine; None: as many as are kept busy, while there is room for them.
+        gpus_per_replica: a share of a GPU bounds memory, too; 0: the CPU; None: 1 where the cluster has GPUs, else 0.
         key_digests: SHA-256 of each API key; without any, only connections from the machine itself are answered.
         limits: see `Limits`.
     """
@@ -83,12 +83,12 @@ class Settings(BaseModel):
 
 
 def digest_of(key: str) -> str:
-    """Return the SHA-256 of an API key, which the server keeps in its place."""
+    """Return the SHA-256 of an API key, which the server keeps in place of the key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def is_loopback(host: str) -> bool:
-    """Return true if an address to listen on, or of a connection, is this machine's alone."""
+    """Return true if a host is localhost or a loopback address, which only this machine can reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -96,7 +96,7 @@ def is_loopback(host: str) -> bool:
 
 
 def names_loopback(url: str) -> bool:
-    """Return true if a URL names this machine by localhost or a loopback address; a site may bind other names to it."""
+    """Return true if a URL's host is localhost or a loopback address; a foreign site may point other names here."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -109,7 +109,7 @@ class Description:
 
     Attributes:
         name: as given at the start.
-        batch: images per forward pass, at the most.
+        batch: most images per forward pass.
         prompts: the model takes prompts.
         negative_prompts: it takes negative ones, too.
         class_count: number of its classes; None: it takes none.
@@ -131,7 +131,7 @@ class Description:
 
     @property
     def degree(self) -> Literal["exact", "wording"]:
-        """Exact, or by wording."""
+        """`wording` if the model is told a degree in words, else `exact`."""
         return degree_of(self.vary)
 
     def class_of(self, label: int | str) -> int:
@@ -145,7 +145,7 @@ class Description:
 
 
 def check(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
-    """Fill in the server's values; Refusal if the model cannot do what is asked, or it is beyond the limits."""
+    """Return the request with the server's values filled in; Refusal if the model or the limits do not allow it."""
     limits = settings.limits
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
@@ -230,5 +230,5 @@ def _classes(request: BatchRequest, model: Description) -> Any:
 
 
 def _within(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # false for what is no number
+    if not least <= value <= most:  # the comparison is false for NaN
         raise Refusal(400, f"{name} lies from {least:g} to {most:g}.", name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PLACES = frozenset(
     ["variation_model", "controlnet", "single_file", "components", "lora", "pretrained_model_name_or_path_or_dict"]
 )
-"""Settings that hold places of models; `lora` as its keys where it gives weights."""
+"""Settings that hold paths or repositories of models; in a `lora` with weights they are the keys."""
 
 
 @click.command()
@@ -55,7 +55,7 @@ def serve(
 ) -> None:
     """Serve MODEL over HTTP: `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub.
 
-    OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
+    It answers OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
     from adapters.server import deploy
     from adapters.server.checks import Settings, is_loopback
@@ -90,7 +90,7 @@ def serve(
 
 
 def _on_end() -> threading.Event:
-    """Return an event that the first SIGINT or SIGTERM sets (Ray has set its own handlers); the second ends at once."""
+    """Return an event that the first SIGINT or SIGTERM sets (in place of Ray's handlers); a second ends the process."""
     end = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -141,7 +141,7 @@ def _config(settings: Settings, host: str, port: int) -> str:
 
 
 def _model(model: str) -> str:
-    """Return the model, a folder or a file by its whole path; RecipeError if nothing is there."""
+    """Return `model`, if a folder or a file as an absolute path; RecipeError if nothing is there."""
     from adapters.diffusion.improved import is_improved
     from adapters.diffusion.weights import local_model
     from adapters.server.replica import SMALL
@@ -154,7 +154,7 @@ def _model(model: str) -> str:
 
 
 def _generator(changes: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of `--set NAME=VALUE`; replicas run elsewhere, so with whole paths."""
+    """Return the settings of `--set NAME=VALUE`, with absolute paths, since replicas run in other folders."""
     import yaml
 
     settings: dict[str, Any] = {}
@@ -172,7 +172,7 @@ def _generator(changes: Sequence[str]) -> dict[str, Any]:
 
 
 def _locate(name: str, value: Any) -> Any:
-    """Return a setting's value with the whole paths of places that are on this machine."""
+    """Return a setting's value, in which paths that exist on this machine are absolute."""
     if name == "ip_adapter" and isinstance(value, dict):
         return {key: _locate(key, part) for key, part in value.items()}
     if name not in _PLACES:
@@ -185,6 +185,6 @@ def _locate(name: str, value: Any) -> Any:
 
 
 def _whole(place: Any) -> Any:
-    """Return the whole path of a file or folder that is there; anything else as it is."""
+    """Return the absolute path of a file or folder that exists; any other value unchanged."""
     path = Path(place).expanduser() if isinstance(place, str) else None
     return str(path.resolve()) if path is not None and path.exists() else place

@@ -1,4 +1,4 @@
-"""The Ray Serve application: an ingress and the replicas behind it, on Ray of its own or on a running cluster."""
+"""The Ray Serve application: an ingress and the replicas behind it, on a Ray started here or on a running cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOGGING = {"encoding": "JSON", "enable_access_log": False}
 _START = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": DOOR,
     "RAY_SERVE_LOG_TO_STDERR": "0",
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # three times; else one that is slow to come is killed after 15 s
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # three times; by default a slow one is killed after 15 s
 }
 """Environment of Ray's processes, if they are started here."""
 
@@ -35,10 +35,10 @@ _PATIENCE = 300.0
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
 _UNDER_WAY = 4096
-"""Requests that Ray hands to one actor at once: the bounds are ours, in `service`, and these must lie above."""
+"""Requests that Ray hands to one actor at once: more than the limits that `service` enforces, so that those count."""
 
 _BUSY = 4.0
-"""Parts under way at a replica, on the average, beyond which there should be another."""
+"""Parts under way at a replica, on average, beyond which Ray should start another replica."""
 
 
 def build(settings: Settings | Mapping[str, Any]) -> Application:
@@ -82,7 +82,7 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
 
 
 def room_for(settings: Settings, resources: Mapping[str, float]) -> tuple[float, float, int]:
-    """Return a replica's GPUs and cores, and the most replicas there is room for, by the cluster's GPU and CPU."""
+    """Return a replica's GPUs and cores, and the most replicas that a cluster with these resources has room for."""
     cards, cores = resources.get("GPU", 0.0), max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray and the ingress
     gpus = settings.gpus_per_replica
     gpus = (1.0 if cards else 0.0) if gpus is None else gpus

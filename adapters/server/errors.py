@@ -25,7 +25,7 @@ CODES: Mapping[int, tuple[str, str]] = {
     429: ("rate_limit_error", "rate_limit_exceeded"),
     503: ("server_error", "unavailable"),
 }
-"""Status → OpenAI's type, and the code unless another is named; a server answers no other error."""
+"""Status → OpenAI's type, and the code unless another is named; the server answers no other status."""
 
 _WORDS = {404: "There is no such path; see /openapi.json.", 405: "This path takes another method."}
 _PASSED = frozenset(
@@ -34,7 +34,7 @@ _PASSED = frozenset(
 
 
 class Detail(BaseModel):
-    """The error."""
+    """An error as OpenAI describes it."""
 
     message: str
     type: str
@@ -54,8 +54,8 @@ class Refusal(HTTPException):
     Args:
         status: one of CODES.
         message: one sentence: what is wrong, and what to do.
-        param: the field to blame.
-        code: a machine's word for it; empty: the status's own.
+        param: the field of the request that is wrong.
+        code: the error's name for programs; empty: the one in CODES.
         wait: seconds after which to ask again.
     """
 
@@ -67,17 +67,17 @@ class Refusal(HTTPException):
         self._error = Error(error=Detail(message=message, type=kind, param=param, code=code or usual))
 
     def response(self) -> JSONResponse:
-        """Return the answer."""
+        """Return the HTTP response."""
         return JSONResponse(self._error.model_dump(), self.status_code, self.headers)
 
 
 def unavailable(why: str, wait: int = 2) -> Refusal:
-    """Return an error for which nobody is to blame; asking again may help."""
+    """Return a 503 error, for which the request is not to blame; asking again may help."""
     return Refusal(503, f"{why}: ask again in {wait} s.", wait=wait)
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Translate an error of any kind; the answer holds nothing of the request but the name of a field."""
+    """Return the refusal for an error of any kind; it repeats nothing of the request but the name of a field."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestValidationError | ValidationError):
@@ -98,7 +98,7 @@ def middlewares() -> list[Middleware]:
 
 
 class Door:
-    """Passes on the headers that mean something here, and answers errors that are not in JSON.
+    """Passes on only the headers that this server reads, and replaces errors that are not in JSON by a Refusal.
 
     Ray's proxy acts on other headers of anybody's request (deadlines, routing), fails over bytes that are no text, and
     answers in its own words, or not at all, when an ingress has died.

@@ -1,6 +1,6 @@
 """Many images in one body: safetensors files, in which texts and numbers are JSON in the metadata.
 
-A file holds plain arrays and text: nothing in it is run, and nothing grows on being read. docs/server.md lists the
+A file holds plain arrays and text: nothing in it is run, and nothing is decompressed. docs/server.md lists the
 arrays and the keys.
 """
 
@@ -19,17 +19,17 @@ from safetensors.numpy import load, save
 from pe.plugins.protocols import Failed, Refused, Seeds
 
 ARRAYS = "application/x-safetensors"
-"""The content type."""
+"""The content type of these bodies."""
 
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
 Text = TypeVar("Text", bound=BaseModel)
 
 _REQUEST = {"seeds": ("u8", 1), "images": ("u1", 4), "classes": ("i8", 1)}
-"""Array → type and dimensions."""
+"""Array → type and number of dimensions."""
 _ANSWER = {"images": ("u1", 4), "places": ("i8", 1)}
 _COLUMNS = ("images", "classes", "prompts", "negative_prompts")
-"""One row per seed each."""
+"""Fields with one row for each seed."""
 
 
 class FormatError(ValueError):
@@ -41,16 +41,16 @@ class BatchRequest:
     """A request for n images of one job.
 
     Attributes:
-        seeds: uint64 (n,); all randomness of an image comes from its own.
+        seeds: uint64 (n,); all randomness of an image comes from its seed.
         degree: variation in [0, 1] of `images`; None: new images.
         steps: of a new image; None: the server's.
         guidance: classifier-free guidance scale; None: the server's.
         size: height and width, pixels; None: the model's own.
         images: to vary, uint8 n×h×w×c.
-        classes: int64 (n,), the model's own class of each, for models with classes.
-        prompts: of each, for models that take them.
+        classes: int64 (n,), the class of each image, by the model's numbers, for models with classes.
+        prompts: the prompt of each image, for models that take prompts.
         negative_prompts: what each image should not look like.
-        model: its name; None: whichever is served.
+        model: the model's name; None: whichever is served.
         vary: noise, instruction, meaning or structure; None: however the server varies.
     """
 
@@ -106,7 +106,7 @@ class BatchAnswer:
 
     @classmethod
     def of(cls, outcomes: Sequence[Pixels | Refused | Failed]) -> BatchAnswer:
-        """Return the answer with an outcome for each place."""
+        """Return the answer made of the outcomes of all places, in order."""
         images = {place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
         missing = {place: miss for place, miss in enumerate(outcomes) if isinstance(miss, Refused | Failed)}
         pixels = np.stack(list(images.values())) if images else np.empty((0, 1, 1, 1), dtype=np.uint8)
@@ -120,7 +120,7 @@ def pack_request(request: BatchRequest) -> bytes:
 
 
 def read_request(data: bytes) -> BatchRequest:
-    """Return the request in a body, whether a model can do it or not; FormatError if it is none."""
+    """Return the request in a body, not checked against a model; FormatError if the body holds none."""
     arrays, job = _read(data, _REQUEST, _Job)
     if "seeds" not in arrays:
         raise FormatError("The array 'seeds' is missing: send a uint64 for each image that is wanted.")
@@ -142,7 +142,7 @@ def pack_answer(answer: BatchAnswer) -> bytes:
 
 
 def read_answer(data: bytes, count: int) -> BatchAnswer:
-    """Return the answer in a body to a request for `count` images; FormatError if it is none."""
+    """Return the answer in a body to a request for `count` images; FormatError if the body holds none."""
     arrays, misses = _read(data, _ANSWER, _Misses)
     if lacking := _ANSWER.keys() - arrays.keys():
         raise FormatError(f"The array '{min(lacking)}' is missing.")
@@ -163,7 +163,7 @@ def _write(arrays: Mapping[str, Any], kinds: Mapping[str, tuple[str, int]], job:
 
 
 def _read(data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]) -> tuple[dict[str, Array], Text]:
-    """Return the arrays of a file, all of them among `kinds`, and its JSON."""
+    """Return a file's arrays and its JSON as a `model`; FormatError if they are not of these kinds."""
     try:
         arrays = load(data)
         head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])

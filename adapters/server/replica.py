@@ -35,7 +35,7 @@ _SET = "--set"
 
 
 class Family(ABC):
-    """A model of one kind; RecipeError if the model, as far as it is here, cannot obey the settings."""
+    """A model of one kind; RecipeError if it cannot obey the settings, as far as its files on this machine tell."""
 
     most, most_on_cpu = 256, 64  # images per forward pass beyond which it gets no faster
 
@@ -55,7 +55,7 @@ class Family(ABC):
         raise RecipeError(f"--guidance is {guidance:g}, but the model '{model}' {why}: leave it out.")
 
     def _read(self, factory: Any) -> dict[str, Any]:
-        """Return the settings of a constructor, checked."""
+        """Return the settings that the server got for a constructor; RecipeError if one is wrong."""
         if "model" in self._settings.generator:
             raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
         content = {"model": self._settings.model, **self._settings.generator}
@@ -71,7 +71,7 @@ class PixelSettings(BaseModel):
     sampler: Sampler = "ddim"
     eta: Annotated[float, Field(ge=0, le=1)] = 0.0
     revision: str | None = None
-    offline: bool = False  # of text-to-image models, too
+    offline: bool = False  # read for text-to-image models, too
 
 
 class PixelFamily(Family):
@@ -93,7 +93,7 @@ class PixelFamily(Family):
         return self._files.load(device, self._settings.precision, sampler=sampler, eta=eta, classes=self._count)
 
     def describe(self, batch: int) -> Description:
-        """Describe one size, classes, no words; guidance if one of the classes stands for none."""
+        """Describe a model of one size, with classes, no prompts; guided if one class means "no class"."""
         channels, height, width = self._files.shape
         return Description(
             self._settings.model,
@@ -123,7 +123,7 @@ class ImprovedFamily(Family):
         return model
 
     def describe(self, batch: int) -> Description:
-        """Describe one size, the network's classes, no words."""
+        """Describe a model of one size, with the network's classes, without prompts."""
         size = self._files.size
         return Description(self._settings.model, batch, class_count=self._count, shape=(size, size, 3))
 
@@ -148,7 +148,7 @@ class TextFamily(Family):
         return model
 
     def describe(self, batch: int) -> Description:
-        """Describe words, many sizes, no classes."""
+        """Describe a model of many sizes, with prompts, without classes."""
         return Description(
             self._settings.model,
             batch,
@@ -160,7 +160,7 @@ class TextFamily(Family):
 
 
 def family_of(settings: Settings) -> Family:
-    """Return the family of the model, by its index, which is fetched; RecipeError if it has no such setting."""
+    """Return the family of the model, told by its index, which is fetched; RecipeError if a setting does not fit it."""
     place = _local(settings.model)
     return _of_index(settings, _fetched_index(settings) if place is None else place / INDEX)
 
@@ -194,7 +194,7 @@ def _is_offline(generator: Mapping[str, Any]) -> bool:
 
 
 def _fetched_index(settings: Settings) -> Path | None:
-    """Return the model_index.json of a repository as the generator reads it; None: it cannot be fetched."""
+    """Return the path of a repository's model_index.json, fetched or as in the cache; None: neither can be had."""
     from huggingface_hub import hf_hub_download
 
     model, revision = settings.model, settings.generator.get("revision")
@@ -208,7 +208,7 @@ def _fetched_index(settings: Settings) -> Path | None:
 
 
 class Replica:
-    """A loaded model and its engine: a replica that is there can answer."""
+    """A loaded model and its engine: once the replica is constructed it can answer."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         config = Settings.model_validate(settings)
@@ -253,7 +253,7 @@ class Replica:
 
 
 def _bound_memory(devices: Sequence[torch.device], share: float | None) -> None:
-    """Leave the others their share of a GPU: else replicas would find their batch sizes by filling it in turn."""
+    """Limit this replica to its share of a GPU's memory: to find its batch size it would fill what others need."""
     if share is None or share >= 1 or devices[0].type != "cuda":
         return
     import torch

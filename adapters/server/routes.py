@@ -1,6 +1,6 @@
-"""The routes: who asks, for what, and what came of it; bodies are counted while they come, and never on disk.
+"""The HTTP routes: keys, requests, answers. Bodies are measured as they arrive, and are never written to disk.
 
-Nothing of a request but its size and path is logged.
+The log says of a request its path, status, number of images, seconds and shortened key digest, nothing more.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ MultiPartParser.spool_max_size = 2**40  # files of a form stay in memory; `Bound
 
 
 class Bounded(Request):
-    """A request whose body has a content type, and at most so many bytes; FastAPI's own limit has words of its own."""
+    """A request whose body must have the content type `kind` and at most `most` bytes; else it raises a Refusal."""
 
     def __init__(self, request: Request, kind: str, most: int) -> None:
         super().__init__(request.scope, request.receive)
@@ -87,7 +87,7 @@ class Bounded(Request):
             raise Refusal(415, f"Send the body as {kind}.")
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body; Refusal if it is too large, or drips, because it holds one of its key's places."""
+        """Yield the body; Refusal if it is too large, or too slow, as it counts among its key's requests."""
         too_large = Refusal(413, f"The body is larger than {self._most} bytes.")
         length = self.headers.get("content-length", "")
         if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._most):
@@ -108,7 +108,7 @@ class Bounded(Request):
             yield piece
 
     async def strict_form(self) -> dict[str, str | bytes]:
-        """Return a form's fields and the bytes of its one file `image`; FastAPI's own reader takes a field twice."""
+        """Return a form's fields and the bytes of its one file `image`; Refusal if a field comes twice."""
         try:
             async with self.form(max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS) as form:
                 items = form.multi_items()
@@ -124,7 +124,7 @@ class Bounded(Request):
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:
-    """Return the pixels of an image file: of the model's `shape`, of `size`, or of its own, cut to the model's grid.
+    """Return an image file's pixels at the model's `shape`, else at `size`, else at the file's size cut to the grid.
 
     Raises:
         Refusal: it is no image, or its header states too many pixels, before any is decoded.
@@ -179,7 +179,7 @@ class ImageFields(BaseModel):
     def to_request(
         self, model: Description, most: int, image: Pixels | None = None, degree: float | None = None
     ) -> BatchRequest:
-        """Return the request of these fields, to vary the one image beside them to a degree."""
+        """Return the request that these fields make: for new images, or for variations of `image` to `degree`."""
         if self.n > most:
             raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
         first = secrets.randbits(64) if self.seed is None else self.seed
@@ -235,13 +235,13 @@ class Images(BaseModel):
 
 
 def _takes(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Describe the body of a route that reads it itself."""
+    """Return the OpenAPI words for a body of content type `kind` that the route reads itself."""
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}}
 
 
 _FILE = {"type": "string", "format": "binary"}
 _KEY = {"dependencies": [Security(HTTPBearer(auto_error=False, scheme_name="key"))]}
-"""For the description alone: FastAPI reads a body before it asks its dependencies, so `Ingress` looks at keys."""
+"""For /openapi.json only: FastAPI reads a body before it runs dependencies, so `Ingress` checks keys itself."""
 
 _DESCRIBED: dict[str, dict[str, Any]] = {
     "edits": _takes(FORM, Edit.model_json_schema()),
@@ -350,7 +350,7 @@ class Ingress:
         return {"status": "ok"}
 
     async def readyz(self) -> dict[str, str]:
-        """Answer if a replica can."""
+        """Answer that a replica is ready; 503 if none is."""
         await self._service.description(anew=True)
         return {"status": "ok"}
 
@@ -377,7 +377,7 @@ class Ingress:
         return answer
 
     def _guard(self, handle: Handler) -> Handler:
-        """Put FastAPI's handler of a route behind the key and the limits; count and log its answers."""
+        """Return FastAPI's handler of a route behind checks of key and limits; its answers are counted and logged."""
 
         async def answer(request: Request) -> Response:
             began, status, path = time.monotonic(), 499, request.scope["route"].path  # 499: the client went away
@@ -402,27 +402,27 @@ class Ingress:
         return answer
 
     def _key(self, request: Request) -> str:
-        """Return eight hex digits of the key's digest; without keys "local", for requests of this machine alone."""
+        """Return eight hex digits of a key's digest, "local" on a server without keys; Refusal (401) to strangers."""
         digests = self._settings.key_digests
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):
                 raise Refusal(401, "This server has no API keys, so it answers its own machine alone.")
             addresses = f"//{request.headers.get('host', '')}", request.headers.get("origin", "//localhost")
-            if not all(map(names_loopback, addresses)):  # by a page of another site in a browser on this machine
+            if not all(map(names_loopback, addresses)):  # else a page of another site could ask, in a browser here
                 raise Refusal(
                     401, "This server has no API keys, so call it 127.0.0.1 or localhost, from no other site."
                 )
             return "local"
         kind, _, key = request.headers.get("authorization", "").partition(" ")
         digest = digest_of(key.strip())
-        matches = [hmac.compare_digest(digest, each) for each in digests]  # all of them, whichever it is
+        matches = [hmac.compare_digest(digest, each) for each in digests]  # all of them, so that the time tells nothing
         if kind.lower() != "bearer" or not any(matches):
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
 
 
 def _refusal_of(miss: Refused | Failed) -> Refusal:
-    """Return why none of a request's images came."""
+    """Return the refusal that says why none of a request's images was made."""
     if isinstance(miss, Refused):
         return Refusal(400, f"{miss.reason}.", code="content_policy_violation")
     return unavailable(miss.reason) if miss.retryable else Refusal(400, f"{miss.reason}".rstrip(".") + ".")

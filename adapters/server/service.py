@@ -1,4 +1,4 @@
-"""The way from the routes to the replicas: admission, cutting into parts, and asking again what a dead one lost."""
+"""The way from the routes to the replicas: admits requests, cuts them into parts, repeats those of a dead replica."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from adapters.server.batching import IngressMetrics
 
 _TRIES = 4
-"""Requests for a part, if its replicas die."""
+"""Times that a part is asked for at most, if its replicas die."""
 
 _PATIENCE = 5.0
 """Seconds to wait for a replica's description."""
 
 
 class Admission:
-    """Bounds on what is under way: of each key, so that none takes all, and of all together."""
+    """Limits on the requests under way of each key, so that none takes all, and on the images of all keys together."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -68,7 +68,7 @@ class Service:
         self._description: Description | None = None
 
     async def description(self, anew: bool = False) -> Description:
-        """Describe the model, by a replica's answer, asked once or `anew`; Refusal (503) if no replica is there."""
+        """Return a replica's description of the model, asked for once or `anew`; Refusal (503) if there is none."""
         if self._description is None or anew:
             try:
                 async with asyncio.timeout(_PATIENCE):
@@ -78,7 +78,7 @@ class Service:
         return self._description
 
     async def make(self, request: BatchRequest, caller: str) -> BatchAnswer:
-        """Make the images of a request; callers take turns; Refusal if nobody can make them, or there is no room."""
+        """Return the images of a request; callers take turns; Refusal if they cannot be made, or there is no room."""
         model = await self.description()
         request = check(request, model, self._settings)
         with self.admission.images(len(request)):

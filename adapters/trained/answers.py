@@ -1,6 +1,6 @@
-"""Answers of generators that make an image from a standard normal code and a label: a new code, or the parent's, moved.
+"""RANDOM_API and VARIATION_API of generators that make an image from a label and a code z, drawn as standard normal.
 
-A sample carries its code; a variation of degree d moves it to √(1−d²)·z + d·ξ: 0 changes nothing, 1 forgets all.
+A sample carries its code; a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code: 0 keeps z, 1 gives ξ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def draw_codes(seeds: npt.NDArray[np.uint64], length: int) -> Codes:
 
 
 def move_codes(codes: Codes, seeds: npt.NDArray[np.uint64], degree: float) -> Codes:
-    """Return √(1−d²)·z + d·ξ with new codes ξ, which have the same distribution."""
+    """Return √(1−d²)·z + d·ξ for each code z, with ξ a new code drawn from its seed: standard normal if z is."""
     d = np.float32(degree)
     return np.asarray(np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32)
 
@@ -64,7 +64,7 @@ class AnswersByCodes(FittedMethod):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any labels in a request."""
+        """At most 1,024 samples in a request, of any labels."""
         return Capabilities(max_chunk=1024)
 
     def load(self, folder: Path) -> None:
@@ -87,7 +87,7 @@ class AnswersByCodes(FittedMethod):
         return self._answer(draw_codes(request.seeds, self._parts().code_length), request.labels)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Move the parents' codes."""
+        """Make variations, each from its parent's code, moved by the degree."""
         if "code" not in request.conditions:
             raise APIError("A variation needs the parent's code: evolve samples that the fitted generator made itself.")
         return self._answer(move_codes(request.conditions["code"], request.seeds, request.degree), request.labels)

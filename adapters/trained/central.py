@@ -1,4 +1,4 @@
-"""Central images, DP-FETA's first stage: noisy sums of drawn subsets of the records, and their mean images."""
+"""Central images, DP-FETA's first stage: mean images per label over random subsets of the records, by noisy sums."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Sums = npt.NDArray[np.int64]
 Shape = tuple[int, int, int]
 
 COUNTING = 0.2
-"""Norm of a record's part in its label's count; the rest of a norm of 1 is its image's."""
+"""A record adds this to its label's count, and a vector of norm ≤ √(1 − 0.2²) to its sum of images: norm ≤ 1 in all."""
 
 _FEWEST = 0.25
-"""Least share of an even share of the records that a label is taken to have."""
+"""A label's noisy count is raised to at least this fraction of the count that it would have if all had the same."""
 
 _CENTRES, _SETTINGS = "central.npy", "settings.json"
 
@@ -40,7 +40,7 @@ class Reading:
     Attributes:
         shrink: pixels of a side that are averaged into one.
         centre: the brightness in [0, 1] that counts as 0.
-        clip: the L2 norm that an image is cut to, over the root of the number of its values.
+        clip: the L2 norm to which a shrunken image is cut, divided by the root of the number of its values.
     """
 
     shrink: int
@@ -53,7 +53,7 @@ class Reading:
         return -(-height // self.shrink), -(-width // self.shrink), channels
 
     def __call__(self, image: Pixels) -> npt.NDArray[np.float64]:
-        """Return float64, of norm ≤ 1: the shrunken image, cut, and the label's count."""
+        """Return float64 (D + 1,), of L2 norm ≤ 1: the D values of the shrunken and cut image, and COUNTING."""
         height, width, _ = self.small(image.shape)
         wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
         padded = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
@@ -62,13 +62,13 @@ class Reading:
         return np.append(values, COUNTING)
 
     def images(self, sums: Sums, release: Release, size: float, shape: Shape) -> Pixels:
-        """Return the central images of noisy sums, uint8 (subsets, classes, h, w, c). Post-processing.
+        """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums. Post-processing.
 
         Args:
             sums: int64 (subsets, classes, D + 1), in grid steps.
-            release: of the sums.
-            size: records of a subset and a label, if all labels have as many.
-            shape: of an image.
+            release: by which the sums were drawn.
+            size: records of one label in one subset, on average, if all labels had equally many.
+            shape: of a whole image: height, width, channels.
         """
         vectors = sums / release.grid
         counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
@@ -86,17 +86,17 @@ class Reading:
 class CentralImages(FittedMethod):
     """RANDOM_API and VARIATION_API by central images, the first stage of DP-FETA (Li et al., S&P 2025).
 
-    Subsets of the records are drawn by coins; for each, the sum of every label's images is released with noise, and
-    how many they are. A new sample is the mean image of its label in some subset, bent; a variation of degree d is
-    its parent bent d times as much. To begin a diffusion model with, see dp_feta.
+    Subsets of the records are drawn by coins. For each subset and label, the sum of the images and their number are
+    released with noise. A new sample is the mean image of its label in one of the subsets, bent at random; a variation
+    of degree d is its parent, bent d times as strongly. `dp_feta` trains a diffusion model on such samples.
 
     Args:
         subsets: how many are drawn.
-        rate: probability of a record to be in one, in (0, 1]; 1: all are, in one subset.
+        rate: probability that a record is in a subset, in (0, 1]; 1: the only subset holds all records.
         shrink: pixels of a side that are averaged into one before the noise; the fewer values, the less noise on each.
         centre: the brightness in [0, 1] from which an image's norm counts.
-        clip: the largest norm of an image, over the root of the number of its values; 0.5 from centre 0.5 cuts nothing.
-        bend: standard deviation of shifts (over the side), turns (radians) and stretches.
+        clip: the largest norm of an image, over the root of the number of its values; 0.5 with centre 0.5 cuts nothing.
+        bend: standard deviation of shifts (as a fraction of the side), turns (radians) and stretches.
     """
 
     info = PluginInfo(hosts=(), by_label=True)
@@ -119,7 +119,7 @@ class CentralImages(FittedMethod):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any labels in a request."""
+        """At most 1,024 samples in a request, of any labels."""
         return Capabilities(max_chunk=1024)
 
     def _draws(self, terms: FitTerms) -> list[Sum]:
@@ -145,7 +145,7 @@ class CentralImages(FittedMethod):
         self._centres, self._classes = centres, classes
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw central images of each label, and bend them."""
+        """Bend, for each sample, a central image of its label that the seed draws."""
         if self._centres is None:
             raise not_fitted("central_images")
         rngs = _generators(request.seeds)
@@ -156,7 +156,7 @@ class CentralImages(FittedMethod):
         return self._answer(parents, rngs, self.bend)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Bend the parents by the degree."""
+        """Bend each parent, `degree` times as strongly as a new sample is bent."""
         if not isinstance(request.samples, Images):
             raise APIError(f"central_images varies images, not {type(request.samples).__name__}.")
         return self._answer(request.samples.pixels, _generators(request.seeds), self.bend * request.degree)
@@ -171,7 +171,7 @@ def _generators(seeds: npt.NDArray[np.uint64]) -> list[np.random.Generator]:
 
 
 def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:
-    """Shift, turn, stretch and shear an image by normal draws; 0 changes nothing."""
+    """Return an image shifted, turned, stretched and sheared by normal draws times `strength`; 0 changes nothing."""
     matrix = np.eye(2) + strength * rng.standard_normal((2, 2))
     middle = (np.array(image.shape[:2]) - 1) / 2
     offset = middle - matrix @ (middle + strength * rng.standard_normal(2) * image.shape[:2])

@@ -1,4 +1,4 @@
-"""Diffusion models in pixel space that are fitted on the private records; the kinds differ in how they begin."""
+"""Diffusion models in pixel space, fitted on the private records; the kinds differ in the training before DP-SGD."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Sampling(Settings):
     """Sampling of the fitted model; see `PixelSpace`.
 
     Attributes:
-        steps: from pure noise to an image, at most the 1,000 of the noise's schedule.
+        steps: number of denoising steps from pure noise to an image, at most 1,000 (the noise schedule's timesteps).
         sampler: ddim or ddpm.
-        eta: of ddim: 0 is deterministic given the first noise.
-        chunk: most images of one request.
+        eta: of ddim: 0: the first noise determines the image; 1: as random as ddpm.
+        chunk: most images in one request.
     """
 
     steps: Annotated[int, Field(ge=1, le=1000)] = 25
@@ -77,11 +77,11 @@ class AnsweringDiffusion(TrainedMethod):
     """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
-    denoises it again (SDEdit), as `pixel_diffusion` does; it is the moving average of the weights that answers.
+    denoises it again (SDEdit), as `pixel_diffusion` does. Both use the moving average of the weights.
 
     Args:
-        training: on the private records.
-        sampling: of the fitted model.
+        training: DP-SGD on the private records.
+        sampling: of images from the fitted model.
         device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
         batch_size: images per forward pass of sampling; None: found by trying.
     """
@@ -137,7 +137,7 @@ class AnsweringDiffusion(TrainedMethod):
         return self._answering(request.labels).random_api(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Noise and denoise each parent (SDEdit)."""
+        """Noise each parent and denoise it again (SDEdit)."""
         return self._answering(request.labels).variation_api(request)
 
     def _answering(self, labels: Sequence[str]) -> GenerationAPI:
@@ -157,10 +157,10 @@ def labels_of(folder: Path) -> list[str]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FittedDiffusion(AnsweringDiffusion):
-    """One whose network is the toolkit's own; all else, the other arguments too, is as in `AnsweringDiffusion`.
+    """A fitted diffusion model with the toolkit's own UNet; for all other arguments see `AnsweringDiffusion`.
 
     Args:
-        network: its size.
+        network: size of the UNet.
     """
 
     network: Network = Network()
@@ -181,7 +181,7 @@ class FittedDiffusion(AnsweringDiffusion):
         return unet(self.network, terms.image_shape, classes, terms.seed, "weights")
 
     def _pretrainings(self) -> dict[str, PlainTraining]:
-        """Name the trainings on public or released images, in order."""
+        """Return the trainings before DP-SGD, on public or released images, in order, by the name of their images."""
         return {}
 
     def _other_dry_runs(self, terms: FitTerms, plan: Plan) -> list[DryRun]:
@@ -193,26 +193,26 @@ class FittedDiffusion(AnsweringDiffusion):
         return [pretraining_dry_run(model, terms, training, name) for name, training in trainings.items()]
 
     def _first_classes(self, terms: FitTerms) -> int:
-        """Return the number of classes with which a pretraining is measured."""
+        """Return the number of classes of the network on which the dry run measures the trainings before DP-SGD."""
         return len(terms.classes)
 
 
 class FineTuned(ReadsPublic, FittedDiffusion):
-    """A network that begins on public images, where there are some, and goes on by DP-SGD.
+    """A fitted diffusion model whose network may be trained on public or released images before DP-SGD.
 
-    All else, the arguments too, is as in `FittedDiffusion`. A kind differs from the others in its network before the
-    first private step (`_begin`), in what else it releases (`_draws`), and in the parameters that are trained.
+    For the arguments see `FittedDiffusion`. Subclasses say how the network is made on which DP-SGD starts (`_begin`),
+    what is released besides DP-SGD (`_draws`), and which parameters DP-SGD leaves as they are (`_prepare`).
     """
 
     _freezes: ClassVar[bool] = False
-    """True if some parameters are not trained, so that they are in no release."""
+    """True if DP-SGD leaves some parameters as they are: its states lack those, so a resumed fit makes them again."""
 
     @abstractmethod
     def _begin(self, fit: Fit) -> UNet2DModel:
-        """Return the network before the first private step, its classes the private labels."""
+        """Return the network on which DP-SGD starts; its classes are the private labels."""
 
     def _prepare(self, model: UNet2DModel) -> UNet2DModel:
-        """Freeze the parameters that DP-SGD does not train."""
+        """Return `model`, after freezing the parameters that DP-SGD is to leave as they are."""
         return model
 
     def _check(self, terms: FitTerms) -> None:
@@ -226,7 +226,7 @@ class FineTuned(ReadsPublic, FittedDiffusion):
         from adapters.trained.diffusion_networks import Velocity, write_model
 
         classes = fit.terms.classes
-        # Once the first block is released, it holds all that came before it.
+        # Once the first block of DP-SGD is released, its state holds all that was learned before.
         begins = self._freezes or not fit.is_drawn(TRAINING)
         model = self._begin(fit) if begins else self._new(fit.terms, len(classes))
         model = fit.dp_sgd(self._prepare(model), Velocity(), self._places())
@@ -239,9 +239,9 @@ class FineTuned(ReadsPublic, FittedDiffusion):
 
 
 class DPDM(FineTuned):
-    """Trained by DP-SGD from a new network on, without public images (Dockhorn, Cao, Vahdat and Kreis 2023).
+    """A diffusion model that DP-SGD trains from scratch, without public images (Dockhorn, Cao, Vahdat and Kreis 2023).
 
-    See `FittedDiffusion`.
+    For the arguments see `FittedDiffusion`.
     """
 
     public = None
@@ -252,14 +252,14 @@ class DPDM(FineTuned):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PDPDiffusion(FineTuned):
-    """Trained on the whole public set, by its labels where it has some, then by DP-SGD (Ghalebikesabi et al. 2023).
+    """A diffusion model trained on all public images, then by DP-SGD (Ghalebikesabi et al. 2023).
 
-    The private labels get a new class embedding; all else goes on from where the public images left it. The other
-    arguments are as in `FittedDiffusion`.
+    The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a new class embedding,
+    for the private labels, and keeps its other weights. For the other arguments see `FittedDiffusion`.
 
     Args:
         public: the public images.
-        pretraining: on them.
+        pretraining: on the public images.
     """
 
     public: Public
@@ -306,13 +306,13 @@ class Easy(PartSpec):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BeginsEasy(FineTuned):
-    """A network that learns from what cheaper fits make before DP-SGD; all else is as in `FittedDiffusion`.
+    """A diffusion model that learns from images of generators that are cheaper to fit, then by DP-SGD.
 
-    Each entry of `easy` is a generator that is fitted with a share of the budget. The network learns from its images,
-    in the order of the list.
+    Each entry of `easy` is a generator that is fitted with a share of the budget. The network is trained on the images
+    of each, in the order of the list. For the other arguments see `FittedDiffusion`.
 
     Args:
-        easy: the generators, with the settings of each beside its own keys.
+        easy: the generators: each entry has kind, share, images, training, and the generator's own settings.
     """
 
     easy: list[Easy] = field(default_factory=list)
@@ -360,7 +360,7 @@ class BeginsEasy(FineTuned):
         return {f"images of {one.kind}": one.training for one in self.easy}
 
     def _begin(self, fit: Fit) -> UNet2DModel:
-        """Train a new network on the images of each generator in turn."""
+        """Return a new network after training on the images of each generator in turn."""
         return self._learn_from_easy(fit, self._new(fit.terms, len(fit.terms.classes)).to(self._place()))
 
     def _learn_from_easy(self, fit: Fit, model: UNet2DModel) -> UNet2DModel:
@@ -386,11 +386,11 @@ class BeginsEasy(FineTuned):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPFETA(BeginsEasy):
-    """Trained on what cheaper fits make, then by DP-SGD, all on one ledger, without public images.
+    """A diffusion model that learns from images of cheaper generators, then by DP-SGD, without public images.
 
-    Each entry of `easy` is a generator that is fitted with a share of the budget. The diffusion model learns from its
-    images, in the order of the list, and goes on from there by DP-SGD. DP-FETA takes `central_images`, FETA-Pro
-    `dp_merf` after it. All else, the other arguments too, is as in `FittedDiffusion`.
+    Each entry of `easy` is a generator that is fitted with a share of the budget, charged to the same ledger. The
+    diffusion model is trained on the images of each, in the order of the list, then by DP-SGD. DP-FETA takes
+    `central_images`, FETA-Pro `dp_merf` after it. For the other arguments see `FittedDiffusion`.
     """
 
     public = None
@@ -405,17 +405,17 @@ class DPFETA(BeginsEasy):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivImage(SelectsPublic, BeginsEasy):
-    """Trained on selected public images under the private labels, then by DP-SGD.
+    """A diffusion model trained on selected public images under the private labels, then by DP-SGD.
 
-    A classifier of the public labels, the semantic query function, is asked for the k most probable semantics of each
-    private image; how often each label has each is released once, with noise. Each label takes the images of its k
-    most frequent semantics, and none is taken twice. Where `easy` names generators, each is fitted with a share of the
-    budget, and the network learns from their images, too, before DP-SGD; see dp_feta. All else, the other arguments
-    too, is as in `FittedDiffusion`.
+    Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
+    semantics of each private image; the counts of each semantic under each private label are released once, with noise.
+    Each private label takes the public images of its k most frequent semantics; no semantic goes to two labels. If
+    `easy` names generators, each is fitted with a share of the budget, and the network is trained on their images, too,
+    before DP-SGD; see `dp_feta`. For the other arguments see `FittedDiffusion`.
 
     Args:
         pretraining: on the selected images.
-        easy: generators to learn from after the selected images, with the settings of each beside its own keys.
+        easy: generators to learn from after the selected images; entries as in `dp_feta`.
     """
 
     pretraining: PlainTraining = PlainTraining()

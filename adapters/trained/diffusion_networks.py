@@ -1,4 +1,4 @@
-"""The network of the fitted diffusion models: diffusers' UNet2DModel, conditional by class, its loss, and its files."""
+"""The network of the fitted diffusion models: diffusers' UNet2DModel, conditioned on the class; its loss and files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEAD = 8
 
 
 def unet(network: Network, shape: tuple[int, int, int], classes: int, seed: int, phase: str) -> UNet2DModel:
-    """Return a new network for images of h×w×c, its weights by the recipe's seed and the network's phase.
+    """Return a new network for images of h×w×c, with weights drawn from `seed` (the recipe's) and the name `phase`.
 
     Raises RecipeError if the images are too small for it.
     """
@@ -61,7 +61,7 @@ def unet(network: Network, shape: tuple[int, int, int], classes: int, seed: int,
 
 
 def scheduler() -> DDIMScheduler:
-    """Return the noise schedule: a cosine down to no signal at all, velocities predicted (Salimans and Ho 2022)."""
+    """Return the noise schedule: a cosine that ends in pure noise, for predicted velocities (Salimans and Ho 2022)."""
     return DDIMScheduler(
         num_train_timesteps=TIMESTEPS,
         beta_schedule="squaredcos_cap_v2",
@@ -73,7 +73,7 @@ def scheduler() -> DDIMScheduler:
 
 
 def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel:
-    """Give the network a new embedding of `classes` classes, which was never trained."""
+    """Return `model` with a new, untrained embedding of `classes` classes in place of its own."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "classes"))
         embedding = nn.Embedding(classes, model.class_embedding.weight.shape[1])
@@ -83,26 +83,26 @@ def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel
 
 
 def only_attention_and_classes(model: UNet2DModel) -> UNet2DModel:
-    """Freeze all parameters but attention and class embedding (DP-LDM)."""
+    """Return `model`, after freezing all parameters but those of attention layers and class embedding (DP-LDM)."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".attentions." in name or name.startswith("class_embedding."))
     return model
 
 
 _UNLABELLED = 0.1
-"""Share of the draws that have no class, in a network that is to be guided (Ho and Salimans 2022)."""
+"""Share of draws without a class, in training for classifier-free guidance (Ho and Salimans 2022)."""
 
 
 class Velocity:
-    """The squared error of the velocity at random timesteps; a `Loss` of DP-SGD, and of plain training, too.
+    """The squared error of the predicted velocity at random timesteps; a loss for DP-SGD (`Loss`) and plain training.
 
-    For x_t = √ᾱ·x + √(1−ᾱ)·ε the network is to find v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared error of v
-    is that of x weighed by 1 + ᾱ/(1−ᾱ): like EDM's preconditioning it asks for a target of variance near 1 at every
-    timestep, and it is what the engine's schedulers sample from as it stands.
+    For x_t = √ᾱ·x + √(1−ᾱ)·ε the network is to predict v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared error of
+    v is the squared error of x times 1 + ᾱ/(1−ᾱ). Like EDM's preconditioning, v gives a target of variance near 1 at
+    every timestep, and the engine's schedulers sample from v directly.
 
     Args:
-        none: the number of the class that stands for none, for a network that is to be guided: it takes the place of
-            the image's class in a tenth of the draws.
+        none: for a network that is to be guided: the number of the class that means "no class". It replaces the image's
+            class in a tenth of the draws.
         levels: ᾱ of each timestep; None: those of the toolkit's own schedule.
     """
 
@@ -114,8 +114,8 @@ class Velocity:
         """Draw timesteps, their ᾱ, and noise: int64 and float32 (records, draws), float32 (records, draws, c, h, w).
 
         For a network that is to be guided, also whether a draw has no class: bool (records, draws). A record's
-        timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean over them, which
-        is clipped, varies less.
+        timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean gradient over the
+        draws, which is clipped, varies less.
         """
         device = generator.device
         within = torch.rand((records, 1), generator=generator, device=device)
@@ -128,13 +128,13 @@ class Velocity:
         return steps, levels, noise, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses, (draws,): of one image and label, or of as many of both as there are draws."""
+        """Return the losses, (draws,): for one image and label, or for one image and one label per draw."""
         noisy, target, classes = self.add_noise(image, label, randomness)
         output = model(noisy, randomness[0], class_labels=classes).sample
         return square(output[:, : target.shape[1]] - target)
 
     def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the network's input, its target, and its classes, of one image or of several."""
+        """Return the network's inputs, targets and classes, one per draw, for one image or for one image per draw."""
         steps, level, noise, *label_draws = randomness
         signal, spread = level.sqrt()[:, None, None, None], (1 - level).sqrt()[:, None, None, None]
         classes = label.expand(len(steps))
@@ -160,10 +160,10 @@ def pretrain(
     none: int | None = None,
     name: str = PUBLIC_IMAGES,
 ) -> UNet2DModel:
-    """Return `model` after training on all of `public()`, whose labels are its classes; it is left on its device.
+    """Return `model` after training on all of `public()`, whose labels are the model's classes.
 
-    An interrupted fit takes what it kept, see `Fit.pretrain`. `none`: the number of the class that stands for none, of
-    a network that is to be guided; `name`: of the images.
+    A resumed fit loads the weights that it kept, see `Fit.pretrain`. `none`: the number of the class that means "no
+    class", for a network that is to be guided; `name`: of the images. The model stays on its device.
     """
     phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
     fit.pretrain(
@@ -180,7 +180,7 @@ def pretrain(
 
 
 def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTraining, name: str) -> DryRun:
-    """Forecast `pretrain` by three steps on random images; raise RecipeError if memory does not suffice."""
+    """Return a forecast of `pretrain` by three steps on random images; raise RecipeError if memory does not suffice."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (settings.batch, *terms.image_shape), dtype=np.uint8)
     public = PublicSet(images, np.zeros(settings.batch, dtype=np.int64), ())
@@ -216,9 +216,9 @@ def write_model(
     folder: Path,
     schedule: DDIMScheduler | DDPMScheduler | None = None,
 ) -> None:
-    """Write unet/ and scheduler/ in diffusers' format, and classes.json: the classes' names, and the label of each.
+    """Write unet/ and scheduler/ in diffusers' format, and classes.json: the name and the label of each class.
 
-    `schedule`: of the noise; None: the toolkit's own.
+    `schedule`: the noise schedule; None: the toolkit's own.
     """
     assert isinstance(model, UNet2DModel)
     model.cpu().save_pretrained(folder / "unet", safe_serialization=True)
@@ -234,7 +234,7 @@ def stored_network(folder: Path) -> UNet2DModel:
 
 
 DRAWS = 16
-"""Timesteps, spread over the schedule, and as many noises: public, and the same for every image."""
+"""Number of timesteps (spread over the schedule) and noises for an image's mean loss: public, equal for all images."""
 
 
 def mean_losses(
@@ -248,7 +248,7 @@ def mean_losses(
     """Return the mean loss of each image over DRAWS draws, float64 (n,).
 
     The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of the network's
-    classes. Raises RecipeError if it was fitted for other labels.
+    classes. Raises RecipeError if a label of an image is not among them.
     """
     numbers = torch.from_numpy(label_numbers(labels, classes)).to(device)
     model, shape = network.to(device).eval(), (images.shape[3], *images.shape[1:3])

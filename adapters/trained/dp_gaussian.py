@@ -1,8 +1,8 @@
-"""Clipped images, and the noisy sum of their moments up to the second, per label or pooled, in one release.
+"""DP-Gaussian: a Gaussian per label, from one noisy sum of the clipped images' moments up to the second.
 
 An image x in [0, 1]^d becomes u = (x − c)/r, cut to ‖u‖ ≤ 1, with a public centre c and a public radius r. It adds
-v = (√a, √b·u, √s·uuᵀ) with a + b + s = 1. Of the symmetric uuᵀ there is the diagonal, and √2 times what lies above it,
-so ‖v‖² = a + b·‖u‖² + s·‖u‖⁴ ≤ 1.
+v = (√a, √b·u, √s·uuᵀ) to the sum, a + b + s = 1. Of the symmetric uuᵀ, v holds the diagonal, and √2 times the numbers
+above the diagonal, so ‖v‖² = a + b·‖u‖² + s·‖u‖⁴ ≤ 1.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 GRID = 2**30
-"""Grid steps per ‖v‖ = 1. Products of two coordinates of u then have about as many steps as each of the two squared."""
+"""Grid steps per ‖v‖ = 1. Coordinates of u are multiplied in about √GRID steps per 1, so a product has about GRID."""
 
 Covariance = Literal["auto", "pooled", "per_label"]
 
 CUT = 0.25
-"""The quantile of public images' distances from their mean, beyond which private ones are cut."""
+"""Quantile of the public images' distances from their mean: the radius to which private images are cut."""
 
 CLEAR = 0.1
-"""With `auto` each label has its own covariance if the edge of its noise is at most this, in squared radii."""
+"""With `auto`, each label has its own covariance if the `edge` of the noise in it is at most this, in squared radii."""
 
 MOST_NUMBERS = 2**25
 
@@ -44,17 +44,17 @@ _MODEL = "gaussians.npz"
 _NAMES = ("classes", "shape", "means", "factors")
 
 _BLOCK = 1024
-"""Images in one matrix product. It adds integers below 2^31, so it is exact in float64, in whatever order."""
+"""Images in one matrix product: its sums of integers below 2^31 are exact in float64, in whatever order."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Public shares of the squared norm, chosen on drawn digits.
+    """Public shares of ‖v‖², chosen by trials on drawn digits.
 
     Attributes:
-        count: a, of the 1 that counts a record.
-        image: b, of u.
-        product: s, of uuᵀ.
+        count: a, the share of the coordinate that counts records.
+        image: b, the share of u.
+        product: s, the share of uuᵀ.
     """
 
     count: float = 0.05
@@ -76,7 +76,7 @@ class Ball:
 
     @classmethod
     def of_public(cls, images: npt.NDArray[np.uint8], quantile: float) -> Ball:
-        """Take the mean of public images, uint8 (m, h, w, c), and the quantile of their distances from it."""
+        """Return the ball around the mean of public images, uint8 (m, h, w, c), with a quantile of their distances."""
         pixels = images.reshape(len(images), -1) / 255.0
         centre = pixels.mean(axis=0)
         distances = np.sqrt(np.square(pixels - centre).sum(axis=1))
@@ -92,13 +92,13 @@ class Ball:
 
 @dataclass(frozen=True)
 class Layout:
-    """Places of the sums in one vector.
+    """Places of the sums in the one vector that is released.
 
     Attributes:
-        classes: labels.
-        dimensions: d.
-        per_label: whether there is a sum of products for each label, or one for all.
-        shares: of the squared norm.
+        classes: number of labels.
+        dimensions: d, the number of pixel values.
+        per_label: True: a sum of products for each label; False: one for all labels.
+        shares: of ‖v‖².
     """
 
     classes: int
@@ -128,8 +128,8 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
     """Return the noisy sum of the records' v, each in its label's places, int64 (numbers,), in grid steps.
 
     Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v are rounded toward zero on the grid;
-    for the products those of u are, on a grid of their own, before they are multiplied as integers. So none grows: one
-    unit more changes the clean sum by at most 1 in L2 norm, another in its place by at most 2.
+    for products above the diagonal, the numbers of u/√n are so rounded, on a coarser grid, and multiplied as integers.
+    No number grows: one unit more changes the clean sum by at most 1 in L2 norm, another in its place by at most 2.
     """
     total = np.zeros(layout.numbers, dtype=np.int64)
     counts, sums, squares, products = layout.split(total)
@@ -162,10 +162,10 @@ def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
 
 
 def edge(layout: Layout, deviation: float, records: float) -> float:
-    """Return about the largest eigenvalue that noise alone has in a covariance of so many records; public.
+    """Return about the largest eigenvalue that noise alone gives the covariance of `records` records; public.
 
-    The noise of a mean of uuᵀ is a symmetric matrix whose numbers off the diagonal have the standard deviation
-    t = deviation/(√2·√s·records): its largest eigenvalue is about 2·t·√d (Wigner).
+    The noise on the mean of uuᵀ is a symmetric matrix. Its numbers off the diagonal have the standard deviation
+    t = deviation/(√2·√s·records), so its largest eigenvalue is about 2·t·√d (Wigner).
     """
     return deviation * math.sqrt(2 * layout.dimensions / layout.shares.product) / records
 
@@ -178,7 +178,7 @@ class Gaussians:
         classes: the label names.
         shape: height, width, channels.
         means: float64 (labels, d), of pixels in [0, 1].
-        factors: float64 (labels, or 1 for all, d, r): F, of the covariance F·Fᵀ.
+        factors: float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ.
     """
 
     classes: tuple[str, ...]
@@ -188,7 +188,7 @@ class Gaussians:
 
     @property
     def code_length(self) -> int:
-        """r, of the code z that an image is made from."""
+        """r, the length of the code z that an image is made from."""
         return int(self.factors.shape[2])
 
     def images(self, codes: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -202,8 +202,8 @@ class Gaussians:
     def surprises(self, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> Floats:
         """Return −2·log density of each image, uint8 (n, h, w, c), up to a constant: float64 (n,).
 
-        Across the directions that the noise left, the variance is taken to be the least that it left: σ². With
-        F = U·S·Vᵀ, x − mean = y: Σ (uᵢ·y)²/sᵢ² + (‖y‖² − Σ (uᵢ·y)²)/σ² + log det.
+        In all directions that the noise hid, the variance is taken to be σ², the least of the others, at most 1. With
+        F = U·S·Vᵀ and y = x − mean it is Σ (uᵢ·y)²/sᵢ² + (‖y‖² − Σ (uᵢ·y)²)/σ² + log det.
         """
         losses = np.empty(len(images))
         parts = [_directions(factor) for factor in self.factors]
@@ -218,7 +218,7 @@ class Gaussians:
         return losses
 
     def write(self, file: Path) -> None:
-        """Write them to an .npz file."""
+        """Write the Gaussians to an .npz file."""
         np.savez(
             file,
             classes=np.array(self.classes, dtype=np.str_),
@@ -229,7 +229,7 @@ class Gaussians:
 
     @classmethod
     def read(cls, file: Path) -> Gaussians:
-        """Read what `write` wrote; raise ValueError or another error if it is missing or damaged."""
+        """Read a file that `write` wrote; raise ValueError or another error if it is missing or damaged."""
         with np.load(file, allow_pickle=False) as archive:
             classes, shape, means, factors = (archive[name] for name in _NAMES)
         height, width, channels = map(int, shape)
@@ -250,10 +250,10 @@ def gaussians_of(
     classes: tuple[str, ...],
     shape: tuple[int, int, int],
 ) -> Gaussians:
-    """Return the Gaussians of the noisy sums; eigenvalues under the edge of the noise are dropped.
+    """Return the Gaussians that follow from the noisy sums; eigenvalues up to the `edge` of the noise are dropped.
 
-    A label with fewer records than the noise of its count counts as that many.
-    `deviation`: of the noise, in units of ‖v‖.
+    A label's noisy count is raised to at least the standard deviation of the noise on it.
+    `deviation`: the standard deviation of the noise, in units of ‖v‖.
     """
     counts, sums, squares, products = layout.split(total)
     a, b, s = (math.sqrt(share) * grid for share in (layout.shares.count, layout.shares.image, layout.shares.product))
@@ -274,14 +274,14 @@ def gaussians_of(
 
 
 def _directions(factor: Floats) -> tuple[Floats, Floats]:
-    """Return unit vectors, float64 (d, r'), and the variance along each, of a factor's r' columns that are not zero."""
+    """Return the r' directions with a variance above 0, unit vectors float64 (d, r'), and these variances, of F·Fᵀ."""
     along, deviations, _ = np.linalg.svd(factor, full_matrices=False)
     columns = deviations > 1e-9
     return along[:, columns], np.square(deviations[columns])
 
 
 def _factor(covariance: Floats, least: float) -> Floats:
-    """Return F, of the eigenvalues above `least`, largest first: F·Fᵀ is what they explain of the covariance."""
+    """Return F such that F·Fᵀ is the covariance without eigenvalues up to `least`; columns by falling eigenvalue."""
     from scipy.linalg import eigh
 
     values, vectors = eigh(covariance, subset_by_value=(least, np.inf))
@@ -293,18 +293,18 @@ def _factor(covariance: Floats, least: float) -> Floats:
 class DPGaussian(ReadsPublic, AnswersByCodes):
     """RANDOM_API and VARIATION_API by Gaussians: the baseline that a fitted generator is to be measured against.
 
-    Every private image is cut to a ball around the mean of public images. For each label there leave, in one noisy sum,
-    the number of images, their sum, and the sum of their products xxᵀ, which may also be one for all labels. Mean and
-    covariance follow; eigenvalues that noise alone could have are dropped. A sample carries the code z that it was made
-    from; a variation of degree d moves it to √(1−d²)·z + d·ξ: 0 changes nothing, 1 forgets all.
+    Every private image is cut to a ball around the mean of public images. One noisy sum releases, for each label, the
+    number of images, their sum, and the sum of their products xxᵀ, or one sum of products for all labels. Means and
+    covariances follow; eigenvalues that noise alone could have are dropped. A sample carries the code z that makes it;
+    a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code: 0 changes nothing, 1 gives ξ.
 
     Conditions: `code` (float32, n×r).
 
     Args:
-        public: images, of which only the mean and the usual distance from it are taken; `kind: noise`, where there are
-            none.
-        covariance: `per_label`, `pooled` for one that all labels share, or `auto`: per label where the noise is small
-            enough, by the declared number of records, the labels, the images' size and the budget.
+        public: images, of which only the mean and a quantile of the distances from it are used; `kind: noise` if you
+            have none.
+        covariance: `per_label`, `pooled` for one that all labels share, or `auto`: per label if the noise is small
+            enough, judged by the declared size, the number of labels, the images' size and the budget.
     """
 
     needs_torch: ClassVar[bool] = False
@@ -363,7 +363,7 @@ class DPGaussian(ReadsPublic, AnswersByCodes):
         return self._model.surprises(samples, label_numbers(labels, self._classes))
 
     def _layout(self, terms: FitTerms, release: Release) -> Layout:
-        """Choose by public numbers alone."""
+        """Return the layout, chosen by public numbers alone."""
         classes, dimensions = len(terms.classes), int(np.prod(terms.image_shape))
         each = Layout(classes, dimensions, per_label=True)
         clear = edge(each, _deviation(release), terms.declared_size / classes) <= CLEAR

@@ -1,4 +1,4 @@
-"""DP-ImgSyn: public images, aligned until a private teacher sees in them what it saw in the private ones."""
+"""DP-ImgSyn: public images, changed until a classifier sees in them the moments that it saw in the private images."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class TeacherTraining(FineTuning):
 
     Attributes:
         draws: shifted copies of each record, whose losses are averaged before its gradient is clipped.
-        ema: share of the past in the average of weights that labels the images; 0: the last weights do.
-        shift: pixels by which a copy is moved at most.
+        ema: decay of the weights' moving average, which becomes the teacher; 0: the last weights do.
+        shift: most pixels by which a copy is moved, along each side.
     """
 
     steps: Count = 150
@@ -55,26 +55,26 @@ class TeacherTraining(FineTuning):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPImgSyn(ReadsPublic, TrainedMethod):
-    """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that holds.
+    """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that the published code lacks.
 
     A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the channels that enter its
-    GroupNorm layers leave once, as a noisy sum. Public images are then moved, by their pixels, until the teacher sees
-    in them what it saw in the private ones, and is sure of the label that they are to have. They need not look like
-    private images, nor like their label: what they carry is the teacher's view, and its soft labels, not `labels`, are
-    what to train with. RANDOM_API aligns a public image drawn by the sample's seed, whatever label that has itself.
-    VARIATION_API of degree d begins anew with another public image with probability d²; else it adds low-pass noise of
-    d to the parent and runs the last ⌈d·k⌉ of the k steps: 0 changes nothing, 1 forgets all.
+    GroupNorm layers are released once, as a noisy sum. The pixels of public images are then changed until the teacher
+    sees in them the moments of the private images, and is sure of the label that they are to have. Such images need not
+    look like private ones, nor like their label: train with the teacher's soft labels, not with `labels`.
+    RANDOM_API aligns a public image drawn by the sample's seed, of whatever public label. VARIATION_API of degree d
+    begins anew with another public image with probability d²; otherwise it adds low-pass noise in proportion to d to
+    the parent, and runs the last ⌈d·k⌉ of the k steps: degree 0 changes nothing, degree 1 always begins anew.
 
     Conditions: `public` (int64: the public image that a sample began as), `soft_label` (float32, n×classes: the
-    teacher's probabilities), with which a student is trained.
+    teacher's probabilities), with which to train a classifier.
 
     Args:
-        public: the images to begin with; their labels are not looked at. They are read again whenever the model
-            answers, from a `path` that may change if the images there do not.
-        teacher: `small`, or `package.module:function` that makes one from the numbers of channels and of
-            classes. It must keep nothing from one call to the next, and normalise by GroupNorm.
+        public: the images to begin with; their labels are not used. They are read again when the model is loaded:
+            `path` may have changed by then, the images may not.
+        teacher: `small`, or `package.module:function` for a function of the numbers of channels and of classes that
+            returns a classifier. It must keep nothing from one call to the next, and normalise by GroupNorm.
         training: of the teacher, on the private records.
-        moments_share: of the fit's ε, which the release of the moments alone takes.
+        moments_share: the share of the fit's ε that the release of the moments costs, taken alone.
         alignment: of public images.
         device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
         batch_size: images aligned at once.
@@ -192,7 +192,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         return self._fitted_model().losses(samples, labels)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Align public images that the seeds draw."""
+        """Align public images, each drawn by a seed, to the labels."""
         model = self._fitted_model()
         labels = model.numbers(request.labels)
         starts = [model.anew(int(seed)) for seed in request.seeds]
@@ -200,7 +200,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         return self._answer(images, labels, np.zeros(len(labels), dtype=np.int64), np.array([i for _, i in starts]))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Add noise to the parents and align them again, or other public images in their place."""
+        """Add noise to each parent and align it again, or align another public image in its place."""
         model = self._fitted_model()
         if not isinstance(request.samples, Images):
             raise APIError("DP-ImgSyn varies images, and the parents are none.")
@@ -235,7 +235,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
-        """Return the SHA-256 of images that were read; of drawn ones, which other fonts change, of their number."""
+        """Return a SHA-256 of images that were read; of made ones, which other fonts change, of their shape alone."""
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 
@@ -257,7 +257,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
 
 @contextmanager
 def _enough_memory(setting: str) -> Iterator[None]:
-    """Raise RecipeError if memory does not suffice for a setting, given with its value."""
+    """Raise RecipeError if memory does not suffice within the block; `setting`: what to lower, with its value."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

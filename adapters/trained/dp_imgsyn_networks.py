@@ -1,4 +1,4 @@
-"""DP-ImgSyn's networks: the teacher, its view of images, and the alignment of public images with the private ones'."""
+"""DP-ImgSyn's networks: the teacher, the moments that it sees in images, and the alignment of public images."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ _COMMON = 0.95
 """Share of the public images whose vectors are not cut."""
 
 LEAST_VARIANCE = 1e-6
-"""The floor of a channel's variance, in the aligned images and in their target."""
+"""Least variance of a channel, in the aligned images and in the target of the alignment."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Public factors that bring moments to a norm of about 1, from the classifier's view of public images.
+    """Factors that bring moments to a norm of about 1, computed by the released classifier from public images.
 
     Attributes:
-        factors: float64 (2·d,), of the means, then of the mean squares; one for each layer.
+        factors: float64 (2·d,), for the means, then for the mean squares; equal within a layer.
     """
 
     factors: Vector
 
     @classmethod
     def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
-        """Take public images' moments, float64 (m, d): layers weigh the same, most norms lie below 1."""
+        """Return factors from public images' moments, float64 (m, d): layers weigh the same, most norms lie below 1."""
         by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
         both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
         sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
@@ -80,7 +80,7 @@ class Moments:
 
     Attributes:
         means: float64 (d,), of each channel.
-        deviations: float64 (d,), standard deviations, at least the root of a small floor.
+        deviations: float64 (d,), of each channel: standard deviations, at least the root of LEAST_VARIANCE.
     """
 
     means: Vector
@@ -88,7 +88,7 @@ class Moments:
 
     @classmethod
     def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
-        """Divide the noisy sum by the DECLARED size; negative variances become the floor. Post-processing."""
+        """Return the noisy sum divided by the DECLARED size; variances are at least LEAST_VARIANCE. Post-processing."""
         means, squares = np.split(noisy / (grid * declared_size) / scale.factors, 2)
         return cls(means, np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE)))
 
@@ -96,11 +96,11 @@ class Moments:
 class Reader:
     """Logits and moments of images, by a frozen classifier.
 
-    To be called by one thread at a time: the input of a layer is caught where the layer is.
+    To be called by one thread at a time, because hooks on the classifier's layers catch their inputs.
 
     Args:
-        teacher: in evaluation mode, so that each image is seen alone. Its buffers are copied for each call: what a
-            layer writes to them is gone with it.
+        teacher: the classifier, set to evaluation mode, so that each image is seen alone. Its buffers are copied for
+            each call: what a layer writes to them is gone after the call.
         device: of the teacher.
     """
 
@@ -129,7 +129,7 @@ class Reader:
     def moments(self, images: npt.NDArray[np.uint8]) -> tuple[Vector, Vector]:
         """Return means and mean squares of uint8 n×h×w×c, float64 (n, d) each.
 
-        A private image is to be read alone: so its moments depend on no other, to the last bit.
+        Pass a private image alone: then its moments depend on no other image, to the last bit.
         """
         with torch.no_grad():
             _, means, squares = self(tensors(images, self.device))
@@ -143,7 +143,7 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """The companions' moments before each step, so that another image can be aligned as one more of them.
+    """Moments of the companions (public images aligned together) before each step; other images are aligned by them.
 
     Attributes:
         means: float32 (k, d).
@@ -160,8 +160,8 @@ class Aim:
 
     Attributes:
         reader: the classifier.
-        means: of the private images, noisy, float32 (d,).
-        deviations: float32 (d,).
+        means: of the private images' channels, noisy, float32 (d,).
+        deviations: standard deviations of these channels, noisy, float32 (d,).
     """
 
     reader: Reader
@@ -170,7 +170,7 @@ class Aim:
 
 
 def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignment) -> Way:
-    """Align public images, float32 n×c×h×w in [−1, 1], together with targets int64 (n,); return their moments."""
+    """Align public images, float32 n×c×h×w in [−1, 1], to `targets`, int64 (n,); return moments before each step."""
     pixels = images.clone().requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
     means, squares = [], []
@@ -187,8 +187,8 @@ def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignm
 def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, settings: Alignment) -> Tensor:
     """Align each image as if it were one more of the companions; it depends on no other image.
 
-    The images are public, or evolved from public ones, float32 n×c×h×w in [−1, 1]; targets and `begin` are int64 (n,):
-    the step at which each image joins, 0 for all steps, k for none.
+    The images are public, or evolved from public ones, float32 n×c×h×w in [−1, 1]. `targets`, int64 (n,), are labels.
+    `begin`, int64 (n,), is the step from which each image is moved: 0 for all k steps, k for none.
     """
     size = settings.companions + 1
     pixels = images.clone().requires_grad_()
@@ -219,13 +219,13 @@ def total_variation(images: Tensor) -> Tensor:
 
 
 def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
-    """Equation 1: over the last axis."""
+    """Return the distance of moments to the aim (Equation 1), summed over the last axis."""
     deviations = (squares - means**2).clamp(min=LEAST_VARIANCE).sqrt()
     return (means - aim.means).square().sum(dim=-1) + (deviations - aim.deviations).square().sum(dim=-1)
 
 
 def _others(pixels: Tensor, logits: Tensor, targets: Tensor, settings: Alignment) -> Tensor:
-    """Equations 2 to 4 of each image, (n,), with the weights of a batch of `companions` + 1 images."""
+    """Return the loss of Equations 2 to 4 for each image, (n,), weighted as in a batch of `companions` + 1 images."""
     size = settings.companions + 1
     prior = settings.total_variation * total_variation(pixels) + settings.norm * pixels.square().sum(dim=(1, 2, 3))
     return settings.classification * functional.cross_entropy(logits, targets, reduction="none") + size * prior
@@ -241,11 +241,11 @@ def _step(optimiser: torch.optim.Adam, loss: Tensor, pixels: Tensor) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The fitted model, which answers image by image; none depends on another.
+    """The fitted model; each image that it makes is independent of the others.
 
     Attributes:
-        aim: the teacher and the private images' moments.
-        way: the companions'.
+        aim: the teacher and the private images' moments, noisy.
+        way: the companions' moments at each step.
         public: the images to begin with.
         labels: the label names, in the teacher's order.
         alignment: its settings.
@@ -261,7 +261,7 @@ class Model:
     def fit(
         cls, reader: Reader, moments: Moments, public: PublicSet, labels: Sequence[str], alignment: Alignment
     ) -> Model:
-        """Align the companions: evenly spread public images, the labels in turn."""
+        """Return the model, after aligning the companions: evenly spread public images, to each label in turn."""
         device = reader.device
         means, deviations = (torch.from_numpy(each).float().to(device) for each in (moments.means, moments.deviations))
         aim = Aim(reader, means, deviations)
@@ -286,7 +286,7 @@ class Model:
         alignment: Alignment,
         device: torch.device,
     ) -> Model:
-        """Read the model in `folder`, `teacher`'s weights included; it may take fewer steps than it was fitted for."""
+        """Read the model in `folder`, `teacher`'s weights included; `alignment` may have fewer steps than the fit."""
         with reading(folder, "DP-ImgSyn of this teacher"):
             teacher.load_state_dict(read_weights(folder / _TEACHER))
             values = read_weights(folder / _MOMENTS)
@@ -303,7 +303,7 @@ class Model:
         return label_numbers(labels, self.labels)
 
     def losses(self, images: npt.NDArray[np.uint8], labels: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the teacher's cross-entropy on each image, float64 (n,), which it sees alone."""
+        """Return the teacher's cross-entropy on each image, float64 (n,); it sees one image at a time."""
         losses = np.empty(len(images))
         with torch.no_grad():
             for i, (image, number) in enumerate(zip(images, self.numbers(labels), strict=True)):
@@ -312,14 +312,14 @@ class Model:
         return losses
 
     def anew(self, seed: int) -> tuple[Pixels, int]:
-        """Draw a public image by `seed`: float32 h×w×c in [−1, 1], and its place."""
+        """Return a public image drawn by `seed`, float32 h×w×c in [−1, 1], and its place in the public set."""
         place = int(_rng(seed).integers(len(self.public.images)))
         return _levels(self.public.images[place]), place
 
     def start_of_variation(
         self, parent: npt.NDArray[np.uint8], place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
-        """Return a variation's first image, the step from which it is aligned, and the public image's place."""
+        """Return the image that a variation starts from, its first step of alignment, and its public image's place."""
         rng, steps = _rng(seed), len(self.way.means)
         other = int(rng.integers(len(self.public.images)))
         if rng.random() < degree**2:
@@ -378,7 +378,7 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
 
 
 def check_own(kind: str, shape: tuple[int, int, int], classes: int, loss: CrossEntropy) -> None:
-    """Check, on noise images of h×w×c, that a user's teacher can be trained and read as the guarantee has it.
+    """Check, on noise images of h×w×c, that a user's teacher can be trained and read as the guarantee demands.
 
     Raises PluginError if it cannot be trained by DP-SGD, keeps state, or makes no logits of such images.
     """

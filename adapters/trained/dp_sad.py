@@ -29,10 +29,10 @@ _TEACHER = f"{FIT}teacher"
 
 
 class Teaching(FineTuning):
-    """DP-SAD's teacher: DP-SGD of its own.
+    """DP-SGD of DP-SAD's teacher.
 
     Attributes:
-        share: of the fit's ε, which the teacher's training alone takes; 0: it learns from public images alone.
+        share: the share of the fit's ε that this training costs, taken alone; 0: only public images train the teacher.
     """
 
     section: ClassVar[str] = "teacher"
@@ -41,31 +41,31 @@ class Teaching(FineTuning):
 
 
 class Learning(FineTuning):
-    """DP-SAD's student; between two blocks the discriminator learns."""
+    """DP-SGD of DP-SAD's student; before each block the discriminator learns."""
 
     block: Count = 10
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPSAD(ReadsPublic, FittedDiffusion):
-    """A student trained by DP-SGD to match the records, the teacher, and what a discriminator takes for the teacher's.
+    """A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by a discriminator.
 
-    The teacher is a diffusion model that DP-SGD trained on the records with a share of the budget, or that public
-    images alone did. The discriminator sees what both make of public noise, between the student's blocks. Both are
-    known when a record is read, so the gradient of a record's whole loss is its own, and is clipped whole. This is not
-    the algorithm as published, whose claim does not hold; docs/privacy.md says why. All else, the other arguments too,
-    is as in `FittedDiffusion`.
+    The teacher is a diffusion model, trained by DP-SGD on the records with a share of the budget, or on public images
+    alone. The discriminator learns between the student's blocks, from images that teacher and student make of
+    public noise. Teacher and discriminator are fixed while records are read, so the gradient of a record's whole loss
+    depends on no other record, and is clipped whole. The published algorithm differs, and its claim does not hold: see
+    docs/proofs.md. For the other arguments see `FittedDiffusion`.
 
     Args:
-        public: images on which the teacher begins. Where it learns from them alone, they are those of the private
-            labels' names.
-        pretraining: on them.
-        teacher: its DP-SGD.
+        public: images on which the teacher is trained first; if they are all that it learns from, only those under the
+            private labels' names.
+        pretraining: of the teacher, on the public images.
+        teacher: DP-SGD of the teacher.
         imitation: weight of the distance to the teacher; 0 leaves it out.
         adversarial: λ, the weight of the discriminator's judgement; 0 leaves it out.
         discrimination: training of the discriminator.
         guidance: classifier-free guidance scale of sampling; 1: none.
-        network: of teacher and student: its size.
+        network: size of the UNet, of teacher and student alike.
         training: of the student, on the private records.
     """
 
@@ -124,7 +124,7 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         write_model(student, terms.classes, fit.fitting.folder)
 
     def _teacher(self, fit: Fit) -> UNet2DModel:
-        """Train the teacher on public images, then by DP-SGD; one of the two may be left out."""
+        """Return the teacher, trained on public images, then by DP-SGD; one of the two may be left out."""
         from adapters.trained.diffusion_networks import Velocity, pretrain, with_new_classes
 
         terms, none, places = fit.terms, len(fit.terms.classes), self._places()

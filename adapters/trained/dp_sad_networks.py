@@ -23,9 +23,9 @@ Shape = tuple[int, int, int]
 
 
 class Discriminator(nn.Module):
-    """Three convolutions with GroupNorm, which time and class scale and shift: the logit of "teacher".
+    """Three convolutions with GroupNorm, scaled and shifted by time and class; output: the logit of "by the teacher".
 
-    `classes` includes the one that stands for none.
+    `classes`: their number, with the one that means "no class".
     """
 
     def __init__(self, channels: int, classes: int) -> None:
@@ -51,7 +51,7 @@ class Discriminator(nn.Module):
 
 
 class Chain:
-    """The noise levels along a chain of `count` steps of DDIM, and one step of it."""
+    """A chain of `count` steps of DDIM: its noise levels, and the step from one image to the next."""
 
     def __init__(self, count: int, device: torch.device) -> None:
         schedule = scheduler()
@@ -65,7 +65,7 @@ class Chain:
         return self._levels[(steps + 1 - self._stride).clamp(min=0)]
 
     def next_image(self, noisy: Tensor, velocity: Tensor, steps: Tensor) -> Tensor:
-        """Return x_s, n×c×h×w, one step after x_t, by a network's velocity there: DDIM without noise."""
+        """Return x_s, n×c×h×w, one step after x_t = `noisy`, by a network's `velocity` at x_t: DDIM without noise."""
         level, after = self._levels[steps + 1][:, None, None, None], self.after(steps)[:, None, None, None]
         signal, spread = level.sqrt(), (1 - level).sqrt()
         image, noise = signal * noisy - spread * velocity, spread * noisy + signal * velocity
@@ -73,19 +73,19 @@ class Chain:
 
 
 class Judge:
-    """The discriminator and its training, between the blocks of the student's.
+    """The discriminator, and its training between the blocks of the student's training.
 
-    It sees what teacher and student make of the same points on chains of the teacher's, which begin with public noise
-    and public classes.
+    It sees the next images that teacher and student make from the same points. The points lie on denoising chains of
+    the teacher, which begin with public noise and public classes.
 
-    Guarantee: it is computed from the released weights of both and from public seeds, and from nothing else.
+    Guarantee: it is computed from the weights of both, all released or public, from public seeds, and nothing else.
 
     Args:
         teacher: fixed; on its device.
         shape: c, h, w of the images.
-        classes: how many, without the one that stands for none.
+        classes: number of classes, without the one that means "no class".
         settings: of the training.
-        steps: of a chain.
+        steps: number of steps of a chain.
         seed: the recipe's.
     """
 
@@ -103,7 +103,7 @@ class Judge:
         self._points = self._walk(teacher, shape)
 
     def learn(self, student: nn.Module) -> None:
-        """Train the discriminator on, against `student` as it is now."""
+        """Train the discriminator further, against `student` as it is now."""
         self.discriminator.requires_grad_(True)
         for _ in range(self._settings.steps):
             step = self._draw(len(self.chain.timesteps), self._settings.batch)
@@ -145,18 +145,18 @@ class Distillation(Velocity):
     """The student's loss (Equation 12): MSE(x, x_θ) + a·MSE(x_ψ, x_θ) + λ·log(1 − φ(x_θ)); a `Loss` of DP-SGD.
 
     x, x_ψ and x_θ are the next-step images of truth, teacher and student from the same noised record. On this schedule
-    the step between two of them turns image and noise by the same angle at every time, so that the squared distance of
-    next-step images is that of velocities, but for one constant; the velocities' are taken.
+    a step turns image and noise by the same angle at every time, so the squared distance of two next-step images is
+    the squared distance of their velocities, times one constant; the loss takes the velocities.
 
-    Every term that reads the record lies within its own gradient, which is clipped whole. Teacher and discriminator
-    are fixed while a block runs, and no record has a part in either but through what was released before.
+    Every term that reads a record lies within that record's gradient, which is clipped whole. Teacher and discriminator
+    are fixed while a block runs, and records have entered them only through earlier releases.
 
     Args:
         teacher: fixed.
-        judge: its discriminator is fixed while a block runs; None: its term is left out.
+        judge: has the discriminator, fixed while a block runs; None: the discriminator's term is left out.
         imitation: a, the weight of the teacher's term.
-        adversarial: λ.
-        none: the number of the class that stands for none.
+        adversarial: λ, the weight of the discriminator's term.
+        none: the number of the class that means "no class".
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Distillation(Velocity):
         self._imitation, self._adversarial = imitation, adversarial
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses, (draws,)."""
+        """Return the losses of ONE record, (draws,)."""
         noisy, velocity, classes = self.add_noise(image, label, randomness)
         steps = randomness[0]
         output = model(noisy, steps, class_labels=classes).sample

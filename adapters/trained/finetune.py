@@ -33,16 +33,16 @@ ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 """The projections of diffusers' attention."""
 
 COVERED = ("Linear", "Conv2d", "Embedding", "GroupNorm", "LayerNorm")
-"""Layers that may be trained whole; for each, tests compare per-record gradients with a loop's."""
+"""Layers that may be trained whole; tests compare the per-record gradients of each with those of a plain loop."""
 
 
 class LoRA(Settings):
-    """Matrices of low rank beside layers that stay as they are (Hu et al. 2022).
+    """Pairs of low-rank matrices, trained beside layers that stay as they are (Hu et al. 2022).
 
     Attributes:
         rank: of the matrices.
-        alpha: their product counts alpha/rank times; None: once.
-        targets: endings of the layers' names, such as to_q or down_blocks.0.resnets.0.conv1; Linear and Conv2d.
+        alpha: the product of a pair is multiplied by alpha/rank; None: by 1.
+        targets: endings of the names of these layers, such as to_q or down_blocks.0.resnets.0.conv1; Linear and Conv2d.
     """
 
     rank: Count = 4
@@ -51,7 +51,7 @@ class LoRA(Settings):
 
 
 def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: int) -> nn.Module:
-    """Put matrices beside layers of `model`; these and the chosen `layers` alone have `requires_grad`.
+    """Return `model` with LoRA matrices put in; only the matrices and the chosen `layers` have `requires_grad`.
 
     Raises RecipeError for an ending that no layer has, a layer that is not covered or named twice, or nothing to train.
     """
@@ -82,7 +82,7 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
 
 
 def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[str]:
-    """Return the layers with one of these endings, in the model's order."""
+    """Return the names of the layers with one of these endings, in the model's order."""
     names = [name for name, _ in model.named_modules() if name]
     matches = set()
     for ending in endings:
@@ -97,23 +97,23 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FineTune(AnsweringDiffusion):
-    """A checkpoint of yours, fitted by DP-SGD on LoRA matrices, or on layers that you choose; the others stay.
+    """A checkpoint of yours, fitted by DP-SGD on LoRA matrices, or on layers that you choose; others stay as they are.
 
     It is a UNet2DModel in pixel space, whose classes become the private labels, or a pipeline of Stable Diffusion 1 or
     2, fitted through its latents, with a prompt for each private label. The checkpoint counts as public: it must not
-    have been trained on the private records. The fitted model, with the matrices added to their layers, is kept whole
-    in the run. The other arguments are as in `AnsweringDiffusion`.
+    have been trained on the private records. The run keeps the whole fitted model, with the matrices added into the
+    layers. For the other arguments see `AnsweringDiffusion`.
 
     Args:
         model: the checkpoint: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file
             with its settings in a .json file of the same name; or a repository of the Hugging Face hub (a pipeline: a
             folder). A relative path is taken from the current folder.
         lora: matrices beside layers; null: none.
-        layers: endings of the names of layers that are trained whole; None: in pixel space class_embedding, else none.
-        classes: label → the checkpoint's class, by name or number, at which it begins. A label that is not named begins
-            at the class of its own name, or else at the mean of all.
-        prompts: of a pipeline: a public text, or one for each label; `{label}` is replaced.
-        guidance: classifier-free guidance scale of a pipeline, when it is sampled; None: its own.
+        layers: endings of the names of layers trained whole; None: class_embedding in pixel space, none in a pipeline.
+        classes: label → the checkpoint's class, by name or number, whose embedding the label begins with. A label left
+            out begins with the class of the same name, or, if there is none, with the mean of all classes.
+        prompts: of a pipeline: a public text, or one for each label; `{label}` becomes the label's name.
+        guidance: classifier-free guidance scale of a pipeline, when it is sampled; None: the pipeline's own.
         revision: of a repository.
         offline: fetch nothing.
 
@@ -185,7 +185,7 @@ class FineTune(AnsweringDiffusion):
     def record_losses(
         self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
     ) -> npt.NDArray[np.float64]:
-        """Return the loss of each image by which the checkpoint was fitted, float64 (n,), by fixed, public draws."""
+        """Return each image's loss, float64 (n,), as the fit computed it, averaged over fixed, public draws."""
         self._require_torch()
         from adapters.trained.diffusion_networks import mean_losses, stored_network
         from adapters.trained.finetune_models import stored_latent, stored_loss
@@ -224,7 +224,7 @@ class FineTune(AnsweringDiffusion):
             raise RecipeError("sampling.sampler or sampling.eta is given, but api.model has a sampler of its own.")
 
     def _prepare(self, network: nn.Module, terms: FitTerms) -> nn.Module:
-        """Choose the parameters that are trained; raise RecipeError if a setting names others than there are."""
+        """Return `network`, set to train the chosen parameters alone; raise RecipeError for unsuitable settings."""
         embedding = getattr(network, "class_embedding", None)
         layers = self.layers if self.layers is not None else () if embedding is None else ("class_embedding",)
         prepare(network, self.lora, layers, torch_seed(terms.seed, "lora"))

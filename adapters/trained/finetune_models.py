@@ -42,10 +42,10 @@ class PixelCheckpoint:
     """A UNet2DModel and its scheduler's settings.
 
     Attributes:
-        files: of both.
+        files: of the model and the scheduler.
         labels: the private ones.
         shape: h, w, c of the private images.
-        classes: label → class at which it begins.
+        classes: label → the class whose embedding the label begins with.
     """
 
     files: PixelFiles
@@ -71,7 +71,7 @@ class PixelCheckpoint:
         check_prediction(self.files.scheduler.get("prediction_type", "epsilon"))
 
     def skeleton(self) -> nn.Module:
-        """Return the network, perhaps without its weights."""
+        """Return the network, for a check of its layers: perhaps without its weights."""
         return self.network()
 
     def network(self) -> nn.Module:
@@ -84,12 +84,12 @@ class PixelCheckpoint:
         return module
 
     def loss(self, device: torch.device) -> Velocity:
-        """Return the loss by which it was trained, on its own schedule, with its other parts on the device."""
+        """Return the checkpoint's training loss, by the checkpoint's noise schedule; networks in it are on `device`."""
         schedule = self.files.sampler("ddpm")
         return denoising(schedule.config.prediction_type, schedule.alphas_cumprod)
 
     def write(self, network: nn.Module, folder: Path) -> None:
-        """Write all that is needed to answer, and the digest."""
+        """Write all files that are needed to answer, and the checkpoint's digest."""
         write_model(network, self.labels, folder, schedule=self.files.sampler("ddim"))
         (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
 
@@ -103,8 +103,8 @@ class PixelCheckpoint:
     def _first_rows(self, network: UNet2DModel) -> Tensor:
         """Return the label embeddings before the first step, float32 labels×width.
 
-        A label begins at the class that `classes` or its own name says, else at the mean of all; where the checkpoint
-        has no classes, at zero, so that the network begins as it was.
+        A label begins with the embedding of the class that `classes` gives for it, or that has its name; if neither,
+        with the mean of all. If the checkpoint has no classes, labels begin at zero: the network starts as it was.
         """
         labels, classes = self.labels, self.classes
         if network.class_embedding is None:
@@ -126,7 +126,7 @@ class PixelCheckpoint:
 
 
 def check_same(digest: str, intermediate: Kept) -> None:
-    """Keep the checkpoint's digest when a fit begins; raise RecipeError for another one when it is resumed."""
+    """Keep the checkpoint's digest when a fit begins; raise RecipeError if a resumed fit has another digest."""
     if (before := intermediate.find(CHECKPOINT)) is None:
         intermediate.keep(CHECKPOINT, digest.encode())
     elif before != digest.encode():
@@ -136,14 +136,14 @@ def check_same(digest: str, intermediate: Kept) -> None:
 
 
 def check_prediction(prediction: str) -> None:
-    """Raise RecipeError for diffusers' word of a prediction that is unknown here."""
+    """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in PREDICTIONS."""
     if prediction not in PREDICTIONS:
         words = ", ".join(PREDICTIONS)
         raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {words}.")
 
 
 def denoising(prediction: str, levels: Tensor) -> Velocity:
-    """Return the squared error of a network's prediction, one of PREDICTIONS; `levels`: ᾱ of each timestep."""
+    """Return the loss for a `prediction` in PREDICTIONS: its squared error; `levels`: ᾱ of each timestep."""
     return PREDICTIONS[prediction](levels=levels)
 
 
@@ -156,7 +156,7 @@ def stored_loss(folder: Path) -> Velocity:
 
 
 class _Noise(Velocity):
-    """The squared error of the noise (Ho, Jain and Abbeel 2020)."""
+    """The squared error of the predicted noise (Ho, Jain and Abbeel 2020)."""
 
     def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
         noisy, _, classes = super().add_noise(image, label, randomness)
@@ -164,7 +164,7 @@ class _Noise(Velocity):
 
 
 class _Image(Velocity):
-    """The squared error of the image."""
+    """The squared error of the predicted image."""
 
     def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
         noisy, _, classes = super().add_noise(image, label, randomness)
@@ -172,15 +172,15 @@ class _Image(Velocity):
 
 
 PREDICTIONS = {"epsilon": _Noise, "sample": _Image, "v_prediction": Velocity}
-"""By diffusers' words."""
+"""The loss for each of the things that a network may predict, by diffusers' words."""
 
 
 @dataclass(frozen=True)
 class LatentCheckpoint:
     """A pipeline of Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each private label.
 
-    The autoencoder and the text encoder stay as they are. A record's latent is computed within its own gradient, under
-    `vmap`, where no record sees another: it depends on that record alone.
+    The autoencoder and the text encoder stay as they are. A record's latent is computed within that record's gradient,
+    under `vmap`, where no record sees another: the latent depends on that record alone.
 
     Attributes:
         files: of the pipeline.
@@ -277,7 +277,7 @@ class Latent:
     """The squared error of the network's prediction on a record's latent; a `Loss` of DP-SGD.
 
     Args:
-        within: the same for the latent as an image.
+        within: the loss that takes a latent for an image; it adds the noise.
         vae: frozen, on the device.
         table: the prompts' embeddings, float32 labels×tokens×width, on the device.
     """
@@ -287,7 +287,7 @@ class Latent:
         self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Draw as `Velocity` does, noise in the latents' shape."""
+        """Draw as `Velocity` does, but noise in the shape of latents."""
         _, height, width = shape
         latent = self._vae.config.latent_channels, height // self._factor, width // self._factor
         return self._within.draw(records, draws, latent, generator)
@@ -334,7 +334,7 @@ def stored_latent(folder: Path) -> LatentCheckpoint:
 class LowRank(nn.Module):
     """A Linear or Conv2d layer plus scale·B·A: A (r×in) random, B (out×r) zero, so that the layer begins as it was.
 
-    A convolution has no groups, and A has its window; scale: α/r.
+    In a convolution, which must have no groups, A has the window of the layer. `scale`: α/r.
     """
 
     def __init__(self, base: nn.Linear | nn.Conv2d, rank: int, scale: float) -> None:
@@ -347,7 +347,7 @@ class LowRank(nn.Module):
         self.B = nn.Parameter(base.weight.new_zeros((out, rank) + (1,) * (len(inner) - 1)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's output plus that of the matrices."""
+        """Return the layer's output plus the output of the matrices."""
         base = self.base
         output: Tensor = base(x)
         if isinstance(base, nn.Linear):
@@ -378,7 +378,7 @@ def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) ->
 
 
 def merge_matrices(model: nn.Module) -> None:
-    """Add all matrices to the layers that they are beside."""
+    """Add each pair of matrices, as scale·B·A, to the weights of its layer, and take the pair out of `model`."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LowRank):
             _replace(model, name, module.merge())

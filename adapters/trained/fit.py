@@ -1,7 +1,7 @@
-"""The skeleton of a fitted method: it declares its releases once, and planning and fitting both follow from that.
+"""The skeleton of a fitted method, which declares its releases once; planning and fitting follow that declaration.
 
 A method has a section of settings, `_draws` (the noisy sums and DP-SGD trainings that it releases), `_fit` (the one
-function that fits it, by a `Fit`), and its answers.
+function that fits it, by a `Fit`), and its RANDOM_API and VARIATION_API.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
 Vector = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float64]]
-"""Computes a vector of an image, uint8 (h, w, c): float64 (length,)."""
+"""Function from an image, uint8 (h, w, c), to a vector, float64 (length,)."""
 
 TRAINING = f"{FIT}training"
 
 BELOW_ONE = 1 - 1e-9
-"""Keeps a vector's norm at most 1 whatever rounding does."""
+"""Factor that keeps a vector's norm at most 1, whatever rounding does."""
 
 
 def on_grid(vector: npt.NDArray[np.float64], grid: int) -> npt.NDArray[np.int64]:
-    """Round a record's part, float64 of an L2 norm of at most 1, toward zero to grid steps, so that no norm grows."""
+    """Return a record's part of a sum, of L2 norm ≤ 1, in integer grid steps, rounded toward zero: no norm grows."""
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
 
 
@@ -60,12 +60,12 @@ def noisy_sums(
     release: Release,
     noise: Noise,
 ) -> npt.NDArray[np.int64]:
-    """Return the noisy sums of each label's records over each drawn subset, int64 (subsets, classes, length), in steps.
+    """Return noisy sums of vectors over each drawn subset and label, int64 (subsets, classes, length), in grid steps.
 
     Guarantee: the release's, `count` times, if the vector of an image, float64 (length,), has an L2 norm of at most 1
     and depends on that image and on public values alone, to the last bit. Each subset has a coin for every unit. A
     unit's records share a weight of 1, and each vector is rounded toward zero on the grid: one unit more changes a
-    subset's clean sums by at most 1 in L2 norm, another in its place by at most 2. There may be no records.
+    subset's clean sums by at most 1 in L2 norm, another unit in its place by at most 2. There may be no records.
     """
     names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     sums = np.zeros((release.count, classes, length), dtype=np.int64)
@@ -83,8 +83,8 @@ def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "
     """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
 
     Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times, in units of the clip.
-    Under replace-one a record's gradient goes and another comes, so the sensitivity is 2, and the multiplier, which
-    counts in sensitivities, σ/2. Raises PrivacyError for a larger unit, or noise that protects nothing.
+    Under replace-one a record's gradient goes and another comes: the sensitivity is 2, and the noise multiplier, which
+    counts in sensitivities, is σ/2. Raises PrivacyError for a unit other than a record, or σ out of range.
     """
     if unit != "record":
         raise PrivacyError(
@@ -110,10 +110,10 @@ def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "
 
 @lru_cache(maxsize=64)
 def calibrate_training(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()) -> DPSGD:
-    """Return `settings` with the least noise for which the training and `others` meet `budget`.
+    """Return `settings` with the least noise for which the training and `others` together meet `budget`.
 
-    Raises PrivacyError if the others take all of it, or leave too little for one useful step. Cached: where records are
-    sampled, it takes many seconds.
+    Raises PrivacyError if `others` take all of the budget, or leave too little for one useful step. Cached: where
+    records are sampled, the search takes many seconds.
     """
 
     def least(settings: DPSGD) -> float:
@@ -137,13 +137,13 @@ class Sum:
     """A noisy sum, or several over drawn subsets, to which a privacy unit adds a vector of bounded L2 norm.
 
     Attributes:
-        name: of the release, after FIT.
-        share: of the fit's ε, which it alone takes.
-        sensitivities: L2, under add/remove and zero-out, and under replace-one.
-        fractional: whether a record adds fractions, and not whole numbers alone.
-        sampling: of the subsets; None: all records are in it.
-        count: how many sums.
-        grid: steps per unit of the sum; None: as few as suffice.
+        name: of the release, without the prefix FIT.
+        share: the share of the fit's ε that the release costs, taken alone.
+        sensitivities: L2 sensitivities: first under add/remove and zero-out, then under replace-one.
+        fractional: whether a record may add fractions; if not, it adds whole numbers only.
+        sampling: of units for each subset; None: all units are in it.
+        count: number of sums.
+        grid: integer steps per 1 of the sum; None: as few as suffice.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Sum:
 
     @lru_cache(maxsize=64)  # noqa: B019 - where records are sampled, it takes seconds
     def release(self, terms: FitTerms) -> Release:
-        """Return the release with the least discrete noise that meets its share; raise PrivacyError if none does."""
+        """Return the release with the least discrete noise that keeps to the share; raise PrivacyError if none does."""
         sensitivity = self.sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
 
         def release(z: float) -> Release:
@@ -180,9 +180,9 @@ class Steps:
     """A training by DP-SGD.
 
     Attributes:
-        training: its section of the recipe.
-        name: of its releases.
-        share: of the fit's ε, which it alone takes; None: all that the draws before it leave.
+        training: the training's section of the recipe.
+        name: of the training and, with a number after it, of its releases.
+        share: the share of the fit's ε that the training costs, taken alone; None: all that earlier draws leave.
     """
 
     training: FineTuning
@@ -190,7 +190,7 @@ class Steps:
     share: float | None = None
 
     def settings(self, terms: FitTerms, others: tuple[Release, ...] = ()) -> DPSGD:
-        """Return the settings with the least noise that meets its budget; raise RecipeError or PrivacyError."""
+        """Return settings with the least noise that meets the training's budget; raise RecipeError or PrivacyError."""
         settings, relation = self.training.dp_sgd(terms.declared_size), Relation(terms.relation)
         block_releases(settings.with_noise(1.0), self.name, relation, terms.unit)  # check the unit before the search
         if self.share is None:
@@ -199,16 +199,16 @@ class Steps:
 
 
 Draws = Sequence[Sum | Steps | Release]
-"""In the order in which the budget is given away; a `Release` is of another method's fit within this one."""
+"""Draws in the order in which they get their budget; a `Release` belongs to another method, fitted within this one."""
 
 
 def part_of(terms: FitTerms, share: float) -> FitTerms:
-    """Return the same terms with a share of the budget's ε."""
+    """Return `terms` with `share` of the budget's ε, and the whole δ."""
     return replace(terms, budget=Budget(share * terms.budget.epsilon, terms.budget.delta))
 
 
 class Plan:
-    """The releases of a fit, and the calibrated settings of its trainings by name."""
+    """The releases of a fit, and the calibrated settings of its DP-SGD trainings, by name."""
 
     def __init__(self, draws: Draws, terms: FitTerms) -> None:
         self.releases: tuple[Release, ...] = ()
@@ -224,7 +224,7 @@ class Plan:
 
 
 class Fit:
-    """The tools of a method's `_fit`: it can draw planned releases and nothing else.
+    """The tools of a method's `_fit`, by which it draws planned releases, and nothing else of the records.
 
     Attributes:
         fitting: ledger, progress, folder and stop signal; its `private` reads the records once.
@@ -236,18 +236,18 @@ class Fit:
         self.terms, self.plan = fitting.terms, plan
 
     def release_of(self, name: str) -> Release:
-        """Return the planned release of a sum by its name after FIT."""
+        """Return the planned release of a sum; `name`: without the prefix FIT."""
         return next(release for release in self.plan.releases if release.name == f"{FIT}{name}")
 
     def is_drawn(self, name: str) -> bool:
-        """Return whether the sum, or the first block of the training, of that name is stored."""
+        """Return whether the sum of that name, or the first block of the training of that name, is stored."""
         release = self.plan.blocks[name][0] if name in self.plan.blocks else self.release_of(name)
         return self.fitting.ledger.has_drawn(release)
 
     def release(self, name: str, draw: Callable[[PrivateRecords, Release, Noise], Array]) -> Array:
-        """Return the stored value of a sum, or draw it.
+        """Return the noisy value of a sum: the stored one, or one that is drawn now.
 
-        Guarantee: the release's, if `draw` keeps it. The records are read only while it is drawn.
+        Guarantee: the release's, if `draw` keeps it. The records are read only while the sum is drawn.
         """
         release = self.release_of(name)
         array = self.fitting.ledger.release(release, lambda noise: draw(self.fitting.private(), release, noise))
@@ -258,7 +258,7 @@ class Fit:
 
         Args:
             name: of the planned sum.
-            vector: of one image.
+            vector: computes the vector of one image.
             shape: (length,) for one sum, (labels, length), or (subsets, labels, length).
         """
 
@@ -279,17 +279,17 @@ class Fit:
         task: str = "training on the private records",
         between: Callable[[Training, FloatArray], None] | None = None,
     ) -> nn.Module:
-        """Return the model after all blocks of a planned training: stored ones are taken, the others are drawn.
+        """Return the model after all blocks of a planned training; stored blocks are taken, the others are drawn.
 
         Guarantee: the releases'. The private records are read only while a block is drawn.
 
         Args:
             model: see `Training`.
             loss: of one record.
-            devices: which share each step.
+            devices: those that share each step.
             name: of the planned training.
-            task: its name in messages.
-            between: called with the training's state before the first block and after each; a state is released.
+            task: the training's name in messages.
+            between: called with the training and its state, before the first block and after each; a state is released.
         """
         from adapters.trained.dp_sgd.training import Training
 
@@ -321,15 +321,15 @@ class Fit:
         file: str,
         images: str = "public images",
     ) -> None:
-        """Train `model` on public images, or load what an interrupted fit kept of that.
+        """Train `model` on public images, or load the weights that an interrupted fit kept after this training.
 
         Args:
             model: changed in place.
             public: gives the images; not called if `file` was kept.
             train: trains `model` on them; gets a function to call after each step, whose exceptions end the training.
-            steps: how many.
-            file: of the trained model.
-            images: which they are, for messages.
+            steps: number of steps.
+            file: name under which the trained weights are kept.
+            images: name of the images in messages.
         """
         from safetensors.torch import load, save
 
@@ -344,7 +344,7 @@ class Fit:
 
     @contextmanager
     def steps(self, task: str, steps: int) -> Iterator[Callable[[], None]]:
-        """Yield a function to call after each of so many steps: it raises Interrupted if a stop was requested."""
+        """Yield a function to call after each of `steps` steps: it raises Interrupted if a stop was requested."""
         with self.fitting.progress.task(task, steps) as progress:
 
             def step_done() -> None:
@@ -368,15 +368,15 @@ class FittedMethod(ABC):
     needs_torch: ClassVar[bool] = True
 
     def _check(self, terms: FitTerms) -> None:  # noqa: B027 - nothing to check by default
-        """Raise RecipeError or PrivacyError if it cannot be fitted on these terms."""
+        """Raise RecipeError or PrivacyError if the method cannot be fitted on these terms."""
 
     @abstractmethod
     def _draws(self, terms: FitTerms) -> Draws:
-        """Declare all that is released."""
+        """Return all that the fit releases."""
 
     @abstractmethod
     def _fit(self, fit: Fit) -> None:
-        """Fit the model by planned draws alone, and write it to the folder; all else is post-processing, or public."""
+        """Fit the model, and write it to the fit's folder; it may depend on records through planned draws only."""
 
     def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
         """See `Trainer`; raise PrivacyError if the budget is too small, or the unit larger than the method protects."""
@@ -386,8 +386,8 @@ class FittedMethod(ABC):
     def fit(self, fitting: Fitting) -> None:
         """See `Trainer`; raise what `plan_releases` does, and RecipeError if memory does not suffice.
 
-        Guarantee: the planned releases'; all else is post-processing of them, or public. The private records are read
-        only while a release is drawn. A fit that was interrupted takes what is stored, and repeats the rest.
+        Guarantee: the planned releases'; everything besides is post-processing of them, or public. The private records
+        are read only while a release is drawn. A resumed fit takes the stored releases, and repeats the rest.
         """
         self._check(fitting.terms)
         self._require_torch()
@@ -399,10 +399,10 @@ class FittedMethod(ABC):
 
 
 class TrainedMethod(FittedMethod):
-    """A method whose last draws are the steps of DP-SGD: it also forecasts them.
+    """A method whose last draw is a training by DP-SGD; it also forecasts its trainings.
 
     Attributes:
-        training: of the last training.
+        training: settings of the last training.
         device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step.
     """
 
@@ -421,7 +421,7 @@ class TrainedMethod(FittedMethod):
         """Return a model as DP-SGD trains it, but without any public training, and its loss."""
 
     def _other_dry_runs(self, terms: FitTerms, plan: Plan) -> list[DryRun]:
-        """Measure the trainings before the last one."""
+        """Return measured forecasts of the trainings before the last one."""
         return []
 
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
@@ -439,7 +439,7 @@ class TrainedMethod(FittedMethod):
         return self._places()[0]
 
     def _places(self) -> list[torch.device]:
-        """Return the devices that share each step; MPS lacks float64, in which gradients are summed."""
+        """Return the devices that share each step; the CPU in place of MPS, which lacks DP-SGD's float64."""
         import torch
 
         devices = choose_devices(self.device)
@@ -461,13 +461,13 @@ def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> npt.NDArray[
 
 
 def not_fitted(kind: str) -> APIError:
-    """Return the error of a generator that is asked before it is fitted."""
+    """Return the error for a generator that is asked before it is fitted; `kind`: its name in the message."""
     return APIError(f"{kind} answers once it is fitted: `pe run` does that first.")
 
 
 @contextmanager
 def reading(folder: Path, model: str) -> Iterator[None]:
-    """Raise RecipeError if a fitted model's files are missing or damaged."""
+    """Raise RecipeError if a fitted model's files, read within the block, are missing or damaged; `model`: its kind."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, RuntimeError, EOFError, BadZipFile) as error:

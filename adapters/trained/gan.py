@@ -1,4 +1,4 @@
-"""DPGAN, and PrivImage's half that trains a GAN."""
+"""DPGAN, and PrivImage+G, the variant of PrivImage that trains a GAN."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _PRETRAINING = PlainTraining(steps=2000, batch=64, learning_rate=1e-3)
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
-    """A discriminator is trained by DP-SGD to tell records from made images; a generator learns from it alone.
+    """A GAN: DP-SGD trains the discriminator to tell records from generated images; the generator learns from it alone.
 
-    The generator learns between the blocks of the discriminator's steps, as long as it likes: it sees released weights.
-    A sample carries the code that it was made from; a variation of degree d moves it to √(1−d²)·z + d·ξ.
+    The generator learns between the discriminator's blocks, at no cost in ε: it sees released weights only. A sample
+    carries the code z that it was made from; a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code.
 
     Conditions: `code` (float32, n×8).
 
     Args:
         training: of the discriminator, on the private records; `block`: its steps between two lessons.
-        lesson: of the generator, after each block.
-        pretraining: on the public images.
+        lesson: training of the generator after each block.
+        pretraining: of both networks, on the public images.
         device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
     """
 
@@ -59,7 +59,7 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
 
     @abstractmethod
     def _begin_with(self, fit: Fit) -> Callable[[], PublicSet] | None:
-        """Return what gives the public images on which both networks begin; None: there are none."""
+        """Return a function that gives the public images to train both networks on first, or None if there are none."""
 
     def _fit(self, fit: Fit) -> None:
         from torch import nn
@@ -124,10 +124,10 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
 class DPGAN(FittedGAN):
     """A GAN whose discriminator learns from the records by DP-SGD (Xie, Lin, Wang, Wang and Zhou 2018).
 
-    All else, the other arguments too, is as in `FittedGAN`.
+    For the other arguments see `FittedGAN`.
 
     Args:
-        public: images that both networks begin with, whatever they show; None: none.
+        public: images on which both networks are trained first, under random labels; None: none.
     """
 
     public: Public | None = None
@@ -147,9 +147,9 @@ class DPGAN(FittedGAN):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivImageGAN(SelectsPublic, FittedGAN):
-    """PrivImage+G: a GAN of the public images that are most like the private ones, then DP-SGD (Li et al. 2024).
+    """PrivImage+G: a GAN trained on public images that are most like the private ones, then by DP-SGD (Li et al. 2024).
 
-    The semantic query is that of `privimage`. All else, the other arguments too, is as in `FittedGAN`.
+    The public images are selected as for `privimage`. For the other arguments see `FittedGAN`.
     """
 
     def _draws(self, terms: FitTerms) -> Draws:

@@ -1,4 +1,4 @@
-"""The generator of images from codes, fitted to a noisy mean or against a discriminator, and that discriminator."""
+"""The generator of images from codes, fitted to a noisy mean or against a discriminator; and the discriminator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Generator(nn.Module):
 
     @property
     def code_length(self) -> int:
-        """CODE."""
+        """Length of a code: CODE."""
         return CODE
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class Generator(nn.Module):
         return torch.sigmoid(self.logits(code, labels))
 
     def logits(self, code: Tensor, labels: Tensor) -> Tensor:
-        """Return the same before the sigmoid."""
+        """Return the images before the sigmoid, float32 (n, h, w, c)."""
         one_hot = functional.one_hot(labels, self._classes).to(code.dtype)
         x = self.dense(torch.cat([code, one_hot], dim=1)).unflatten(1, (-1, *self._base))
         x = functional.relu(self.middle(functional.interpolate(x, scale_factor=2.0, mode="bilinear")))
@@ -62,7 +62,7 @@ class Generator(nn.Module):
         return images[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
 
     def images(self, codes: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Return uint8 (n, h, w, c); an image depends on its own code and label alone, to a grey level."""
+        """Return uint8 (n, h, w, c); an image depends on its own code and label alone, to within a grey level."""
         self.eval()
         with torch.no_grad():
             pixels = self(torch.from_numpy(codes), torch.from_numpy(labels))
@@ -81,11 +81,11 @@ def fit_generator(
     seed: int,
     step_done: Callable[[], None],
 ) -> Generator:
-    """Return a generator whose mean features, per label, point where the noisy ones do. Post-processing.
+    """Return a generator whose mean features m, per label, point in the direction of the noisy μ̃. Post-processing.
 
-    For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's private size, so that
-    size need not be known: the sum over labels of −⟨μ̃, m⟩·|⟨μ̃, m⟩|/‖m‖² is minimised, whose sign leads a label that
-    begins on the wrong side back.
+    For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's private size, so the size
+    need not be known. The sum over labels of −⟨μ̃, m⟩·|⟨μ̃, m⟩|/‖m‖² is minimised: with its sign, a label whose ⟨μ̃, m⟩
+    begins below 0 is led back.
 
     Args:
         target: μ̃, float64 (classes, D).
@@ -93,7 +93,7 @@ def fit_generator(
         shape: height, width, channels.
         steps: of Adam.
         batch: images per step.
-        rate: Adam's highest; it falls as a cosine.
+        rate: Adam's highest learning rate; it falls as a cosine.
         seed: of the weights and codes.
         step_done: called after every step.
     """
@@ -128,7 +128,7 @@ _GROUPS = 4
 
 
 class Discriminator(nn.Module):
-    """Two strided convolutions with GroupNorm, and a dense layer that the label shifts: the logit of "real"."""
+    """Two strided convolutions with GroupNorm, and a dense layer whose weights the label shifts: logit of "real"."""
 
     def __init__(self, classes: int, shape: tuple[int, int, int]) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class DiscriminatorLoss:
     """The logistic loss of telling a record from generated images (Goodfellow et al. 2014); a `Loss` of DP-SGD.
 
     Args:
-        generator: a function of public values and of what was released before, not trained by this loss.
+        generator: computed from public values and earlier releases alone; this loss does not train it.
         classes: how many labels there are.
     """
 
@@ -197,7 +197,7 @@ def read_discriminator(file: Path, classes: int, shape: tuple[int, int, int]) ->
 def real_losses(
     model: Discriminator, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the loss of calling each image real, float64 (n,), each seen alone."""
+    """Return the loss of calling each image real, float64 (n,); the model sees one image at a time."""
     losses = np.empty(len(images))
     with torch.inference_mode():
         for i, (image, label) in enumerate(zip(images, labels, strict=True)):
@@ -212,9 +212,9 @@ def real_losses(
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
 _FLAT, _NEAR = 1e-3, 3.0
-"""A generator whose images are all black or white for any eye, as when it learns first that digits are mostly black,
-gets no gradient from the discriminator: its sigmoid is flat. While the mean slope is below _FLAT, logits are drawn back
-to ±_NEAR; at all other times they are not, because a quite black ground is a trait of digits, too."""
+"""A generator whose pixels are all nearly black or white, as when it has learned first that digits are mostly black,
+gets almost no gradient, because its sigmoid is flat there. While the sigmoid's mean slope is below _FLAT, logits are
+drawn back to within ±_NEAR; at other times they are not, because a black background is a trait of digits, too."""
 
 
 class Learner:
@@ -225,7 +225,7 @@ class Learner:
     Args:
         generator: on the device where it is trained.
         classes: how many labels.
-        settings: of the training each time.
+        settings: of each training by `learn`.
         seed: the recipe's.
     """
 
@@ -237,7 +237,7 @@ class Learner:
         self._optimiser = torch.optim.Adam(generator.parameters(), lr=settings.learning_rate, betas=_BETAS)
 
     def learn(self, discriminator: nn.Module, steps: int | None = None) -> None:
-        """Train against `discriminator`, as many steps as the settings say, or `steps`."""
+        """Train the generator against `discriminator`, for `steps` steps; None: as many as the settings say."""
         discriminator.requires_grad_(False)
         self.generator.train()
         for _ in range(self._settings.steps if steps is None else steps):
@@ -264,7 +264,7 @@ class Learner:
         return codes, torch.randint(self._classes, (batch,), generator=self._random, device=device)
 
     def _follow(self) -> None:
-        """Update the moving average of the weights, and take the last statistics."""
+        """Update the moving average of the weights, and copy BatchNorm's latest statistics into it."""
         with torch.no_grad():
             for mean, value in zip(self.average.parameters(), self.generator.parameters(), strict=True):
                 mean.lerp_(value, 1 - _DECAY)
@@ -280,7 +280,7 @@ def train_on_public(
     seed: int,
     step_done: Callable[[], None],
 ) -> None:
-    """Train both on public images, a step of each in turn; the generator ends with the average of its weights."""
+    """Train both networks on public images, a step of each in turn; the generator ends with its average weights."""
     device = next(discriminator.parameters()).device
     batches = np.random.default_rng(torch_seed(seed, "gan/batches"))
     optimiser = torch.optim.Adam(discriminator.parameters(), lr=settings.learning_rate, betas=_BETAS)

@@ -1,4 +1,4 @@
-"""DP-MERF and DP-MEPF: one noisy sum of features of the records, and a small generator that is fitted to it."""
+"""DP-MERF and DP-MEPF: one noisy sum of the records' features, and a small generator that is fitted to this sum."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Features(Protocol):
-    """Features of an image; all that they are computed from except the image is public."""
+    """Features φ of an image x, computed from the image and public values alone."""
 
     @property
     def size(self) -> int:
@@ -50,7 +50,7 @@ class Features(Protocol):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NoisyMean(AnswersByCodes):
-    """Fitted once to the noisy sum of its records' features, it answers from a code and a label.
+    """A generator of images from a code and a label, fitted to one noisy sum of the records' features.
 
     Args:
         steps: of fitting the generator.
@@ -64,7 +64,7 @@ class NoisyMean(AnswersByCodes):
 
     @abstractmethod
     def _features(self, terms: FitTerms) -> Features:
-        """Return the features that are summed of the records, and matched by the generator."""
+        """Return the features that are summed over the records, and that the generator is fitted to match."""
 
     def _check(self, terms: FitTerms) -> None:
         if self.batch < max(2, len(terms.classes)):
@@ -99,16 +99,16 @@ class NoisyMean(AnswersByCodes):
 class DPMERF(NoisyMean):
     """RANDOM_API and VARIATION_API by DP-MERF (Harder, Adamczewski and Park, AISTATS 2021).
 
-    Every private image becomes a vector of random features of norm 1; their sum per label is released once, with
-    noise, and a small generator is fitted to it without seeing the images again. A sample carries the code that it
-    was made from; a variation of degree d moves it to √(1−d²)·z + d·ξ: 0 changes nothing, 1 forgets all.
+    Every private image becomes a vector of random features of norm 1. The vectors' sum per label is released once, with
+    noise, and a small generator is fitted to the sum without seeing the images again. A sample carries the code z that
+    it was made from; a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code: 0 keeps z, 1 gives ξ.
 
     Conditions: `code` (float32, n×8).
 
     Args:
-        features: D, an even number of random features.
-        bandwidth: of the Gaussian kernel, per root of the number of pixel values, which lie in [0, 1]; or a list of
-            bandwidths, each for an equal share of the features: the mean of these kernels.
+        features: D, the number of random features; even.
+        bandwidth: of the Gaussian kernel on pixel values in [0, 1], divided by the root of their number; or a list of
+            bandwidths, each for an equal share of the features, which gives the mean of the kernels.
     """
 
     features: Annotated[int, Field(ge=2, multiple_of=2)] = 4000
@@ -133,7 +133,7 @@ class DPMERF(NoisyMean):
 
 
 def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Floats:
-    """Draw W of `RandomFourier`, float64 (count/2, dimensions), from a public seed; a block of rows per bandwidth."""
+    """Return W of `RandomFourier`, float64 (count/2, dimensions), from a public seed; a block of rows per bandwidth."""
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
@@ -145,7 +145,7 @@ def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: 
 class RandomFourier:
     """φ(x) = √(2/D)·(cos Wx, sin Wx), of norm 1; a `Features`.
 
-    With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x − y‖²/2·bandwidth²); with
+    With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x − y‖²/(2·bandwidth²)); with
     several bandwidths, near the mean of their kernels.
 
     Attributes:
@@ -160,7 +160,7 @@ class RandomFourier:
         return 2 * len(self.frequencies)
 
     def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
-        """See `Features`; the matrix-vector product is the record's own."""
+        """See `Features`; the matrix-vector product is of this record alone, so no other record affects rounding."""
         angles = self.frequencies @ (image.reshape(-1) / 255.0)
         features: Floats = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(len(self.frequencies))
         return features
@@ -186,18 +186,18 @@ _CENTRED = 100
 class DPMEPF(NoisyMean):
     """RANDOM_API and VARIATION_API by DP-MEPF (Harder, Jalali, Sutherland and Park, TMLR 2023).
 
-    Every private image becomes a vector of norm 1: what the stages of EfficientNet-Lite0, trained on ImageNet, see of
-    it, and the squares of that. Their sum per label is released once, with noise, and a small generator is fitted to
-    it, through the network, without seeing the images again. Samples carry codes as those of `dp_merf` do. Each stage
-    has the same weight, and its mean over public noise images is subtracted from its values. This differs from the
-    paper, where the values of all stages are scaled to norm 1 together, and nothing is subtracted.
+    Every private image becomes a vector of norm at most 1: the values after some stages of EfficientNet-Lite0, trained
+    on ImageNet, and their squares. The vectors' sum per label is released once, with noise, and a small generator is
+    fitted to the sum, through the network, without seeing the images again. Samples carry codes, as for `dp_merf`. Each
+    stage has the same weight, and its mean over public noise images is subtracted from its values. This differs from
+    the paper, where the values of all stages are scaled to norm 1 together, and nothing is subtracted.
 
     Conditions: `code` (float32, n×8).
 
     Args:
         side: pixels of the square that images are resized to for the network, ≥ 16.
-        stages: of the network, ascending, from 1 to 7; what follows the last one is not computed.
-        squares: weight of the squares, from 0 (there are none) to below 1; as published 0.5.
+        stages: of the network, ascending, from 1 to 7; the network is not computed beyond the last. None: 2, 3, 4, 5.
+        squares: weight of the squares, from 0 (no squares) to below 1; as published 0.5.
     """
 
     side: Annotated[int, Field(ge=16)] = 32
@@ -231,9 +231,9 @@ class Perceptual:
     Attributes:
         module: the network, frozen, in evaluation mode.
         side: pixels of the square that images are resized to.
-        stages: whose values are taken, ascending, from 1 to 7.
-        weights: w_j, of the values of each stage, then of their squares, if these count; they sum to 1.
-        centres: c_j, float32 (1, d_j), in the same order.
+        stages: those whose values are taken, ascending, from 1 to 7.
+        weights: w_j of each stage's values, then of each stage's squares, if squares count; the weights sum to 1.
+        centres: c_j, float32 (1, d_j), in the order of the weights.
     """
 
     module: Any
@@ -246,7 +246,7 @@ class Perceptual:
     def of(
         cls, side: int, stages: Sequence[int], squares: float, shape: tuple[int, int, int], seed: int, images: int
     ) -> Perceptual:
-        """Load the published network, and take the centres from so many public noise images of h×w×c."""
+        """Return features by the published network, centred by the means over `images` public noise images of h×w×c."""
         import torch
 
         module = load_network(None, "Fitting 'dp_mepf'")
@@ -264,7 +264,7 @@ class Perceptual:
         return sum(centre.shape[1] for centre in self.centres)
 
     def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
-        """See `Features`; the guarantee holds whatever the network gives."""
+        """See `Features`; the guarantee holds whatever numbers the network returns."""
         # Each block is brought to norm 1 in float64, and one that is not finite, or nearly zero, counts as zero. The
         # network is frozen, keeps no statistics and sees the image alone.
         import torch

@@ -38,7 +38,7 @@ Pixels = npt.NDArray[np.uint8]
 Model = TypeVar("Model", bound="nn.Module")
 
 PUBLIC_IMAGES = "public images"
-"""Names them in messages and forecasts."""
+"""Name of the public images in messages and forecasts."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _CHUNK = 1024
@@ -50,8 +50,8 @@ class PublicSet:
 
     Attributes:
         images: uint8 (m, h, w, c), of the private images' shape.
-        labels: int64 (m,), numbers of `names`; all 0 where they are not labelled.
-        names: of the labels, sorted or in the order in which they are drawn; () if they are not labelled.
+        labels: int64 (m,), places in `names`; all 0 if the images are not labelled.
+        names: of the labels, sorted or in the order in which they are drawn; () if the images are not labelled.
     """
 
     images: Pixels
@@ -60,7 +60,7 @@ class PublicSet:
 
     @classmethod
     def of_names(cls, images: Pixels, names: Sequence[str]) -> PublicSet:
-        """Take images and the name of each one's label; without names they are not labelled."""
+        """Return a set of `images`, with the label name of each in `names`; () if the images are not labelled."""
         if not names:
             return cls(images, np.zeros(len(images), dtype=np.int64), ())
         unique, labels = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
@@ -68,7 +68,7 @@ class PublicSet:
 
     @classmethod
     def of_generator(cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str) -> PublicSet:
-        """Ask a generator for `count` images, of each label as many as of any other."""
+        """Return `count` images made by a generator; the numbers of images per label differ by at most one."""
         places = np.arange(count, dtype=np.int64)
         seeds, labels = item_seeds(seed, purpose, places, np.zeros_like(places)), places % len(names)
         parts = []
@@ -80,11 +80,11 @@ class PublicSet:
 
     @property
     def classes(self) -> int:
-        """Number of labels a model has to tell apart: 1 if they are not labelled."""
+        """Number of labels a model has to tell apart: 1 if the images are not labelled."""
         return max(1, len(self.names))
 
     def select(self, semantics: npt.NDArray[np.int64]) -> PublicSet:
-        """Return the images of the public labels in row i of `semantics`, labelled i; no label stands in two rows."""
+        """Return the images whose label is in row i of `semantics`, newly labelled i; no label may be in two rows."""
         new = np.full(self.classes, -1, dtype=np.int64)
         for label, row in enumerate(semantics):
             new[row] = label
@@ -93,7 +93,7 @@ class PublicSet:
 
 
 class Source(Settings, ABC):
-    """Source of public images. Each method but `read` decodes no image, and raises RecipeError as `read` does."""
+    """Source of public images. Only `read` decodes images; the other methods raise RecipeError as `read` does."""
 
     kind: str
 
@@ -108,7 +108,7 @@ class Source(Settings, ABC):
         return str(self.paths[0]) if self.paths else self.kind
 
     def label_names(self) -> tuple[str, ...]:
-        """Return the names of the public labels; () if they are not labelled."""
+        """Return the names of the public labels; () if the images are not labelled."""
         return ()
 
     def check(self, shape: Shape) -> None:
@@ -117,7 +117,7 @@ class Source(Settings, ABC):
 
     @abstractmethod
     def read(self, shape: Shape, seed: int) -> PublicSet:
-        """Return all public images, height×width×channels as in `shape`; those that are made, by `seed`.
+        """Return all public images, height×width×channels as in `shape`; images that are made are drawn by `seed`.
 
         Raises:
             RecipeError: there are none, or they cannot have that shape.
@@ -129,7 +129,7 @@ class Made(Source):
     """Images that are made by the recipe's seed.
 
     Attributes:
-        count: how many; of each character as many.
+        count: number of images; equally many of each character.
     """
 
     count: Count = 12400
@@ -140,8 +140,8 @@ class Characters(Made):
 
     Attributes:
         characters: which are drawn; each is a label.
-        white_on_black: light text on a dark ground; else the reverse.
-        fonts: a folder, or `matplotlib`; see `Glyphs`.
+        white_on_black: true: light text on a dark ground; false: dark on light.
+        fonts: a folder of .ttf and .otf files, or `matplotlib` for those that it installs.
     """
 
     kind: Literal["glyphs"] = "glyphs"
@@ -190,7 +190,7 @@ class Noise(Made):
     smoothing: Annotated[float, Field(ge=0)] = 1.0
 
     def read(self, shape: Shape, seed: int) -> PublicSet:
-        """See `Source`; grey on average, three standard deviations wide."""
+        """See `Source`; grey on average, with black and white three standard deviations away."""
         rng = generator(seed, "public/noise")
         images = np.empty((self.count, *shape), dtype=np.uint8)
         for image in images:
@@ -220,12 +220,12 @@ class Files(Source):
 
 
 class Folder(Files):
-    """A folder of image files; `labels.csv`, or the subfolder that one lies in, names its label."""
+    """A folder of image files; `labels.csv`, or the subfolder that an image lies in, names the image's label."""
 
     kind: Literal["folder"] = "folder"
 
     def label_names(self) -> tuple[str, ...]:
-        """See `Source`; () if one image has no label."""
+        """See `Source`; () if any image has no label."""
         labels = folder_labels(self.path, self._files())
         names = {name for name in labels if name is not None}
         return () if None in labels else tuple(sorted(names))
@@ -273,11 +273,11 @@ def _of_path(value: Any) -> Any:
 
 _Kinds = Characters | Folder | Arrays | Noise
 Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path, json_schema_input_type=Path | _Kinds)]
-"""A section of the recipe. A path alone says `folder` or `npz` by what it ends in."""
+"""A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise for `folder`."""
 
 
 class ReadsPublic:
-    """Makes a fitted generator with public images a `pe.plugins.protocols.ReadsPublicSamples`."""
+    """Base of a fitted generator with public images: a `pe.plugins.protocols.ReadsPublicSamples`."""
 
     public: Source | None
 
@@ -299,10 +299,10 @@ class ReadsPublic:
 # Training on public images: Adam, the same for all that is trained on them.
 
 LossOf = Callable[["Tensor", "Tensor", "torch.Generator"], "Tensor"]
-"""The mean loss of float32 n×c×h×w images in [−1, 1] and int64 (n,) labels; its randomness from the generator."""
+"""Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the mean loss."""
 
 _RISING = 20
-"""The rate rises in one of so many parts of the steps."""
+"""The learning rate rises during the first 1/_RISING of the steps."""
 
 _LARGEST_GRADIENT = 1.0
 _DECAY = 0.999
@@ -317,7 +317,7 @@ def train(
     phase: str,
     step_done: Callable[[], None],
 ) -> Model:
-    """Return `model` with the moving average of its weights; on a CPU, the arguments determine every bit.
+    """Train `model`; return it with the moving average of its weights. On a CPU, the arguments determine every bit.
 
     `phase` names the training, and so its randomness; `step_done` is called after every step, and may end the training
     by an exception. Raises RecipeError if memory does not suffice.
@@ -365,7 +365,7 @@ def torch_seed(seed: int, phase: str) -> int:
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the share of the highest rate at a step: it rises, then falls as a cosine."""
+    """Return the learning rate at a step, as a share of the highest: it rises, then falls as a cosine."""
     return min(1.0, (step + 1) * _RISING / steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 

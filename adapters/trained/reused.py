@@ -1,4 +1,4 @@
-"""A generator that another run fitted: its model answers here, and what its fit cost is counted here, too."""
+"""A generator that another run fitted: the model answers in this run, and the fit's cost counts in this run, too."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from pe.privacy.words import round_up
 class Trained:
     """RANDOM_API and VARIATION_API by the model that another run fitted.
 
-    Guarantee: the releases of that fit stand on this run's ledger, each as often as it was charged there, because the
-    same person's records may have been in both; nothing is drawn anew. Only `private_sets: disjoint` lifts it: you
-    declare that no privacy unit is among the private records of both runs. Nobody can verify that here; the
-    certificate says so, and what holds if it is wrong. It is declared of the run that did the fit, and no other: a run
-    that took the model over has private records that the model never saw.
+    Guarantee: the releases of that fit are charged to this run's ledger, each as often as to the other run's, because
+    the same person's records may be in both runs; nothing is drawn anew. Only `private_sets: disjoint` leaves them out:
+    you declare that no privacy unit is among the private records of both runs. Nobody can verify that here; the
+    certificate says so, and what holds if the declaration is wrong. With `disjoint`, `path` must be the run that
+    did the fit: a run that took the model over has private records that the model never saw.
 
     Args:
-        path: the directory of the run that fitted it, finished; where they may overlap, also of one that took it over.
+        path: the directory of the finished run that fitted the model; unless disjoint, also of one that took it over.
         private_sets: `may_overlap` or `disjoint`.
-        settings: of the fitted generator, where they are to differ from that run's: how it is sampled, on which device.
-            Where it runs code of the fitting run's (`teacher: package.module:function`), that is named here, too.
-            Relative paths in them are taken from the current folder.
+        settings: those of the fitted generator that are to differ from the other run's: how it is sampled, on which
+            device. Code that the model names to be run (`teacher: package.module:function`) must be named here again.
+            Relative paths are taken from the current folder.
 
     Raises:
         RecipeError: another value for `private_sets`.
@@ -77,7 +77,7 @@ class Trained:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The fitted generator's."""
+        """The fitted generator's capabilities."""
         return self._generator().capabilities
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -86,7 +86,7 @@ class Trained:
         return generator.describe_degree(degree, iteration) if isinstance(generator, DescribesDegree) else f"{degree:g}"
 
     def public_paths(self) -> tuple[Path, ...]:
-        """See `ReadsPublicSamples`: of the fitted generator, as this run's records may be among them."""
+        """See `ReadsPublicSamples`: the fitted generator's, as this run's records may be among its public samples."""
         generator = self._generator()
         return generator.public_paths() if isinstance(generator, ReadsPublicSamples) else ()
 
@@ -108,9 +108,9 @@ class Trained:
         """Return the releases of the other run's fit, or none if the private sets are disjoint.
 
         Raises:
-            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit, or runs code
-                that this recipe does not name; or the sets are declared disjoint, and that run did not fit the model
-                itself.
+            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit, cost more than
+                the budget, or runs code that this recipe does not name; or the private sets are declared disjoint, and
+                that run took the model over, or built it on another run's.
         """
         self._record = record = Fitted.of_run(self._path)
         self._check_code(record)
@@ -146,9 +146,9 @@ class Trained:
         return releases
 
     def fit(self, fitting: Fitting) -> None:
-        """Count the other fit's releases, then take its model over.
+        """Charge the other fit's releases to this run's ledger, then copy its model.
 
-        A release's file in this run's `releases/` is empty: the noisy value is the other run's.
+        The files of these releases in this run's `releases/` are empty: the other run has the noisy values.
         """
         for release in self.plan_releases(fitting.terms):
             fitting.ledger.release(release, lambda _: np.zeros(0))
@@ -193,7 +193,7 @@ class Trained:
 
 
 def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
-    """Give a release that was charged again under its name a name of its own."""
+    """Return the releases with different names: one that was charged again gets its name with a number."""
     by_name: dict[str, Release] = {}
     for release in releases:
         name, again = release.name, 1
@@ -205,7 +205,7 @@ def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
 
 
 def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with `changes` in them; of a section, those of its keys that are named."""
+    """Return `settings` with the values of `changes`; in a section, only the keys that `changes` names are replaced."""
     union = dict(settings)
     for key, value in changes.items():
         before = settings.get(key)

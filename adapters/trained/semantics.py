@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 Counts = npt.NDArray[np.int64]
 Tops = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.int64]]
-"""The k different semantics of one image, a function of that image alone."""
+"""Function from one image to its k different semantics, which depend on that image alone."""
 
 _WIDTH = 32
 _GRID = 3
 
 
 class QueryTraining(PlainTraining):
-    """PrivImage's semantic query, three convolutions that find the public labels that an image is most like."""
+    """Training of PrivImage's semantic query function, which names the most probable public labels of an image."""
 
     steps: Count = 1000
     batch: Count = 128
@@ -43,8 +43,8 @@ def noisy_semantics(
 ) -> Counts:
     """Return noisy counts, int64 (classes, semantics), in the release's grid steps.
 
-    Guarantee: the release's. A record adds one vote to each of its k semantics, in the row of its own label, and what
-    they are depends on that record and on the public query alone. No row is divided by its label's size.
+    Guarantee: the release's. A record adds 1 to the count of each of its k semantics, in the row of its label; which
+    semantics these are depends on that record and the public query alone. No row is divided by its label's size.
     """
     counts = np.zeros((classes, semantics), dtype=np.int64)
     for image, label in zip(records.samples, records.labels, strict=True):
@@ -71,7 +71,7 @@ def chosen_semantics(noisy: Counts, k: int) -> Counts:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """The semantic query function: which public labels an image is most like.
+    """The semantic query function: it names the most probable public labels, the semantics, of an image.
 
     Attributes:
         classifier: float32 (n, semantics) from n×c×h×w in [−1, 1], trained.
@@ -82,7 +82,7 @@ class Query:
     device: torch.device
 
     def tops(self, image: npt.NDArray[np.uint8], k: int) -> Counts:
-        """Return the k most probable labels of one image, uint8 h×w×c: int64 (k,), all different.
+        """Return the k most probable public labels of one image, uint8 h×w×c: int64 (k,), all different.
 
         One image is classified at a time, so that the answer depends on no other, to the last bit.
         """
@@ -132,15 +132,15 @@ def train_query(
 class SelectsPublic(ReadsPublic):
     """A fit that asks once, under DP, which public images are most like the private ones (Li et al., USENIX 2024).
 
-    A classifier of the public labels, the semantic query function, is asked for the k most probable semantics of each
-    private image; how often each label has each is released once, with noise. Each label takes the images of its k
-    most frequent semantics, and none is taken twice.
+    Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
+    semantics of each private image; the counts of each semantic under each private label are released once, with noise.
+    Each private label takes the public images of its k most frequent semantics; no semantic goes to two labels.
 
     Args:
         public: the public images, labelled.
-        semantics: k: both how many a record has and how many a label takes.
-        semantics_share: of the fit's ε, which the release of the semantics alone takes.
-        query: the query function, and its training.
+        semantics: k, the number of semantics that each record has, and that each label takes.
+        semantics_share: the share of the fit's ε that the release of the semantics costs, taken alone.
+        query: training of the semantic query function.
     """
 
     public: Public

@@ -18,16 +18,16 @@ Optimiser = Literal["adam", "sgd"]
 
 GRID = 2**30
 """Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
-loses less than 10^−4 of itself to rounding, and no number of it exceeds 32 bits."""
+loses less than 10^−4·C to rounding, and each of its numbers fits into 32 bits."""
 
 
 class PlainTraining(Settings):
-    """Training on public images.
+    """Training on public images, or on images made from releases.
 
     Attributes:
-        steps: of Adam.
+        steps: number of Adam's steps.
         batch: images per step.
-        learning_rate: its highest; it rises for the first steps, and falls as a cosine.
+        learning_rate: the highest; it rises for the first steps, then falls as a cosine. For GANs it stays the same.
     """
 
     steps: Count = 2000
@@ -36,21 +36,20 @@ class PlainTraining(Settings):
 
 
 class FineTuning(Settings):
-    """DP-SGD on the private records, as a section of the recipe; a class names its section, for messages.
+    """DP-SGD on the private records, as a section of the recipe; `section` is its name, for messages.
 
     Attributes:
-        steps: how many.
-        expected_batch: records per step, on average, by which gradients are divided; None: an eighth of the declared
-            size.
+        steps: number of steps.
+        expected_batch: records per step, on average; sums of gradients are divided by it. None: an eighth of the
+            declared size.
         clip: C, the L2 norm to which each record's gradient is cut.
-        learning_rate: of a step after the warm-up.
+        learning_rate: of each step after the warm-up.
         optimiser: adam (Kingma and Ba 2015, with PyTorch's constants) or sgd, without momentum.
-        warm_up: steps over which the rate rises, as a straight line.
-        ema: decay of the parameters' moving average, which is what is sampled.
-        draws: of the loss's randomness (timesteps and noises) per record and step, averaged before the clipping.
+        warm_up: steps over which the learning rate rises, as a straight line.
+        ema: decay of the parameters' moving average, which the fitted model uses.
+        draws: of the loss's randomness (timesteps and noises) per record and step; their mean gradient is clipped.
         micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not. None:
-            as many as a device has of a step, up to 32 on a processor and 512 on a GPU; fewer if memory is short, by
-            trying blank ones.
+            a device's part of a step, up to 32 on a processor and 512 on a GPU; halved until memory suffices.
         block: steps between two states that are kept; each block is charged as one release.
     """
 
@@ -68,10 +67,10 @@ class FineTuning(Settings):
     block: Count = 50
 
     def dp_sgd(self, declared_size: int) -> DPSGD:
-        """Return the same for DP-SGD; its noise is still open.
+        """Return these settings for `declared_size` records; the noise multiplier is not set yet.
 
         Raises:
-            RecipeError: more records in a step than there are.
+            RecipeError: `expected_batch` exceeds the declared size.
         """
         batch = self.expected_batch or max(1, declared_size // 8)
         if batch > declared_size:
@@ -96,17 +95,17 @@ class DPSGD(FineTuning):
     noise_multiplier: Weight | None = None
 
     def with_noise(self, noise_multiplier: float) -> DPSGD:
-        """Return the same with another σ."""
+        """Return these settings with σ = `noise_multiplier`."""
         return self.model_copy(update={"noise_multiplier": noise_multiplier})
 
     @property
     def rate(self) -> float:
-        """q: the chance of every record, of whatever label, to be in a step."""
+        """q: the probability that a record, of whatever label, is in a step."""
         return self.expected_batch / self.declared_size
 
     @property
     def sigma(self) -> float:
-        """σ; raise RecipeError while it is open."""
+        """σ; raise RecipeError if it is not set yet."""
         if self.noise_multiplier is None:
             raise RecipeError("noise_multiplier is not settled: calibrate it to a budget before the training.")
         return self.noise_multiplier
@@ -134,9 +133,9 @@ class DPSGD(FineTuning):
         return max(0, min(self.block, self.steps - step))
 
     def rounds(self, micro_batch: int, devices: int = 1) -> float:
-        """Return how often in a step each device computes a micro-batch, on average.
+        """Return how many micro-batches each device computes in a step, one after the other, on average.
 
-        The last micro-batch is half full, and the last time half of the other devices have none.
+        On average, the last micro-batch is half full, and half of the other devices have no micro-batch beside it.
         """
         return (self.expected_batch / micro_batch + 0.5) / devices + (1 - 1 / devices) / 2
 
@@ -147,19 +146,19 @@ class DPSGD(FineTuning):
     def decay_at(self, step: int) -> float:
         """Return the decay of the moving average in step `step`, counted from 0.
 
-        It rises to `ema`, so that a short training does not remember how its parameters began.
+        It rises to `ema`, so that the first parameters do not weigh much in the average of a short training.
         """
         return min(self.ema, (step + 1) / (step + 10))
 
 
 class Discrimination(Settings):
-    """DP-SAD's discriminator: Adam, before each block of the student's steps.
+    """Training of DP-SAD's discriminator, by Adam, before each block of the student's steps.
 
     Attributes:
-        steps: before each block.
+        steps: number of steps before each block.
         batch: images of the teacher, and as many of the student, per step.
         learning_rate: of each step.
-        chains: of the teacher's, from public noise to an image, whose points it is shown.
+        chains: number of the teacher's denoising chains, from public noise to images, whose points are compared.
     """
 
     steps: Count = 50
@@ -172,14 +171,14 @@ class Alignment(Settings):
     """Alignment of public images (Equation 5): Adam on their pixels.
 
     Attributes:
-        steps: k, at the most; 0 leaves the public images as they are.
-        rate: of a step, where pixels lie in [−1, 1].
+        steps: k, the most steps of an image; 0 leaves the public images as they are.
+        rate: learning rate, where pixels lie in [−1, 1].
         feature: weight of the distance between moments.
-        classification: of the cross-entropy with the target label.
-        total_variation: of the sum of differences between neighbouring pixels.
-        norm: of the pixels' squares.
-        roughest: an image stops before its total variation exceeds so many times the least that it had on its way.
-        companions: public images that are aligned together, first; all others as if each were one more of them.
+        classification: weight of the cross-entropy with the label.
+        total_variation: weight of the sum of differences between neighbouring pixels.
+        norm: weight of the sum of squared pixels.
+        roughest: an image stops before its total variation exceeds this many times the least that it has had.
+        companions: public images that are aligned first, together; all others as if each were one more companion.
     """
 
     steps: Annotated[int, Field(ge=0)] = 10
@@ -193,10 +192,10 @@ class Alignment(Settings):
 
 
 _COARSE = 8
-"""Pixels a side, at which a network of no stated size stops halving."""
+"""Pixels a side at which a network without `channels` stops halving the image."""
 
 _LEAST = 2
-"""Pixels a side that are left at the last level, at least."""
+"""Least pixels a side at the last level."""
 
 _FIRST, _FURTHER = 16, 32
 
@@ -205,8 +204,8 @@ class Network(Settings):
     """The size of the UNet; the last level, of the least resolution, has attention.
 
     Attributes:
-        channels: of each level, in multiples of 8; each but the last halves the image. None: a level for each
-            time that the image can be halved until it has at most 8 pixels a side, of 16, 32, 32, … channels.
+        channels: of each level, multiples of 8; every level but the last halves the image. None: 16, then 32 for
+            each halving of the image, until its shorter side has at most 8 pixels, or a side is odd.
         layers: residual blocks per level.
     """
 

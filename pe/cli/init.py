@@ -56,8 +56,8 @@ def init(
 ) -> None:
     """Write a commented starting recipe for images or texts in WHERE.
 
-    It asks for what no option declares, and takes nothing from the records unless you type it, or yes. Where nobody
-    answers, such a key is left blank.
+    It asks for what no option declares, and takes a value from the records only if you type that value, or yes. Where
+    nobody answers, the value's key is left blank.
 
     WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv, .jsonl, .ndjson,
     .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or texts.
@@ -126,7 +126,7 @@ def init(
 
 @dataclass
 class _Owner:
-    """The owner of the records, who declares what would otherwise stem from them."""
+    """The owner of the records, asked to declare values that would otherwise be computed from the records."""
 
     silent_on: set[str] = field(default_factory=set)  # keys that nobody was there to declare
     _has_warned: bool = False
@@ -135,10 +135,10 @@ class _Owner:
         """Return the owner's answer, or the proposal after a typed `yes`; None if nobody is there to type.
 
         Args:
-            key: of the recipe.
-            question: to ask.
-            proposal: from the records; None: nothing.
-            kind: of what may be typed.
+            key: the recipe's key that the answer is for.
+            question: the question to print.
+            proposal: what the records suggest; None: nothing.
+            kind: the type of what may be typed.
         """
         if not self._has_warned:
             click.echo(
@@ -163,7 +163,7 @@ class _Owner:
 
 
 def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], key: str, records: Seen) -> Seen:
-    """Ask for a column that no option names, and look again."""
+    """Ask the owner for the column `key` if no option names it; return the records as seen with that column."""
     from pe.private.look import look
 
     if columns[key] is None:
@@ -175,7 +175,7 @@ def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], 
 
 
 def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: str | None) -> ImageStart:
-    """Take side and channels from the options, or ask the owner."""
+    """Return the beginning of a recipe over images: side and channels from the options, or from the owner."""
     from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, ImageStart
@@ -191,7 +191,7 @@ def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: s
 
 
 def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextStart:
-    """Take the most bytes of a text from the option, or ask the owner."""
+    """Return the beginning of a recipe over texts: their most bytes from the option, or from the owner."""
     from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, TextStart
@@ -213,7 +213,7 @@ def _ask(
     public: Path | None,
     begin: type[ImageStart | TextStart],
 ) -> tuple[list[str] | None, str, int, int | None, Path]:
-    """Take the options, and ask for the others: classes, unit, numbers of records and of units, and public samples."""
+    """Return classes, unit, numbers of records and of units, and public samples: as options or answers say."""
     from pe.private.source import RECORD
 
     with asking(_OPTIONS):
@@ -241,7 +241,7 @@ def _ask(
 
 
 def _tell(out: Path, noun: str, pool: Pool | None, classes: list[str]) -> None:
-    """Say what comes next, and if each class has samples of its own in the pool."""
+    """Print the next steps, and if each class has samples of its own in the pool."""
     lacking = pool.lacks(classes) if pool is not None else []
     if pool is not None and classes and not lacking:
         click.echo(f"{pool.path} has {noun} of every class, so each class draws from its own (by_label: true).")

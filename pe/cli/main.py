@@ -36,7 +36,7 @@ class PluginGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that `args` begin with; for an unknown one name the nearest."""
+        """Return the command that `args` begin with; fail for an unknown command, and name the nearest."""
         names = self.list_commands(ctx)
         if not args[0].startswith("-") and args[0] not in names:
             ctx.fail(f"No such command '{args[0]}'; {nearest_name(args[0], names)}")
@@ -55,7 +55,7 @@ def _show_warning(message: Warning | str, *_place: object, **_more: object) -> N
 
 
 def main() -> None:
-    """Run the command line; an error ends in its one sentence and its exit status."""
+    """Run the command line; for an error print one sentence, and exit with the error's status."""
     if not hasattr(sys.modules["pe"], "__version__"):  # another library's `pe/__init__.py` has replaced ours
         _tell(f"pe: {MIXED}")
         sys.exit(2)
@@ -93,7 +93,7 @@ def _run() -> int:
 
 
 def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
-    """Return the exit status after a refusal by the system; click and rich exit with 1 if nobody reads a pipe."""
+    """Print a system error; return the exit status. Click and rich exit with 1 if nobody reads the pipe."""
     unwritten = None
     try:
         if stdout is not None:

@@ -16,11 +16,11 @@ from pe.engine.process import SIGNALS, STATUS, Stop, stop_on_signals
 from pe.errors import Interrupted
 
 _LONGEST = 255
-"""Bytes of a name on common file systems."""
+"""Most bytes of a file's name on common file systems."""
 
 
 class _NamedPath(click.Path):
-    """A path that a disk takes and that is not empty: an empty one would be the folder that the user is in."""
+    """A path whose names a disk takes, and that is not empty: an empty path would mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -74,7 +74,7 @@ def asking(options: str) -> Iterator[None]:
 def stop_on_interrupt() -> Iterator[Stop]:
     """Yield an event that SIGINT and SIGTERM set, to stop resumably; a second signal ends the process.
 
-    Its exit status is the one that shells and supervisors expect, 128 and the signal's number: 130 after SIGINT, 143
+    The process's exit status is what shells and supervisors expect, 128 plus the signal's number: 130 after SIGINT, 143
     after SIGTERM.
     """
 

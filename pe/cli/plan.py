@@ -60,7 +60,7 @@ def plan(
 
 
 def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> float:
-    """Samples a second with as many requests at once as the plan will have, at the rate of one request in `run`."""
+    """Return the samples a second of as many requests at once as the plan has, each as fast as one request in `run`."""
     from pe.errors import RunError
     from pe.store.run import Run
     from pe.store.writer import read_journal
@@ -132,9 +132,9 @@ def _probe_page(result: Probe, out: Path) -> str:
 def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None, as_json: bool) -> None:
     """Tell what is installed, what works and what is missing.
 
-    With the command that installs it. With RECIPE or --endpoint: whether that endpoint can be reached and takes the
-    key, which server answers, what it heeds, and whether it serves the model of RECIPE. A recipe's keys, headers and
-    certificates are used; no sample is asked for. With a RECIPE that has no endpoint: whether a run could start here.
+    It names the command that installs what is missing. With RECIPE or --endpoint: whether that endpoint can be reached
+    and takes the key, which server answers, what the server heeds, and if it has the model of RECIPE. RECIPE's keys,
+    headers and certificates are used; no sample is made. If RECIPE has no endpoint: whether a run could start here.
     """
     from pe.engine.health import endpoint_findings, findings, recipe_findings
     from pe.recipe.schema import Recipe
@@ -180,7 +180,7 @@ def explain(what: str | None, markdown: bool) -> None:
 
 
 def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
-    """Yield the parts of the recipe with this name, or the keys with it."""
+    """Yield the texts of the recipe's parts with this name, or, if there are none, of the keys with this name."""
     from pe.errors import RecipeError, nearest_name
 
     whole = [part for part in parts if what in (part.kind or part.section, part.title)]

@@ -63,7 +63,7 @@ def privacy(run: Path, as_json: bool) -> None:
     """Print the certificate of RUN and check it.
 
     RUN may be an exported folder. ε must follow from the releases, and every file have the hash that it was certified
-    with. Of many files the number is printed; certificate.md names them.
+    with. If there are many files, only their number is printed; certificate.md names them.
     """
     from pe.errors import printable
     from pe.privacy.words import certificate_markdown
@@ -134,7 +134,7 @@ def ledger(
 
 
 def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
-    """Open the ledger file beside the data, or the named one, which a cap or other runs may start."""
+    """Return the ledger beside `data`, or in the file `place`, which must exist unless it `may_be_new`."""
     from pe.privacy.data_set import DataSetLedger
 
     if data is not None and place is None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def export(run: Path, to: Path, form: Format) -> None:
     """Copy what may be shared of RUN to a new folder.
 
-    Its certificate is among that.
+    The certificate is copied, too.
     """
     click.echo(f"Exported to {_open(run).export(to, form)}. Check it with: pe privacy {to}")
 
@@ -43,7 +43,7 @@ def export(run: Path, to: Path, form: Format) -> None:
 def push(folder: Path, to: str, public: bool) -> None:
     """Put FOLDER, an export, on Hugging Face's hub.
 
-    By your own token (HF_TOKEN, or `hf auth login`). What the certificate covers goes there, and nothing else.
+    Your own token is used (HF_TOKEN, or `hf auth login`). Nothing but the certificate and what it covers goes there.
     """
     from pe.store.signing import push as push_folder
 
@@ -98,7 +98,7 @@ def tell_if_purged(folder: Path) -> None:
 
 @contextmanager
 def tell_if_unsigned(folder: Path) -> Iterator[None]:
-    """Say at the end, on stderr, if the certificate of `folder` was issued anew, which ends its signature."""
+    """Say at the end, on stderr, if the certificate of `folder` was issued anew, and so has lost its signature."""
     from pe.privacy.covered import SIGNED
 
     has_signature = (folder / SIGNED).is_file()

@@ -1,4 +1,4 @@
-"""`pe watch`, `pe status` and `pe compare`: looks at runs; the live page also beside `pe run` and `pe resume`."""
+"""`pe watch`, `pe status` and `pe compare`, which show runs; the live page also for `pe run` and `pe resume`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def watch(run_folder: Path, confidential: bool, port: int | None, beside: bool) 
 
 @contextmanager
 def watching(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Serve the live page of a run while the block makes it, in a process of its own that Ctrl-C does not reach."""
+    """Serve the live page of a run while the block makes the run, from another process that Ctrl-C does not reach."""
     words = ["watch", "--beside", str(folder)]
     code = f"import sys; sys.argv[1:] = {words!r}; from pe.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", code]  # -P: a file of the current folder is no part of it
@@ -106,7 +106,7 @@ def status(run_folder: Path, as_json: bool) -> None:
 
 
 def _status_page(folder: Path, status: Status, has_certificate: bool, has_object: bool) -> str:
-    """Format the status for people; a run with an object of the user's is resumed from Python."""
+    """Format the status for people; a run whose generator or embedding is a Python object is resumed from Python."""
     if status.journal is None:
         state = "finished; its" if has_certificate else "its"
         return f"{folder}: {state} journal is gone (purged, or not copied), so calls, cost and times are unknown."

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Line = tuple[str, int, str]
 """A line of the log: the logger's name, the level, and the text."""
 AHEAD = 2
-"""Blocks or shards under way for each worker."""
+"""Most blocks or shards under way for each worker."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class TaskAnswer:
     error: Exception | None = None
 
     def result(self, lines: set[Line]) -> Any:
-        """Log the lines that are not among `lines` yet, and return the value; raise what the worker could not."""
+        """Log the worker's lines that are not in `lines` yet, and add them; return the value, or raise the error."""
         for line in self.lines:
             if line not in lines:
                 lines.add(line)
@@ -57,7 +57,7 @@ class TaskAnswer:
 
 
 def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
-    """Run `work` if this is the `version` of the process that asks; answer with its value, its log and its error."""
+    """Run `work` if this worker has the asking process's `version`; return the value, the log lines and the error."""
     _print_nowhere()
     lines: list[Line] = []
     with _logging_to(lines), quiet():
@@ -79,7 +79,7 @@ def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
 def votes(
     version: str, private: PrivateEmbeddings, public: tuple[Vectors, Labels], grid: int, voting: Voting
 ) -> TaskAnswer:
-    """Count the clean votes of a shard; see `count_votes`. A function of its arguments: a second try gives the same."""
+    """Return a shard's clean votes; see `count_votes`. Its arguments determine them, so each try gives equal votes."""
     return guard(version, lambda: count_votes(private, *public, grid, voting))
 
 
@@ -92,7 +92,7 @@ class Embedder:
         self._digest = ""
 
     def embed(self, samples: Samples) -> TaskAnswer:
-        """Embed a block: its vectors, float32 (n, d), and a digest of those that made-up samples have here."""
+        """Return a block's vectors, float32 (n, d), and a digest of this worker's vectors of made-up samples."""
         return guard(self._version, lambda: self._embed(samples))
 
     def _embed(self, samples: Samples) -> tuple[Vectors, str]:
@@ -106,7 +106,7 @@ class Embedder:
 
 @cache
 def _print_nowhere() -> None:
-    """Discard whatever this process prints from now on, libraries in C among it."""
+    """Discard whatever this process prints from now on, by libraries in C, too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
@@ -165,7 +165,7 @@ def _value(task: ObjectRef, lines: set[Line], tries: int) -> Any:
 
 
 def lost_workers(error: Exception, tries: int) -> ClusterError:
-    """Return the error after Ray has lost the workers of one piece of work in each of `tries`."""
+    """Return the error to raise when Ray has lost the worker of one piece of work in each of `tries` tries."""
     log.error("Ray lost its workers.", exc_info=error)
     return ClusterError(
         f"Ray lost the workers of one and the same piece of private work {tries} times "

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
 RETRIES = 3
-"""New tries of a block's or a shard's work when the worker is lost."""
+"""Further tries at the work on a block or a shard after its worker was lost."""
 
 
 @dataclass(eq=False)
 class _Block:
-    """A block under way: its samples in Ray's memory, and what the actor that has it in hand makes of them."""
+    """A block under way: its samples in Ray's memory, the actor that embeds them, and the actor's answer."""
 
     samples: ObjectRef
     actor: Any = None  # None: it waits for one
@@ -53,11 +53,11 @@ class _Block:
 
 
 class _Embedders:
-    """Actors that embed blocks: each gets blocks once Ray has found room for it, and loses them when it is lost.
+    """Actors that embed blocks: an actor gets blocks once Ray has found room for the actor.
 
     Ray would start a lost actor again by itself, but a cluster that has lost a machine may have no room for it: then
-    its blocks would wait for ever. So the others do them. `tries` actors may be lost over one block, or in a row before
-    they are there.
+    its blocks would wait for ever. So the other actors embed them. It is an error if `tries` actors are lost over one
+    block, or in a row before they are ready.
     """
 
     def __init__(self, start: Callable[[], Any], number: int, tries: int) -> None:
@@ -101,7 +101,7 @@ class _Embedders:
         self._coming[actor.__ray_ready__.remote()] = actor
 
     def _hand_out(self) -> None:
-        """Give blocks that wait to actors with little in hand."""
+        """Give each waiting block to the actor with the fewest blocks in hand, as long as it has fewer than AHEAD."""
         in_hand = dict.fromkeys(self._ready, 0)
         for block in self._blocks:
             if block.actor is not None and block.answer is None:
@@ -115,7 +115,7 @@ class _Embedders:
                 in_hand[actor] += 1
 
     def _receive(self, wait: bool) -> None:
-        """Take answers, and actors that are ready by now; `wait` until there is something."""
+        """Take an answer, or an actor, that is ready by now; with `wait`, wait for one."""
         import ray
 
         tasks = {block.task: block for block in self._blocks if block.task is not None and block.answer is None}
@@ -135,7 +135,7 @@ class _Embedders:
                 self._never_ready = 0
 
     def _lose(self, actor: Any, error: Exception) -> None:
-        """Take from an actor what it had in hand, and start another in its place."""
+        """Take a lost actor's blocks from it, and start another; raise ClusterError after the last of the tries."""
         import ray
 
         mine = [block for block in self._blocks if block.actor is actor and block.answer is None]
@@ -157,9 +157,9 @@ class RayWork:
     """Private work on the Ray cluster that this process has joined; a `PrivateWork`.
 
     Args:
-        embedding: the workers make it; None: they get a copy of the run's object.
-        declared_size: of the private records: the number of shards depends on it, and on the number of records only if
-            that is more than SPARE times as large.
+        embedding: what each worker makes the embedding from; None: the workers get a copy of the run's object.
+        declared_size: the declared number of records: the number of shards depends on it, and on the true number only
+            if that is more than SPARE times as large.
         hosts: the machines of a cluster that was joined.
         shard_bytes: of a shard's vectors, on the average.
     """
@@ -180,7 +180,7 @@ class RayWork:
 
         Raises:
             ClusterError: workers are lost again and again, or do not give made-up samples the same vectors.
-            PEError: the embedding's own, or that it cannot be sent to a worker.
+            PEError: the embedding raised it, or cannot be sent to a worker.
         """
         import ray
 
@@ -202,9 +202,9 @@ class RayWork:
     def count_votes(
         self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
     ) -> Counts:
-        """Return the clean votes in grid steps: the exact sum of those of each shard. CONFIDENTIAL.
+        """Return the clean votes in grid steps: the votes of all shards, added exactly. CONFIDENTIAL.
 
-        Guarantee: that of `pe.histogram.count_votes`, to which it is equal; all records of a unit are in one shard.
+        Guarantee: as `pe.histogram.count_votes`, with an equal result; all records of a unit are in one shard.
         """
         import ray
 
@@ -240,7 +240,7 @@ class RayWork:
 
 
 def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
-    """Return a worker's share of the cluster, a GPU if there are any and it uses one, else a core; and their number."""
+    """Return each worker's share of the cluster (a GPU if `gpus` and there are any, else a core), and their number."""
     import ray
 
     resources = ray.cluster_resources()
@@ -257,7 +257,7 @@ _NO_SPILLING = {"automatic_object_spilling_enabled": False}
 
 @contextmanager
 def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
-    """Start Ray, or join a cluster, for a run's private work.
+    """Start Ray, or join a cluster; yield a run's private work on it.
 
     Args:
         address: AUTO: Ray is started on this machine, on loopback, and ends with the run, as do its files;
@@ -289,7 +289,7 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
 
 @contextmanager
 def _connect(address: str | None, **own: Any) -> Iterator[list[str]]:
-    """Connect; give the addresses of all machines of the cluster."""
+    """Connect to Ray; yield the addresses of all machines of the cluster."""
     start_ray(address, extra="ray", purpose="--ray", **own)
     import ray
 

@@ -3,14 +3,14 @@
 The rules, in the order in which they apply:
 
 1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name. A file of several
-   frames or pages is refused, since only one of them would count; what a camera adds to a JPEG is passed over.
+   frames or pages is refused, since only one would count; images that a camera adds to a JPEG are passed over.
 2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
 3. A truncated or damaged file is refused, never half-filled.
 4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
    and 255; floating-point and 32-bit pixels are refused. `dimness` tells of 12-bit values in images of 16 bits.
 5. An embedded ICC profile is applied (→ sRGB, perceptual intent); one that is damaged or describes
    another colour mode is ignored, as image viewers do. CMYK without a profile: r = 255 - min(255, c + k).
-6. Transparent pixels are composited over white; of a BMP whose opacity is 0 everywhere, none is.
+6. Transparent pixels are composited over white; in a BMP whose opacity is 0 everywhere, opacity is ignored.
 7. The EXIF orientation is applied.
 8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal channels.
 9. The resize rule: `crop` scales the image until it just covers the size, then cuts its centre out;
@@ -67,7 +67,7 @@ def decode_image(
     name: str | None = None,
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """Return the pixels of an encoded image, by the rules above: uint8, height × width × channels, the caller's own.
+    """Return the pixels of an encoded image, by the rules above: new, uint8, height × width × channels.
 
     Args:
         source: the encoded bytes, or the file that holds them.
@@ -75,7 +75,7 @@ def decode_image(
         resize: how the image gets that size; None requires that it has it already.
         channels: 1 (grey) or 3.
         name: of the image in messages; without it, its path or "The image".
-        deep: a set that notes, for `dimness`, if an image of 16 bits goes beyond a sixteenth of their range.
+        deep: a set for `dimness`: an image of 16 bits adds True if it goes beyond a sixteenth of the range, else False.
 
     Raises:
         BadImage: the file cannot be read, or a rule refuses it.
@@ -104,7 +104,7 @@ def convert_pixels(
     name: str = "The image",
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """Apply the same rules to an array of uint8, uint16 or bool, h×w or h×w×c (c of 1, 3 or 4, alpha last)."""
+    """Apply the rules above to `pixels`, uint8, uint16 or bool, h×w or h×w×c (c of 1, 3 or 4, alpha last)."""
     target = _Target(size, resize, channels, name)
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * np.uint8(255)
@@ -125,7 +125,7 @@ def convert_pixels(
 
 
 def dimness(deep: set[bool]) -> str:
-    """Say what is wrong with images of which `deep` was noted; empty: nothing."""
+    """Return a sentence if no image noted in `deep` goes beyond a sixteenth of 16 bits' range; else an empty text."""
     if deep != {False}:
         return ""
     return (
@@ -245,7 +245,7 @@ class _Target:
             raise RecipeError(f"resize: {self.resize} needs a size.")
 
     def finish(self, image: Image.Image, alpha: Image.Image | None, turn: int) -> UInt8Array:
-        """Apply rules 6 to 9."""
+        """Return the pixels, by rules 6 to 9."""
         if alpha is not None:
             white = Image.new(image.mode, image.size, "white")
             image = Image.composite(image, white, alpha)

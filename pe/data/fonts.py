@@ -43,8 +43,8 @@ def installed_fonts() -> tuple[Path, ...]:
 def draws(path: Path, text: str) -> bool:
     """Return True if the font has real glyphs for all of `text`; False also for files that cannot be read.
 
-    The glyphs are drawn, since character maps promise more than they hold: placeholder fonts draw neighbours alike, and
-    symbol fonts put symbols in the places of letters and of the space.
+    The glyphs are drawn, since character maps promise more than they hold: placeholder fonts draw adjacent characters
+    alike, and symbol fonts put symbols in the places of letters and of the space.
     """
     try:
         return _has(ImageFont.truetype(path, _PROBE), text)

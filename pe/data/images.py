@@ -15,10 +15,10 @@ from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import ContractError
 
 _SMALL = 64
-"""Pixels of a side up to which images are kept as they are."""
+"""Pixels of the longer side up to which images are stored as they are, not as PNG."""
 
 TELLING = 64
-"""Pixels of the smallest image in which one colour alone is suspicious."""
+"""Fewest pixels, height × width, of an image in which one colour alone is suspicious."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class Images(Samples):
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Pack images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are 35 GB raw."""
+        """Pack images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are 31 GB raw."""
         if max(array.shape[1:3]) <= _SMALL:
             return {"pixels": array}
         files = [_png(image, compress_level=1) for image in array]
@@ -123,12 +123,12 @@ class Images(Samples):
         return height, width, channels
 
     def distances(self, others: Images) -> npt.NDArray[np.float64]:
-        """Return the root mean square of the pixels' differences to each counterpart's, 0 to 255."""
+        """Return the root mean square difference of each image's pixels from its counterpart's, 0 to 255."""
         differences = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
         return np.asarray(np.sqrt(np.square(differences).mean(axis=(1, 2, 3))), np.float64)
 
     def suspicion(self) -> str:
-        """Count the images of one colour, up to two levels, which filters and faulty weights give; empty: none."""
+        """Say how many images have one colour (± 1 level), as filters and faulty weights give them; empty: none."""
         if self.shape[0] * self.shape[1] < TELLING:
             return ""
         few = self.pixels[:, ::8, ::8]  # shows of most images that they have several

@@ -1,6 +1,6 @@
-"""Take a chat template's markup off a model's text where it surely is a wrapper; else the answer is no text.
+"""Take a chat template's markup off a model's text where it surely is a wrapper; unsure answers count as no text.
 
-The templates are those that these know, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
+The templates are known to these sources, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
 (002e9bf); [V] vllm, vllm/reasoning; [W] open-webui, its default reasoning tags; [M] mlx-lm, its tokenizer_utils.py; [H]
 openai/harmony, docs/format.md; [T] the chat template and tokenizer_config.json of the models named.
 """
@@ -33,7 +33,7 @@ THOUGHTS = (
     ("<reasoning>", "</reasoning>"),
     ("<thought>", "</thought>"),  # and Gemini's OpenAI-style endpoint
 )
-"""Tags around thoughts. The last three are plain words: balanced within an answer, they may be text."""
+"""Tags around thoughts. The last three are plain words: as balanced pairs within an answer, they may be text."""
 
 ANSWERS = (
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),  # Command A [V]
@@ -79,7 +79,7 @@ ENDS = (
 """Ends of a model's turn."""
 
 _MOST = 8
-"""Most blocks of thoughts, or tokens at an end, of one answer: of more, some are left, and it is no text."""
+"""Most blocks of thoughts, or tokens at its ends, taken off an answer: if some are left then, it is no text."""
 
 _PLAIN = tuple(pair for pair in THOUGHTS if pair[0][1:-1] in ("thinking", "reasoning", "thought"))
 _BEHIND_THOUGHTS = ANSWERS[-2:]
@@ -108,7 +108,7 @@ class Unwrapped:
     Attributes:
         text: the text, exactly as it stood in the answer but for white space around it; empty if there is none.
         marks: the markup that was taken off.
-        fault: why it is no text, as a clause; empty: it is one.
+        fault: why the answer is no text, as a clause; empty: it is one.
     """
 
     text: str
@@ -126,7 +126,7 @@ def unwrap(answer: str) -> Unwrapped:
         The text, or why the answer holds none that is sure to be one.
 
     Raises:
-        ContractError: it is no string.
+        ContractError: `answer` is no string.
     """
     if not isinstance(answer, str):
         raise ContractError(f"An answer is a {type(answer).__name__}, not a string: hand over the model's text.")
@@ -155,12 +155,12 @@ class _Answer:
         self.tokens: list[str] = []
 
     def cut(self, text: str, token: str) -> None:
-        """Go on with the text that is left without a token."""
+        """Note `token` as taken off, and go on with `text`, which is left."""
         self.tokens.append(token.strip())
         self.text = text.strip()
 
     def trim(self) -> None:
-        """Take a turn's beginnings and ends off; `</s>` may end what is struck through, too."""
+        """Take off tokens that begin or end a turn; a `</s>` stays where it may close struck-through text (`<s>`)."""
         for _ in range(_MOST):
             head = next((head for head in HEADS if self.text.startswith(head)), "")
             end = next((end for end in ENDS if self.text.endswith(end)), "")
@@ -190,7 +190,7 @@ class _Answer:
         return ""
 
     def strip_granite(self) -> str:
-        """Keep the text behind Granite 3.2's words."""
+        """Keep the text behind the words with which Granite 3.2 begins its response."""
         if not (opening := _GRANITE.match(self.text)):
             return ""
         parts = _GRANITE_ANSWER.split(self.text)
@@ -200,7 +200,7 @@ class _Answer:
         return ""
 
     def strip_thoughts(self) -> str:
-        """Keep the text behind thoughts, whose opening may have stood in the prompt."""
+        """Keep the text behind thoughts, whose opening tag may have stood in the prompt."""
         for _ in range(_MOST):
             pair = next((pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)), None)
             if pair is None:
@@ -220,7 +220,7 @@ class _Answer:
         return ""
 
     def strip_tags(self, has_thoughts: bool) -> None:
-        """Keep the text within the tags of an answer; plain words are such tags behind thoughts alone."""
+        """Keep the text within answer tags; a plain word is a tag only behind thoughts, or as a last `</answer>`."""
         for opening, closing in ANSWERS:
             is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
             if is_sure and self.text.startswith(opening):
@@ -243,12 +243,12 @@ class _Answer:
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
-    """Find a tag in a text, in any case (<Think>); but [think] is none."""
+    """Return a tag's first match in a text; `<…>` matches in any case (<Think>), [THINK] only as it stands."""
     return re.search(pattern, text, re.IGNORECASE if "<" in pattern else 0)
 
 
 def _ends_thoughts(before: str, behind: str) -> bool:
-    """True if a closing tag between these ends thoughts, and no sentence speaks of it."""
+    """Return True if a closing tag between these texts ends thoughts, and is not just mentioned in a sentence."""
     if before[-1:] in ("", "\n") or re.match(r"[ \t]*(\n|\Z)", behind):
         return True
     return before[-1] not in "\"'`(" and re.match(r"[^\s\"'`)\].,;:!?]", behind) is not None

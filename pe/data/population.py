@@ -22,7 +22,7 @@ class ColumnWriter:
     """Columns of `rows` rows in a folder, filled in any order without holding them in memory.
 
     Text columns are held until `close`, because their width is known only then. A column that only some samples have
-    (`pe.data.samples.PART`) is 0, or empty, in all others.
+    (`pe.data.samples.PART`) is 0, or empty, for all others.
 
     Raises:
         ContractError: a part has other columns, another dtype or another shape than the first one.
@@ -72,7 +72,7 @@ class ColumnWriter:
 
 
 def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[Any]]:
-    """Make a .npy file mapped for writing, its room on the disk taken, so that a full disk is an OSError here.
+    """Return a new .npy file, mapped for writing, with its room on the disk reserved: a full disk is an OSError here.
 
     (A write into a mapped file without room would end the process.)
     """
@@ -95,7 +95,7 @@ def write_rows(table: Array, rows: Indices, values: Array) -> None:
 
 
 def let_go(table: Array) -> None:
-    """Give back the memory that a table on the disk, mapped read-only, was read into; any of it may be read again."""
+    """Free the memory that a read-only mapped table was read into; its rows can be read from the disk again."""
     if isinstance(table.base, mmap.mmap) and not table.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
         table.base.madvise(mmap.MADV_DONTNEED)
 
@@ -154,7 +154,7 @@ class Population:
 
     @staticmethod
     def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
-        """Name samples and conditions (and other arrays of n rows) as they are stored."""
+        """Return samples, conditions and other arrays of n rows by the names of their stored columns."""
         public = {f"{CONDITION}{name}": column for name, column in conditions.items()}
         return {samples.kind: samples.array, **public, **others}
 
@@ -166,7 +166,7 @@ class Population:
 
     @classmethod
     def load(cls, folder: Path) -> Population:
-        """Load the population of a run's folder, memory-mapped; raise DamagedFile if it is not what was written."""
+        """Load the population of a run's folder, memory-mapped; raise DamagedFile if it is missing or damaged."""
         if not folder.is_dir():
             raise DamagedFile(f"{folder} is missing: restore it from a copy.")
         try:
@@ -182,14 +182,14 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], as it is where kept[i], else varied."""
+    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], unchanged if survives[i], else varied."""
 
     parents: npt.NDArray[np.int64]  # (n,)
     survives: Mask  # (n,)
 
     @classmethod
     def offspring(cls, parents: npt.NDArray[np.int64]) -> Members:
-        """Vary each of `parents`."""
+        """Return members that are variations of `parents`, one of each."""
         return cls(parents, np.zeros(len(parents), np.bool_))
 
 
@@ -201,7 +201,7 @@ def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
 
 
 def _cell(samples: Samples, label: int) -> str:
-    """Show samples of a label side by side; texts by their beginnings, below each other."""
+    """Return samples of a label as HTML: pictures side by side, or the beginnings of texts below each other."""
     if isinstance(samples, Readable):
         texts = (text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …" for text in samples.strings)
         return "".join(f'<div dir="auto">{escape(text)}</div>' for text in texts)

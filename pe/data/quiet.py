@@ -15,7 +15,7 @@ from typing import Any, cast
 import PIL
 
 LOGGERS = ("pe", "adapters", "embeddings")
-"""Of the toolkit; a third party's package logs where it says."""
+"""The toolkit's loggers, by name; a third party's package has loggers of its own."""
 
 _lock = threading.Lock()
 _inside = 0
@@ -26,8 +26,8 @@ _silenced = ExitStack()
 def quiet() -> Iterator[None]:
     """Show no Python warning inside, and let no library's logger without a handler write to the console.
 
-    Were such words about a private record, the console would tell of it. It holds for all threads, from the first that
-    enters until the last has left.
+    Such words might tell of a private record. The silence holds for all threads, from the first that enters until the
+    last has left.
     """
     global _inside
     with _lock:
@@ -64,7 +64,7 @@ def quiet_transformers() -> Iterator[None]:
 
 @cache
 def silence_libtiff() -> None:
-    """Keep Pillow's libtiff from writing errors past Python, to the process's stderr, where it can be found."""
+    """Keep Pillow's libtiff, if its file is found, from writing errors past Python to the process's stderr."""
     maps = Path("/proc/self/maps")
     if maps.is_file():
         files = {Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines() if "/" in line}

@@ -20,7 +20,7 @@ _BLOCK = 2**22  # bytes that are asked for together
 
 @dataclass(frozen=True)
 class RemotePath:
-    """A file or a folder on an object store, with those of Path's methods that reading tables takes.
+    """A file or a folder on an object store, with the methods of `Path` that reading tables needs.
 
     All methods raise BadTable without credentials or a connection, and MissingDependency where no library is installed
     that speaks the protocol.
@@ -39,12 +39,12 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return PurePosixPath(urlsplit(self.url).path).name
 
     @property
     def suffix(self) -> str:
-        """As of a Path: `.parquet`."""
+        """The name's ending, as `Path` has it: `.parquet`."""
         return PurePosixPath(self.name).suffix
 
     def is_file(self) -> bool:
@@ -74,7 +74,7 @@ class RemotePath:
 
     @contextmanager
     def _system(self) -> Iterator[tuple[Any, str]]:
-        """The file system of fsspec, and the path in it; whatever it raises becomes BadTable."""
+        """Yield fsspec's file system and the path in it; whatever is raised inside becomes BadTable."""
         try:
             import fsspec
         except ImportError as error:
@@ -102,7 +102,7 @@ TablePath = Path | RemotePath
 
 
 class _Reader(io.RawIOBase):
-    """A remote file whose errors name it."""
+    """A remote file; what goes wrong in reading it is a BadTable that names it."""
 
     def __init__(self, path: RemotePath, file: IO[bytes]) -> None:
         self._path, self._file = path, file
@@ -129,12 +129,12 @@ class _Reader(io.RawIOBase):
 
 
 def is_remote(value: object) -> bool:
-    """Return True if text is an address rather than a path on this machine; a `file://` address is one, too."""
+    """Return True if `value` is an address rather than a path on this machine; `file://…` is an address, too."""
     return isinstance(value, str) and "://" in value
 
 
 def _parse(value: Any) -> Any:
-    """Turn an address into a RemotePath, that of a file on this machine into its path; anything else stays."""
+    """Return an address as a RemotePath, or as a Path for `file://…`; anything else is returned as it is."""
     if not is_remote(value):
         return value
     address = urlsplit(value)

@@ -1,7 +1,7 @@
 """Samples: an ordered batch of one modality, such as images; their conditions; and public randomness.
 
-The engine counts, takes, saves and loads samples, and asks them for all else. So another modality is a class with
-the members of `Samples`, named by an entry point of the group `pe.modalities`, and no change to the loop.
+The engine counts, takes, saves and loads samples; for all other work it calls their methods. So another modality is a
+class with the members of `Samples`, named by an entry point of the group `pe.modalities`; the loop does not change.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Samples(Protocol):
     A class that inherits from this one need not define the members that have a body here.
 
     Attributes:
-        kind: the modality's name: of its entry point, and of its column on disk.
+        kind: the modality's name, by which its entry point and its column on disk are called.
         noun: the word for samples: `images`.
-        axes: the numbers of a shape: `height×width×channels`.
-        suffix: of a file that holds one sample: `.png`.
+        axes: the numbers of a shape, in words: `height×width×channels`.
+        suffix: the suffix of a file that holds one sample: `.png`.
         feature: the type of a column of such files in Hugging Face's data sets.
-        embedding: of a recipe that names none.
-        unit: of `distances`, in words.
+        embedding: the kind that is used if a recipe names none.
+        unit: the unit of `distances`, in words.
     """
 
     kind: ClassVar[str]
@@ -54,11 +54,11 @@ class Samples(Protocol):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
-        """Put `rows`, each as `array[i]` holds it, into one batch, in a time of their number alone; None: a blank."""
+        """Return a batch of `rows`, each as in `array[i]`; None: a blank. The time depends on their number alone."""
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up samples as different as can be, the i-th by i alone; a run tries its embedding on them first."""
+        """Make up samples as different as can be, sample i from i alone; a run first tries its embedding on them."""
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
@@ -70,11 +70,11 @@ class Samples(Protocol):
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Return the array as the journal keeps it, the smaller the better."""
+        """Return the array as named parts to be stored until the population is made, the smaller the better."""
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
-        """Return the array that `pack` was given, to the bit; nothing in it is executed."""
+        """Return the array that `pack` was given, to the bit; no code in `parts` is executed."""
 
     @property
     def array(self) -> Array:
@@ -82,7 +82,7 @@ class Samples(Protocol):
 
     @property
     def shape(self) -> Shape:
-        """The shape that all of them share."""
+        """The shape that all the samples share."""
 
     def __len__(self) -> int:
         return len(self.array)
@@ -121,7 +121,7 @@ class Suspected(Protocol):
     """Samples that may look as if their generator had withheld or spoiled them."""
 
     def suspicion(self) -> str:
-        """Say how many do, and how; empty: none."""
+        """Return a clause on how many samples look so, and in what way; empty: none."""
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
@@ -131,7 +131,7 @@ def suspicions(name: str, samples: Samples) -> list[str]:
 
 
 def distinct(samples: Samples) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the first of each set of equal samples, and for every sample the place of its like among those."""
+    """Return (first, place): the index of the first of each set of equals; sample i equals first[place[i]]."""
     rows = samples.array
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
     _, first, place = np.unique(np.frombuffer(digests, "V16"), return_index=True, return_inverse=True)
@@ -156,7 +156,7 @@ def modality(kind: str) -> type[Samples]:
 
 
 def kind_among(names: Collection[str]) -> str:
-    """Return the modality's name among those of stored columns; raise PluginError if there is none."""
+    """Return the one of the stored columns' `names` that is a modality's; raise PluginError if none is."""
     installed_names = set(names) & _modalities.keys() or {point.name for point in entry_points(group="pe.modalities")}
     for name in names:
         if name in installed_names:
@@ -180,13 +180,13 @@ def item_seeds(seed: int, phase: str, items: npt.NDArray[np.int64], attempts: np
 
 
 def uniforms(seeds: Seeds, purpose: str) -> npt.NDArray[np.float64]:
-    """Draw a number in [0, 1) for each seed, float64 (n,); other purposes have independent ones."""
+    """Return a number in [0, 1) for each seed, float64 (n,), independent of the numbers for another `purpose`."""
     bits = mix(seeds ^ np.uint64(_key(0, purpose))) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53
 
 
 def generator(seed: int, phase: str) -> np.random.Generator:
-    """Return a generator for one phase of the run, the same on every machine."""
+    """Return a random generator for one phase of the run, the same on every machine."""
     return np.random.Generator(np.random.Philox(key=_key(seed, phase)))
 
 
@@ -207,19 +207,19 @@ def mix(x: Seeds) -> Seeds:
 
 Column = npt.NDArray[Any]
 CONDITION = "condition."
-"""Before a condition's name, as its column is stored."""
+"""Prefix of a condition's name in the name of its stored column."""
 SOFT_LABEL = "soft_label"
 """Column of each sample's probabilities of the labels, if the generator gives them: float32 (n, labels)."""
 CAPTION = "caption"
 """Column of the text that each sample was drawn from, if the generator keeps it."""
 DRAWN = "drawn"
-"""Column of each sample as it was drawn, before it was resized, if the generator varies that: uint8 (n, height, width,
-3). It is no reason to ask for samples apart."""
+"""Column of each sample as it was drawn, before it was resized, if the generator varies that one: uint8 (n, height,
+width, 3). Unlike other conditions it does not decide which samples a request asks for together."""
 GENERATOR = "generator"
-"""Column of the generator, of several, that made each sample, by name."""
+"""Column of the name of the generator that made each sample, if there are several."""
 PART = "."
-"""Part of the name of a column that only the samples of one generator of several have: `hand.font`. All others are 0,
-or empty."""
+"""Mark in the name of a column that only the samples of one of several generators have: `hand.font`. In the rows of all
+other samples it is 0, or empty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,10 +265,10 @@ class Conditions(Mapping[str, Column]):
 
     @classmethod
     def concatenate(cls, parts: Sequence[Conditions]) -> Conditions:
-        """Put all parts one after another.
+        """Return all parts, one after another.
 
         Raises:
-            ContractError: their columns differ, but for those of some samples (`PART`).
+            ContractError: the parts' columns differ, not counting columns that only some samples have (`PART`).
         """
         names = {tuple(sorted(name for name in part.columns if PART not in name)) for part in parts}
         if len(names) > 1:

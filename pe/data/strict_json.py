@@ -11,7 +11,7 @@ _DIGITS = 20
 
 
 def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the mapping of `pairs`, as an `object_pairs_hook`; raise ValueError if a key comes twice."""
+    """Return `pairs` as a mapping, for json's `object_pairs_hook`; raise ValueError if a key comes twice."""
     content = dict(pairs)
     if len(content) != len(pairs):
         raise ValueError("a key comes twice")

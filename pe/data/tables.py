@@ -2,7 +2,7 @@
 
 The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
 (RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
-declared encoding has a lone surrogate for each of them, so that whoever takes it as text can refuse that row alone.
+declared encoding has a lone surrogate for each such byte, so that a reader of texts can refuse that row alone.
 No message holds a cell.
 """
 
@@ -39,7 +39,7 @@ class ColumnFile:
     arrow: Any  # pyarrow
 
     def cells(self, batch: Any, name: str) -> Iterator[object]:
-        """Yield a batch's values in a column: names for named numbers, surrogates for bytes that are no text."""
+        """Yield a column's values in a batch: names for numbers with names, surrogates for bytes that are no text."""
         column, names, types = batch.column(name), feature_names(self.schema.metadata, name), self.arrow.types
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -53,7 +53,7 @@ class ColumnFile:
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """Return the names that Hugging Face's metadata give to the numbers of a column; none, mostly."""
+    """Return the names that Hugging Face's metadata give to the numbers of a column; empty if it has no names."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -62,16 +62,16 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 def _text(data: Any) -> str:
-    """Return the beginning of a cell's text; bytes that are none become lone surrogates."""
+    """Return a cell's text, up to _MOST_BYTES of it; bytes that are not UTF-8 become lone surrogates."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
 
 
 @contextmanager
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
-    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet; raise BadTable.
+    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet; BadTable if that fails.
 
-    No file is mapped: one that is cut off while it is read would end the process.
+    No file is memory-mapped: a mapped file that is cut off while it is read would end the process.
     """
     try:
         import pyarrow as arrow
@@ -137,7 +137,7 @@ _CLUTTER = frozenset({
 
 
 def is_clutter(name: str) -> bool:
-    """True for names of hidden and system files and folders: copies and deleted files are no samples."""
+    """Return True for names of hidden or system files and folders, whose copies and deleted files are no samples."""
     return (name.startswith(".") and name not in (".", "..")) or name.lower() in _CLUTTER
 
 
@@ -149,14 +149,14 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """Return the files of a folder, at any depth, whose names end so, sorted; clutter is left out."""
+    """Return the files of a folder, at any depth, whose names end in one of `suffixes`, sorted; clutter is left out."""
     return sorted(path for path in walk(folder) if path.suffix.lower() in suffixes)
 
 
 def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
     """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its `labels.csv`.
 
-    The label of a file that is not listed there is the subfolder of `folder` that it lies in; None: it lies in none.
+    A file that is not listed there has the name of the subfolder of `folder` that holds it, at any depth; else None.
     """
     table, rows = folder / LABELS_CSV, []
     if table.is_file():
@@ -185,7 +185,7 @@ SomePath = TypeVar("SomePath", bound=TablePath)
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the file at `path`, or those of a folder that are tables, by name, of one kind; raise BadTable."""
+    """Return the table at `path`, or those in that folder, sorted; raise BadTable for none, or several kinds."""
     types = ", ".join(suffixes)
     if path.is_file():
         if path.suffix.lower() not in suffixes:
@@ -221,7 +221,7 @@ def has_splits(folder: TablePath) -> bool:
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, those of its first row; raise BadTable."""
+    """Return the names of a table's columns; of JSON lines, those of the first row; BadTable if it is unreadable."""
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
         with open_columns(file) as content:
@@ -235,10 +235,10 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 def read_rows(
     file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = _ROWS_READ
 ) -> Iterator[Row]:
-    """Yield the values of these columns, row by row; of Parquet and Arrow there may be none. Raise BadTable.
+    """Yield the values of `columns`, row by row; for Parquet and Arrow it may be empty. Raise BadTable for a bad file.
 
-    Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a row has none.
-    `encoding` is for all but Parquet and Arrow, of which at most so many rows `together` are in memory.
+    Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a row has no value.
+    `encoding` does not concern Parquet and Arrow, whose rows are taken in batches of at most `together`.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -338,7 +338,7 @@ def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> It
 def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:
     """Raise BadTable if a column is not among the `names`.
 
-    The nearest is named, not all: without a header they are a record's cells.
+    The message has the nearest of the names, not all: in a file without a header they are a record's cells.
     """
     if column in names:
         return
@@ -357,12 +357,12 @@ def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) 
 
 TEXT = ".txt"
 WHOLE = 2**24
-"""Bytes of the longest text that is read whole."""
+"""Most bytes of a .txt file that is read as one text."""
 
 
 @dataclass(frozen=True)
 class PublicText:
-    """A public text, under the name of its place."""
+    """A public text; its name tells its place: a line, a row or a file."""
 
     name: str
     label: str | None
@@ -375,10 +375,10 @@ class PublicTexts:
 
     Attributes:
         path: a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by `labels.csv` or the
-            subfolders; a table (CSV, TSV, JSON lines, Parquet), or a folder with tables at its top.
+            subfolders; a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder with tables at its top.
         text_column: of tables.
         label_column: of tables; None: no labels.
-        encoding: of all but Parquet.
+        encoding: of all but Parquet and Arrow.
     """
 
     path: Path
@@ -387,7 +387,7 @@ class PublicTexts:
     encoding: str = UTF_8
 
     def check(self) -> None:
-        """Raise RecipeError if nothing is there, or no text or table; none is read."""
+        """Raise RecipeError if there is nothing at `path`, or a file of another type; no text is read."""
         types = (TEXT, *SUFFIXES)
         if not self.path.exists():
             raise RecipeError(f"There are no public texts at {self.path}: name a file or a folder that is there.")
@@ -402,8 +402,8 @@ class PublicTexts:
         `whole`: a .txt file is one text, not one for each of its lines.
 
         Raises:
-            RecipeError: there are none.
-            PEError: BadSample, if one is not text in its encoding; BadTable, as of `read_rows`.
+            RecipeError: there are no texts, or a file that is one text has more than `longest` bytes.
+            PEError: BadSample, if one is not text in its encoding; BadTable, as `read_rows` raises it.
         """
         self.check()
         is_empty = True
@@ -420,7 +420,7 @@ class PublicTexts:
             raise RecipeError(f"{self.path} holds no public texts ({TEXT}, or {', '.join(SUFFIXES)}).")
 
     def _sources(self, whole: bool) -> Iterator[tuple[str, str | None, str | Path]]:
-        """Yield each text's name, label and content, or the file that holds it."""
+        """Yield each text's name, its label, and its content or the file that holds it."""
         if self.path.is_file() and self.path.suffix.lower() == TEXT:
             if whole:
                 yield str(self.path), None, self.path

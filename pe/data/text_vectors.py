@@ -65,7 +65,7 @@ class Rarity:
 
     @classmethod
     def among(cls, texts: Iterable[Keys]) -> Rarity:
-        """Count the pieces of texts, each given by its own pieces without repeats."""
+        """Return the rarity of pieces among `texts`; a text is given by its pieces, each once."""
         pieces = list(texts)
         keys, documents = np.unique(np.concatenate([np.zeros(0, np.uint64), *pieces]), return_counts=True)
         return cls(keys, documents.astype(np.int64), len(pieces))

@@ -3,13 +3,13 @@
 The rules, in the order in which they apply:
 
 1. No more than MARGIN times the longest text is read, or normalised: a larger one is refused, or cut there.
-2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes that it does not
-   know, and halves of surrogate pairs, are refused.
-3. A NUL is refused: it is no text, or text of another encoding.
-4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`plain`), and white space
-   at both ends is.
-5. What is empty then is refused.
-6. What is longer than the longest text is refused, or cut between two characters.
+2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes that the encoding
+   does not know, and halves of surrogate pairs, are refused.
+3. A NUL is refused: the bytes are no text, or text of another encoding.
+4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`plain`), and so is white
+   space at both ends.
+5. A text that is empty then is refused.
+6. A text of more bytes than the longest may have is refused, or cut between two characters.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Texts(Samples):
         """Make each text plain (`plain`) and cut it to `longest` bytes, never within a character.
 
         Args:
-            texts: any; a single text is a ContractError.
+            texts: any texts; a single string is a ContractError.
             longest: bytes, at least 1, that a text may have.
         """
         check_list("Texts.of", texts, ContractError)
@@ -115,7 +115,7 @@ class Texts(Samples):
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Join and compress the texts; none of them holds a NUL."""
+        """Return the texts, joined by NULs, which no text holds, and compressed."""
         content = zlib.compress(b"\0".join(array.tolist()), 1)
         return {"deflated": np.frombuffer(content, np.uint8), "width": np.array(array.itemsize)}
 
@@ -135,7 +135,7 @@ class Texts(Samples):
         return (self.utf8.itemsize,)
 
     def distances(self, others: Texts) -> npt.NDArray[np.float64]:
-        """Return the share of two texts' pieces of three characters that is not in both: 0 equal, 1 none in common."""
+        """Return for each text and counterpart the share of their pieces of three characters not in both, 0 to 1."""
         pairs = zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True)
         return np.array([len(one ^ other) / len(one | other) for one, other in pairs], np.float64)
 
@@ -181,21 +181,21 @@ def _card(text: str) -> Image.Image:
 
 UTF_8 = "utf-8"
 MARGIN = 4
-"""Bytes of a file for one byte of a text, at the most: so many of UTF-32, and about so many of Hangul in parts."""
+"""Most bytes of a file for one byte of a text: UTF-32 takes as many, Hangul in separate letters about as many."""
 
 
 def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str) -> bytes:
     """Return the UTF-8 of a text, 1 to `longest` bytes, by the rules above.
 
     Args:
-        source: the encoded bytes, the file that holds them, or decoded text, in which a lone surrogate is no text.
+        source: the encoded bytes, the file that holds them, or decoded text, in which a lone surrogate is refused.
         longest: bytes of UTF-8 that a text may have, ≥ 1.
-        cut: a longer one is cut; otherwise it is refused.
-        encoding: of bytes, as Python names it (`check_encoding`).
-        name: of the text in messages.
+        cut: True cuts a longer text, False refuses it.
+        encoding: the encoding of bytes, as Python names it (`check_encoding`).
+        name: the name of the text in messages.
 
     Raises:
-        BadSample: it cannot be read, or a rule refuses it. No word of the text stands in the message.
+        BadSample: the text cannot be read, or a rule refuses it. No word of the text stands in the message.
     """
     most = MARGIN * longest
     if isinstance(source, Path):
@@ -217,7 +217,7 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
 
 
 def check_encoding(name: str) -> str:
-    """Return an encoding's name; raise ValueError if Python does not know it as one of text."""
+    """Return the name of an encoding; raise ValueError if Python knows no text encoding of that name."""
     try:
         b"text".decode(name)
     except UnicodeError:
@@ -230,7 +230,7 @@ def check_encoding(name: str) -> str:
 
 
 def with_mark(encoding: str) -> str:
-    """Return the encoding; for UTF-8 one that leaves a byte order mark out."""
+    """Return the encoding; for UTF-8 its variant that drops a byte order mark at the beginning."""
     return "utf-8-sig" if codecs.lookup(encoding).name == UTF_8 else encoding
 
 
@@ -245,7 +245,7 @@ def _read(path: Path, most: int, name: str) -> bytes:
 
 
 def _decode(data: bytes, encoding: str, whole: bool, name: str) -> str:
-    """Decode a text; one that was cut off loses a character that the end cuts through."""
+    """Return the decoded text; if it is not `whole`, a character that its end cuts through is dropped."""
     try:
         return codecs.getincrementaldecoder(with_mark(encoding))().decode(data, whole)
     except UnicodeError as error:

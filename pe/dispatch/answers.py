@@ -1,4 +1,4 @@
-"""Answers of a generator, chunk by chunk: files and journal rows until their population is durable."""
+"""Answers of a generator, chunk by chunk: kept in files and journal rows until their population is durable."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
 
 
 def decode(data: npt.NDArray[np.uint8]) -> dict[str, Array]:
-    """Return the arrays that `encode` was given, in the memory of the file's bytes `data`; never execute anything."""
+    """Return the arrays that `encode` was given, views of the file's bytes `data` if possible; nothing is executed."""
     names, end = _read(data, 0)
     columns: dict[str, Array] = {}
     for name in names:
@@ -78,13 +78,13 @@ class Standing:
     """The state of each of the n items of a phase."""
 
     has_sample: npt.NDArray[np.bool_]  # there is a sample
-    refusals: Items  # so often
-    failures: Items
-    earlier: Items  # (2, n): refusals and failures from before this start, and failures that are no attempts
+    refusals: Items  # number of times that each item was refused
+    failures: Items  # number of times that it failed
+    earlier: Items  # (2, n): refusals before this start; failures before it or that count as no attempt
 
     @classmethod
     def of(cls, count: int) -> Standing:
-        """Begin with `count` items that nobody has asked for."""
+        """Return the state of `count` items that were never asked for."""
         numbers = np.zeros((4, count), np.int64)
         return cls(np.zeros(count, dtype=bool), numbers[0], numbers[1], numbers[2:])
 
@@ -100,14 +100,14 @@ class Standing:
             self.count(miss)
 
     def count(self, miss: Miss) -> None:
-        """Enter an item that was left without a sample."""
+        """Count one more refusal or failure of an item."""
         (self.refusals if miss.outcome == "refused" else self.failures)[miss.item] += 1
         self.earlier[1, miss.item] += not miss.attempt
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An answer to `items` whose file is durable, and whose row the journal does not have yet."""
+    """An answer to `items` whose file is durable, but whose row is not in the journal yet."""
 
     items: Items
     row: ChunkRow
@@ -117,13 +117,13 @@ class Stored:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a run that are not yet part of a population; `progress` is warned of those that were lost."""
+    """The answers of a run that are not yet part of a population; `progress` shows a warning if some were lost."""
 
     run: RunWriter
     progress: Progress
 
     def job_of(self, request: str, items: Items) -> JobNote:
-        """Return what the run noted of the host's job for this request for `items`, if any; any thread may ask."""
+        """Return the note of the host's job for `request`, which asks for `items`; any thread may call this."""
         job = self.run.journal.job(request)
         keep = partial(self.run.journal.keep_job, request, items.astype(np.int64).tobytes())
         return JobNote(job, calls=int(bool(job)), key=request, keep=keep)
@@ -133,7 +133,7 @@ class Answers:
         return {request: np.frombuffer(items, np.int64) for request, items in self.run.journal.jobs(phase)}
 
     def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
-        """Put the samples of an answer to `items`, which took `seconds`, in a durable file; any thread may."""
+        """Write an answer to `items`, made in `seconds`, to a durable file; return it for `commit`. Any thread may."""
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)
@@ -150,12 +150,12 @@ class Answers:
         return Stored(items, row, misses, job)
 
     def commit(self, answers: list[Stored]) -> None:
-        """Enter answers whose files are durable in the journal, all or none; their jobs are forgotten."""
+        """Enter stored answers in the journal, all or none; the notes of their jobs are deleted."""
         requests = [one.job.key for one in answers if one.job.job]
         self.run.journal.add_chunks([(one.row, one.misses) for one in answers], requests)
 
     def standing(self, phase: str, count: int) -> Standing:
-        """Return the state of the `count` items of a phase; answers that were lost or changed are taken back."""
+        """Return the state of the `count` items of a phase; answers whose files were lost or changed are forgotten."""
         self._take_back_damaged(phase)
         standing = Standing.of(count)
         for items, _ in self.read_answer(phase):
@@ -172,18 +172,18 @@ class Answers:
     def read(self, row: ChunkRow) -> Iterator[tuple[Items, dict[str, Array]]]:
         """Yield the answer of a row, if it brought a sample: (items, columns).
 
-        From its file, though it may have just been written: a generator may use its memory again.
+        It is read from its file even if just written, since a generator may use the memory of its answer again.
         """
         if row.file is not None:
             columns = decode(np.fromfile(self.run.chunks / row.file, np.uint8))
             yield columns.pop("items"), columns
 
     def last_reasons(self, phase: str) -> dict[int, str]:
-        """Return item → why it was last refused, or failed."""
+        """Return, for each item that was refused or failed, the reason of the last time."""
         return {miss.item: miss.reason for miss in self.run.journal.misses(phase)}
 
     def forget(self, phase: str) -> None:
-        """Delete the files of a phase."""
+        """Delete the files of a phase's answers."""
         for row in self.run.journal.chunks(phase):
             if row.file is not None:
                 (self.run.chunks / row.file).unlink(missing_ok=True)

@@ -31,13 +31,13 @@ from pe.store.writer import RunWriter
 ByChunk = Generator[tuple[Items, Samples]]
 
 CHUNKS, ITEMS = 3, 12
-"""Requests, and items, that a phase begins with before it is judged; with more workers, a request for each."""
+"""Requests, and items, that a phase begins with before it is judged (`Outset`); one request a worker at least."""
 LATER = 4
-"""Factor by which more must fail in a row in a phase that began well."""
+"""A phase that began well ends if LATER times as many requests, and items, as it began with fail in a row."""
 EVERY = 0.5
 """Seconds after which a generator is asked again what it waits for."""
 _OWN_WORDS = re.compile(r"(?<=HTTP 2\d\d: ).*|\d+", re.DOTALL)
-"""Parts of a reason that differ from answer to answer: numbers, and the words of a whole answer of another kind."""
+"""Parts of a reason that differ from answer to answer: numbers, and the words of a server's HTTP 2xx answer."""
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 class Outset:
     """Holds the rest of a phase back until one of its first requests shows that it may succeed.
 
-    That is a sample, a refusal, or a second reason (other than in numbers, or in the words of answers of another kind),
-    or that something of it is there already (`proven`). If the first requests all fail for one reason, or many in a row
-    do later, so will the rest.
+    A sample shows it, a refusal, a second reason for failing (other than in `_OWN_WORDS`), or a sample from an earlier
+    start (`proven`). If the first requests all fail for one reason, or many in a row do later, the rest are not sent:
+    they would fail, too.
     """
 
     def __init__(self, workers: int, proven: bool) -> None:
@@ -57,18 +57,18 @@ class Outset:
 
     @property
     def holds(self) -> bool:
-        """True while we wait for requests under way before sending more; then, if all of them failed alike."""
+        """True while no more requests may be sent; if it is still True when none is under way, the phase has failed."""
         if self._proven:
             return self._failed_chunks >= LATER * self._chunks and self._failed_items >= LATER * ITEMS
         return self._started_chunks >= self._chunks and self._started_items >= ITEMS
 
     def start(self, items: int) -> None:
-        """Enter a request for so many items."""
+        """Count a request for this number of items."""
         self._started_chunks += 1
         self._started_items += items
 
     def note(self, answers: list[Stored]) -> None:
-        """Enter the answers of requests."""
+        """Judge the phase by the answers of requests."""
         for one in answers:
             self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
             self._proven |= len(self._reasons) > 1
@@ -81,7 +81,7 @@ class Outset:
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
-        """Return the error: the generator `name` fails, at this cost, and what to do."""
+        """Return the error, which says that the generator `name` fails, at what cost, and what to do."""
         cost = meter.spending(self._cost_of_failures)
         took = f"{self._cost_of_failures.usage.calls} calls" + (f" and {cost}" if cost else "")
         what = f"the last {self._failed_items} samples asked for" if self._proven else "all that it began with"
@@ -127,18 +127,18 @@ class Waits:
 class Dispatcher:
     """RANDOM_API and VARIATION_API over a whole population.
 
-    Every answer is committed before it counts as done, so a population that is finished,
-    and every chunk of one that is not, is never asked for again.
+    Every answer is committed before it counts as done, so neither a finished population nor
+    an answered chunk of an unfinished one is ever asked for again.
 
     Attributes:
         classes: the public label names.
-        seed: the recipe's.
+        seed: the recipe's seed.
         attempts: how often an item may fail before the run stops.
         retries: how often a refused item is asked for again before a variation keeps its parent, and a random
             sample is drawn anew.
         expected: the modality and the shape that its samples must have; None: any. A shape of one number is a longest
             length, which the generator may choose.
-        command: returns the command that resumes after a limit or a stop, from the recipe's key of the limit (or "").
+        command: given the recipe's key of the limit that stopped the run (or ""), returns the command that resumes it.
     """
 
     api: GenerationAPI
@@ -153,10 +153,10 @@ class Dispatcher:
     command: Callable[[str], str] = lambda key: "pe resume"
 
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
-        """S_0: a new sample for each of `labels`, int32 (n,), ascending.
+        """Return S_0: a new sample for each of `labels`, int32 (n,), ascending.
 
-        With k `variations`, k of k + 1 samples are variations, to this degree, of the one before them. APIError: an
-        item failed in every attempt, or was refused however often it was drawn anew.
+        With k `variations`, each new sample is followed by k variations of it, to this degree. APIError: an item failed
+        in every attempt, or was refused however often it was drawn anew.
         """
         if not variations:
             return self.draw("population/0", population_place(0), labels, "RANDOM_API")
@@ -169,16 +169,16 @@ class Dispatcher:
     def draw(
         self, phase: str, place: str, labels: npt.NDArray[np.int32], description: str, alike: bool = False
     ) -> Population:
-        """Make new samples a durable population in the run's folder `place`, all of one condition if `alike`."""
+        """Return new samples as a durable population in the run's folder `place`, all of one condition if `alike`."""
         founders = np.full(len(labels), NO_PARENT, np.int64)
         return self._make(place, replace(self._work(phase, labels, founders), alike=alike), description)
 
     def variations(self, t: int, population: Population, members: Members, degree: float, reuse: int = 0) -> Population:
-        """S_t: a variation of the parent of each of `members` in S_{t-1}, or the parent itself if it is kept.
+        """Return S_t: for each of `members`, a variation of its parent in S_{t-1}, or the parent itself if it is kept.
 
-        A variation that is refused in every attempt keeps its parent; APIError: an item failed in every attempt. With
-        `reuse` the lookahead's k variations of each candidate become its first k offspring; 0: all are asked for. The
-        lookahead's variations are deleted: first, if none of them is lent, else once S_t is durable.
+        The parent also stands in for a variation that is always refused; APIError: an item failed in every attempt.
+        With `reuse` = k, the lookahead's k variations of each candidate become its first k offspring; with 0, all are
+        asked for. The lookahead's variations are deleted: with 0 at once, else when S_t is durable.
         """
         place, ahead = population_place(t), self._lookahead_work(t, population, reuse, degree)
         offspring = self._find_finished(place)
@@ -197,7 +197,7 @@ class Dispatcher:
     def vary(
         self, phase: str, place: str, population: Population, parents: Items, degree: float, t: int, description: str
     ) -> Population:
-        """Make variations of `parents`, as in iteration t, in the run's folder `place`; see `variations`."""
+        """Return variations of the members `parents`, as in iteration t, made durable in `place`; see `variations`."""
         return self._make(place, self._variation_work(phase, population, parents, degree, t), description)
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> ByChunk:
@@ -210,7 +210,7 @@ class Dispatcher:
         return self._by_chunk(work, description)
 
     def forget(self, phase: str) -> None:
-        """Delete the samples of a phase that has served."""
+        """Delete the stored answers of a phase that are no longer needed."""
         self._answers.forget(phase)
 
     @property
@@ -228,13 +228,13 @@ class Dispatcher:
         return replace(work, source=population, degree=degree, iteration=t, survives=copies)
 
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
-        """Variation j of member i is item i·k + j."""
+        """Return the lookahead's work, in which variation j of member i is item i·k + j."""
         return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t)
 
     def _find_finished(self, place: str) -> Population | None:
         """Return the population in the run's folder `place`; None when it is still to be made.
 
-        One whose files were damaged is made anew where that costs nothing and brings the same.
+        A damaged one counts as still to be made if making it anew costs nothing and gives equal samples.
         """
         try:
             return self.run.population(place)
@@ -245,7 +245,7 @@ class Dispatcher:
             return None
 
     def _make(self, place: str, work: Work, description: str) -> Population:
-        """Make the answers of a phase a durable population, unless it is there; its chunks are deleted then."""
+        """Return the population of `work`; if it is not there yet, make it durable, and delete the phase's chunks."""
         if (samples := self._find_finished(place)) is not None:
             return samples
         self._fulfil(work, description)
@@ -257,7 +257,7 @@ class Dispatcher:
         return population
 
     def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """Yield the members of a finished phase: answered, lent by the lookahead, and kept from parents."""
+        """Yield the members of a finished phase: answered, lent by the lookahead, and copied from parents."""
         missing = np.ones(len(work), dtype=bool)
         for items, columns in chain(self._answers.read_answer(work.phase), self._from_lookahead(work)):
             missing[items] = False
@@ -285,16 +285,16 @@ class Dispatcher:
                 yield work.parents[items], parse_columns(columns)[0]
 
     def _fulfil(self, work: Work, description: str) -> Standing:
-        """Ask until every item of `work` has been answered or given up, committing each chunk."""
+        """Ask until every item of `work` is answered or given up, committing each chunk; return the items' state."""
         standing = self._answers.standing(work.phase, len(work))
         for _ in self._ask_for(work, standing, description):
             pass
         return standing
 
     def _ask_for(self, work: Work, standing: Standing, description: str) -> Generator[Stored]:
-        """Fulfil from where the items stand; yield each answer once it is committed.
+        """Ask for all items that `standing` leaves open; yield each answer once it is committed.
 
-        Whoever stops before the end closes it: answers to requests under way are kept.
+        A caller that stops before the end must close this iterator: answers to requests under way are kept then.
         """
         outset = Outset(self._workers, proven=bool(standing.has_sample.any()))
         standing.has_sample[work.is_given] = True
@@ -319,9 +319,9 @@ class Dispatcher:
     def _ask_all(
         self, work: Work, open_items: Items, standing: Standing, task: Task, outset: Outset
     ) -> Generator[Stored]:
-        """Ask for `open_items` in chunks, keep each answer, then yield it; after an error finish those in flight first.
+        """Ask for `open_items` in chunks, keep each answer, then yield it; raise an error once no request is in flight.
 
-        Each worker makes its answer's file durable; those that are there by then share one row-writing transaction.
+        Each worker makes its answer's file durable; answers that are ready together share one journal transaction.
         """
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
@@ -369,7 +369,7 @@ class Dispatcher:
             raise self._translate(error) from error
 
     def _ask(self, work: Work, items: Items, standing: Standing, halt: Event) -> Stored:
-        """Ask for `items`, and make the answer's file durable; a request that waits gives up once others have."""
+        """Ask for `items`; make the answer's file durable. A waiting request ends if another fails or the run stops."""
 
         def check_stop() -> None:
             if halt.is_set() or self.meter.stop_reason() is not None:
@@ -383,7 +383,7 @@ class Dispatcher:
         return self._answers.store(work.phase, items, answer, time.monotonic() - start, job)
 
     def _check_form(self, samples: Samples) -> None:
-        """Refuse samples of another modality or shape than was declared, before anything is spent on them."""
+        """Raise ContractError for samples of an undeclared modality or shape, before anything is spent on them."""
         if self.expected is None or not len(samples):
             return
         kind, shape = self.expected
@@ -399,7 +399,7 @@ class Dispatcher:
         )
 
     def _keep(self, answers: list[Stored], standing: Standing, task: Task) -> None:
-        """Commit answers and enter them."""
+        """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure that no try mends."""
         self._answers.commit(answers)
         for one in answers:
             standing.note(one.items, one.misses)
@@ -418,7 +418,7 @@ class Dispatcher:
         )
 
     def _check_given_up(self, work: Work, standing: Standing) -> None:
-        """End the run for an item that is missing, unless it is a refused variation, which keeps its parent."""
+        """Raise APIError for an item without a sample, unless its parent stands in for it: a refused variation."""
         fatal = np.flatnonzero(~standing.has_sample & (work.has_failed(standing) | (work.source is None)))
         if fatal.size:
             item = int(fatal[0])

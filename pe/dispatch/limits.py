@@ -24,9 +24,9 @@ class Limits:
         max_images: images that the generator makes over the whole run.
         max_cost: cost over the whole run, in the price's currency.
         max_seconds: wall-clock time during which one process asks the generator, however many requests are under way.
-            Private work does not count: where a run stops does not depend on it. A resumed run starts anew.
+            Private work does not count: where a run stops does not depend on it. A resumed run counts from 0.
         max_concurrency: requests under way at once.
-        max_refused: share of the items asked for that may be refused; it holds from MEANINGFUL items on.
+        max_refused: share of the items asked for, counted as MEANINGFUL at least, that may be refused.
     """
 
     max_images: int | None = None
@@ -40,7 +40,7 @@ class LimitToRaise(LimitReached):
     """A limit at which a run stops again, however often it is resumed, until the limit is raised.
 
     Attributes:
-        key: of the recipe, dotted.
+        key: the limit's key in the recipe, dotted.
     """
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -68,7 +68,7 @@ class Meter:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Count the time that the block takes as the generator's."""
+        """Count the block's time as time of asking the generator (`max_seconds`)."""
         self._since = time.monotonic()
         try:
             yield
@@ -88,7 +88,7 @@ class Meter:
         return None
 
     def refusal(self, totals: Totals, calls: int, images: int) -> PEError | None:
-        """Return why `calls` more requests for `images` more images may not be made; None when they may.
+        """Return why the next request may not be made; None when it may.
 
         Args:
             totals: committed so far.

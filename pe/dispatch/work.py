@@ -32,28 +32,28 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class Loan:
-    """The lookahead's m variations that become offspring: `child`, int64 (m,), names each one's; NOBODY where none."""
+    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64 (m,); NOBODY: none."""
 
     phase: str
     child: Items
 
     @property
     def children(self) -> Items:
-        """The offspring that are there already."""
+        """The offspring that are there already, as items."""
         there: Items = self.child[self.child != NOBODY]
         return there
 
 
 def lend(phase: str, available: npt.NDArray[np.bool_], k: int, members: Members) -> Loan:
-    """Give the r-th offspring of each parent the r-th of its variations: without replacement, in their order.
+    """Return a loan: the r-th offspring of each parent gets the parent's r-th variation that is there.
 
-    A parent with more offspring than variations leaves the rest without one.
+    If a parent has more offspring than variations, the last of its offspring get none.
 
     Args:
-        phase: the lookahead's.
+        phase: the lookahead's phase.
         available: bool (n·k,), True if variation j of candidate i, at i·k + j, is there.
         k: variations per candidate.
-        members: whose offspring each item is; one that is kept gets nothing.
+        members: the parent of each item; an item that is kept gets no variation.
     """
     items = np.flatnonzero(~members.survives)
     parents = members.parents[items]
@@ -84,8 +84,8 @@ class Work:
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
         explores: True for offspring; see `VariationRequest`.
-        survives: bool (n,), the items that are their parents as they are; None: none is.
-        loan: the lookahead's variations that some of the items are.
+        survives: bool (n,), the items that are unchanged copies of their parents; None: no item is.
+        loan: the lookahead's variations that become some of the items.
         alike: all new samples get the first one's condition.
     """
 
@@ -123,7 +123,7 @@ class Work:
 
     @property
     def is_given(self) -> npt.NDArray[np.bool_]:
-        """The items that nobody is asked for, bool (n,): kept, or lent by the lookahead."""
+        """The items that the generator is not asked for, bool (n,): kept, or lent by the lookahead."""
         mask = np.zeros(len(self), np.bool_) if self.survives is None else self.survives.copy()
         if self.loan is not None:
             mask[self.loan.children] = True
@@ -132,10 +132,10 @@ class Work:
     def chunks(
         self, open_items: Items, standing: Standing, api: GenerationAPI, jobs: Mapping[str, Items] | None = None
     ) -> Iterator[Items]:
-        """Cut `open_items` into requests that the generator can take.
+        """Yield `open_items`, cut into requests that the generator can take.
 
         An item that was never asked for always comes in the same request, wherever the run was broken off;
-        those asked for in vain are packed together. First come the requests of `jobs` (name → items), as they were:
+        items asked for in vain are packed together. First come the requests of `jobs` (name → items), as they were:
         a run that was broken off has noted their jobs.
         """
         for request, items in (jobs or {}).items():
@@ -152,7 +152,7 @@ class Work:
                     yield chunk[first[chunk]]
 
     def _cut(self, items: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
-        """Cut `items` into requests; of several generators in turn, so that none waits for another."""
+        """Yield `items`, cut into requests; several generators get them in turn, so that none waits for another."""
         if not isinstance(api, PassesOn):
             yield from self._cut_for(api.capabilities, items, standing, api)
         elif items.size:
@@ -178,7 +178,7 @@ class Work:
         return np.split(items[order], boundaries)
 
     def _conditions(self, api: GenerationAPI, items: Items, standing: Standing) -> Conditions:
-        """Return the parents' conditions, less the image as drawn; or the generator's draw, a later after refusals."""
+        """Return the parents' conditions without DRAWN; for new samples the generator's, drawn anew after refusals."""
         if self.source is not None:
             columns = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
             return Conditions(columns).take(self.parents[items])
@@ -191,7 +191,7 @@ class Work:
         return Conditions.concatenate(parts).take(order)
 
     def _whole_draw(self, api: DrawsConditions, draw: int) -> Conditions:
-        """Return the conditions of all n items in that draw."""
+        """Return the conditions of all n items in the draw of this number, from 0 on."""
         if draw not in self._draws:
             items = np.arange(len(self))
             seeds = item_seeds(self.seed, f"{self.phase}/condition", items, np.full(len(self), draw))
@@ -207,11 +207,11 @@ class Work:
         return item_seeds(self.seed, self.phase, items, standing.tries(items))
 
     def name_request(self, items: Items, standing: Standing) -> str:
-        """Return a unique name of the next request for `items`: the same after a kill."""
+        """Return the unique name of the next request for `items`; after a kill that request has this name again."""
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
     def ask(self, api: GenerationAPI, items: Items, standing: Standing, job: JobNote | None = None) -> Answer:
-        """Ask the generator for `items`, each with the seed of its next try; None for `job`: no note of it lasts."""
+        """Ask the generator for `items`, each with the seed of its next try; without a `job` no note of one is kept."""
         seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__
         if self.source is None:
@@ -234,7 +234,7 @@ class Work:
 
 
 def draw_conditions(api: DrawsConditions, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-    """Let the generator draw conditions for these labels and seeds."""
+    """Return the conditions that the generator draws for these labels and seeds, one row for each."""
     conditions = api.draw_conditions(labels, seeds)
     if not isinstance(conditions, Conditions) or conditions.rows != len(labels):
         where = f"{type(api).__name__}.draw_conditions"
@@ -271,6 +271,6 @@ def _with_conditions(answer: Answer, conditions: Conditions) -> Answer:
 
 
 def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
-    """Return equal numbers for items of the same label and condition."""
+    """Return a number for each item, int64 (n,): equal for items of equal label and condition."""
     columns = (np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in conditions.values())
     return np.unique(np.stack([labels, *columns]), axis=1, return_inverse=True)[1].reshape(-1)

@@ -66,7 +66,7 @@ class Surroundings:
     """A run's surroundings: everything that it needs besides its recipe.
 
     Attributes:
-        api: the generator, when it is the user's own object; so is `embedding`.
+        api: the generator, if it is an object of the user's own; None: the recipe names it. So for `embedding`.
         progress: is told what happens.
         stop: set it to stop at the next chunk's boundary.
         noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
@@ -85,7 +85,7 @@ class Surroundings:
     loggers: Sequence[Logger] = ()
 
     def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0) -> str:
-        """Return the command, or the call, that goes on with the run in `folder`; its `key` is to be raised."""
+        """Return the command or Python call that goes on with the run in `folder`; `key`: the limit to raise in it."""
         if self.python:
             more = f", {count}, degree={degree:g}" if count else ""
             return f"pe.{verb}('{folder}'{more}" + (f", changes={{'{key}': …}})" if key else ")")
@@ -95,7 +95,7 @@ class Surroundings:
 
 @dataclass
 class Execution:
-    """A recipe, its evolution complete, with everything that it names; `carry_out` gives it a run and a ledger.
+    """A recipe with all keys of its evolution, and the objects that it names; `carry_out` sets `run` and `ledger`.
 
     Attributes:
         others: the models and data of other runs that the recipe uses.
@@ -137,13 +137,13 @@ class Execution:
         return self.surroundings.progress
 
     def check_start(self) -> None:
-        """Refuse what the generator cannot do, or cannot do here, before there is a run."""
+        """Refuse a recipe that the generator cannot serve, or cannot serve on this machine, before there is a run."""
         checks.check_degrees(self.plan, self.api)
         for check in checks.start_checks(self.recipe, self.api, self.embedding):
             check()
 
     def files(self) -> dict[str, bytes]:
-        """Check the private records before the run exists; return the files that it begins with."""
+        """Check the private records before the run exists; return the files that the run begins with, by name."""
         identity = self.private.preflight()
         for other in disjoint_places(self.others):
             self.private.check_not_those_of(other)
@@ -160,14 +160,14 @@ class Execution:
         return {**files, **pins, IDENTITY: identity.dump()}
 
     def check_pool(self, run: RunWriter) -> None:
-        """Refuse to go on if public samples have changed that are still to be read."""
+        """Refuse to go on if public samples that are still to be read have changed."""
         is_fitted = isinstance(self.api, Trainer) and bool(run.journal.files(f"{MODEL}/"))
         pool = self._pool(None if is_fitted else self.api)
         if pool is not None:
             pool.check_same(run.folder)
 
     def _pool(self, api: GenerationAPI | None) -> PublicPool | None:
-        """Return the public samples that the embedding, and the generator unless it is fitted already, read."""
+        """Return the public samples that the embedding and `api` read; `api` is None if it is fitted already."""
         plugins: dict[str, object] = {} if api is None else {"api": api}
         return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)
 
@@ -200,7 +200,7 @@ class Execution:
         return run.run
 
     def _clock(self) -> PublicClock:
-        """Return the public clock, its deadlines by tries on this machine; one without deadlines if it is off."""
+        """Return the public clock, with deadlines from tries on this machine, or without any if the clock is off."""
         terms = clock_terms(self.recipe, self.api)
         if terms.warning:
             self.progress.warn(terms.warning)
@@ -221,7 +221,7 @@ class Execution:
         return PublicClock(seconds, overran, self.surroundings.stop)
 
     def _enter(self) -> dict[str, Any] | None:
-        """Return the data set's total with this run in it; one that is all drawn was entered, and stays as it was."""
+        """Enter the run into the data set's ledger, unless all is drawn and certified; return the data set's total."""
         if all(map(self.ledger.has_drawn, self.plan.releases)) and (self.run.folder / places.CERTIFICATE).is_file():
             total: dict[str, Any] | None = self.run.run.guarantee["data_set"]
             return total
@@ -256,7 +256,7 @@ class Execution:
             self.check_pool(run)  # as it was read by the generator
             run.write(places.EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
             publish(run.folder)
-            run.write_samples(places.SYNTHETIC, population, plan.classes)  # after that: a copy would be no fresher
+            run.write_samples(places.SYNTHETIC, population, plan.classes)  # after `publish`: it is new already
             self._certify(data_set)
             level_times(run.folder)
             run.journal.add_event("finished")
@@ -304,7 +304,7 @@ class Execution:
         load_model(api, run.folder)
 
     def _read_fit(self, folder: Path) -> Fitted:
-        """Describe the fit that has just ended and its cost, or the model that it took over."""
+        """Return the description and cost of the fit that has just ended, or of the model that it took over."""
         others = tuple(one.fit for one in self._other_runs())
         if (folder / FITTED).exists():
             record = Fitted.read(folder)
@@ -328,7 +328,7 @@ class Execution:
         return OtherRun.read(self.run.folder) or self.others
 
     def _logging(self, plan: Plan) -> Logging:
-        """Send each population to the loggers: at once, or, where that would tell times of private work, at the end."""
+        """Return what sends populations to the loggers: at once, or at the end if times of private work would show."""
         run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
         live = recipe.privacy.noiseless or all(one.name in self.ledger.clock.deadlines for one in plan.releases)
         loggers = self.surroundings.loggers
@@ -374,7 +374,7 @@ class Execution:
         return names, tuple(release for fit in fits for release in fit.releases)
 
     def _write_audit_record(self) -> None:
-        """Write the record as things stand: at every start, and again when the run is finished."""
+        """Write AUDIT_RECORD as things stand; called at every start, and again when the run is finished."""
         source, ledger, run = self.recipe.private, self.ledger, self.run
         user = str(os.getuid())  # many containers have no name for it
         with suppress(KeyError, OSError):
@@ -456,8 +456,8 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
 def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None = None) -> Run:
     """Go on with a run from its last committed chunk; a finished one is only checked.
 
-    `recipe` is as it is to be now, None: as the run holds it; only what concerns the machine may differ. Objects of the
-    user's own must be passed again.
+    `recipe` is the one to go on with; None: the one that the run holds. It may differ from that one only as
+    `differences` allows: in what concerns the machine. Objects of the user's own must be passed again.
 
     Raises:
         RunError: the recipe, the private records or a stored file changed; the message names it.
@@ -498,8 +498,8 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
 def summary(run: Run) -> dict[str, Any]:
     """Summarise a finished run for its owner, as `pe run --json` prints it.
 
-    `different` is how many are left if equal ones of a label are counted once; warnings tell if nearly all are copies
-    of a few, or some look spoiled.
+    `different` is the number of samples if equal ones of a label are counted once; `warnings` tell if nearly all
+    samples are copies of a few, or if some look spoiled.
     """
     recipe = Recipe.load(run.folder / places.RECIPE)
     populations = run.populations(len(recipe.private.labels))

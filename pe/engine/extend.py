@@ -47,10 +47,10 @@ def extend_run(
     with the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged.
 
     Raises:
-        RunError: the run is an export or not finished, another extension of it is not, or the public images that its
-            generator reads have changed.
+        RunError: the run is an export or not finished, another extension of it is not finished, or the public images
+            that its generator reads have changed.
         RecipeError: a count or degree out of range, or a change (`a.b=value`) that gives the run another meaning; or
-            the recipe came with the run, and says where a key is sent, or what code is run, that `changes` do not name.
+            the confidential recipe is gone, and the shareable one sets a connection or code that `changes` do not name.
     """
     if not (1 <= count <= MAX_SAMPLES and 0 <= degree <= 1):
         raise RecipeError(
@@ -97,13 +97,13 @@ def extend_run(
 
 
 def last_degree(folder: Path) -> float:
-    """Return the degree of the run's last iteration: an extension at another one has samples of another kind."""
+    """Return the degree of the run's last iteration; at another degree an extension's samples are of another kind."""
     degree = Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
     return degree[-1] if isinstance(degree, list) else degree
 
 
 def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequence[str]) -> None:
-    """Refuse a recipe that may be anybody's and that says where this machine connects, with which key, or code."""
+    """Refuse a recipe, which may be anybody's, if it sets a connection, key or code that `changes` do not name."""
     names = {change.partition("=")[0].strip() for change in changes}
     sections = [("api", recipe.api.settings, info_of(type(api)).code_settings)]
     for key, one in members_of(recipe.api).items():
@@ -126,14 +126,14 @@ def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequ
 def spread(members: int, count: int) -> npt.NDArray[np.int64]:
     """Return the parents of `count` samples, int64 (count,): each member in turn, and the rest spread evenly over all.
 
-    Members stand in the order of their labels, so labels keep their shares, to a sample.
+    Members stand in the order of their labels, so labels keep their shares to within one sample.
     """
     rounds, left = divmod(count, members)
     return np.concatenate([np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)])
 
 
 def _index(run: RunWriter, count: int, degree: float) -> int:
-    """Return the number of this extension: of the one that was interrupted, or a new one."""
+    """Return the number of this extension: the number of the one that was interrupted, or a new number."""
     if pending := pending_extension(run.run):
         if (pending["count"], pending["degree"]) != (count, degree):
             raise RunError(
@@ -143,6 +143,6 @@ def _index(run: RunWriter, count: int, degree: float) -> int:
         return int(pending["index"])
     files, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")
     names = [*files, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
-    index = max(extension_numbers(names), default=0) + 1  # a number of a deleted one would give its samples again
+    index = max(extension_numbers(names), default=0) + 1  # a deleted extension's number would give its samples again
     run.write(EXTENSION, json.dumps({"index": index, "count": count, "degree": degree}))
     return index

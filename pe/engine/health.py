@@ -84,7 +84,7 @@ def _import_names() -> Iterator[Finding]:
 
 
 def _accelerators() -> Iterator[Finding]:
-    """Name every NVIDIA GPU, Apple's, or the processor alone; and say if torch does not see the driver's GPUs."""
+    """Yield each GPU of NVIDIA or Apple, or the processor if there is none; and say if torch does not see a GPU."""
     names, gpus = listed_cards(), []
     if command := shutil.which("nvidia-smi"):
         query = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
@@ -103,7 +103,7 @@ def _accelerators() -> Iterator[Finding]:
 
 
 def _faiss_wheels() -> list[str]:
-    """The installed wheels that bring the module faiss."""
+    """Return the installed wheels that bring the module faiss."""
     return sorted(set(packages_distributions().get("faiss", ())))
 
 
@@ -130,7 +130,7 @@ def _neighbors() -> Finding:
 
 
 def _plugins(group: Group) -> Iterator[Finding]:
-    """Name each plug-in of a group that lacks a library, and all the others together."""
+    """Yield a finding for each plug-in of a group that lacks a library, and one for all the others together."""
     ready = []
     for name, point in plugins(group).items():
         if point.dist and (missing := missing_libraries(point.dist.name, point.extras)):

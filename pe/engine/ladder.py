@@ -1,6 +1,6 @@
 """Vary the same parents at one degree or several, to see if a generator heeds its parents and the degree.
 
-`pe probe --ladder` shows it; a run tries its parents once, before its first samples.
+`pe probe --ladder` shows it; a run tries it once, at one degree, before its first samples.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ Floats = npt.NDArray[np.float64]
 Heeded = Literal["heeded", "ignored", "mixed up", "unknown"]
 
 CHANCE = 1 / 16
-"""A difference counts if chance makes so clear a one at most so often."""
+"""A difference counts if the probability that chance makes one as clear (`chance`) is at most this."""
 GROWTH = 1.1
-"""Least distance of variations of the higher degree, over that of the lower one."""
+"""Distances count as farther at the higher degree if their sum is at least this many times the sum at the lower."""
 FEWEST = 5
-"""Parents, at the fewest, by which anything is judged."""
+"""Fewest parents from which anything is judged."""
 STRAYED = 1 / 4
-"""Share of variations, at the least, that lie with another parent where parents are mixed up."""
+"""Least share of variations that lie with another's parent, from which on parents count as mixed up."""
 NEAREST = 1 / 2
-"""Share of variations, at the least, whose nearest parent is their own where they are heeded; chance makes 1 of 8."""
+"""Least share of variations nearest to their own parent where parents are heeded; chance alone makes it 1 of 8."""
 SPACES = ("samples", "embedding")
 """The spaces of distances: between samples, as their modality measures them, and between their vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """The variations of one degree. NaN in `apart` has no vector.
+    """The variations of one degree. A variation without a finite vector has NaN in `apart`, in the embedding.
 
     Attributes:
         degree: in [0, 1].
-        parents: int64 (m,), the parents of those variations that were made, ascending.
+        parents: int64 (m,), the parent of each variation that was made, ascending.
         samples: the m variations.
         apart: for each of SPACES, float64 (m,): the distance of each from its parent.
-        nearest: for each of SPACES, the number that lie no nearer to another of the parents than to their own.
-        astray: for each of SPACES, the number that lie nearer to another parent than half way from there to their own.
+        nearest: for each of SPACES, the number of variations that lie no nearer to another parent than to their own.
+        astray: for each of SPACES, the number nearer to another parent than half its distance from their own parent.
     """
 
     degree: float
@@ -72,11 +72,11 @@ class Rung:
 
     @property
     def mixed_up(self) -> bool:
-        """True if these are variations of others' parents instead."""
+        """True if these do not follow their own parents, and at least a share STRAYED lie with another's."""
         return not self.follows and any(self.astray[space] >= STRAYED * len(self.parents) for space in SPACES)
 
     def means(self) -> dict[str, float | None]:
-        """Return the mean distance from the parent in each of SPACES; None where there is none."""
+        """Return the mean distance from the parent in each of SPACES; None where no distance is finite."""
         return {space: _mean(self.apart[space]) for space in SPACES}
 
     def describe(self) -> str:
@@ -98,7 +98,7 @@ class Verdict:
     """The verdict on a ladder.
 
     Attributes:
-        degree: it is heeded or ignored; parents come back mixed up; or that is not known.
+        degree: `heeded` or `ignored`; `mixed up` if variations lie with others' parents; `unknown` if too few.
         why: the reason, a clause.
     """
 
@@ -109,7 +109,7 @@ class Verdict:
 def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding) -> Rung:
     """Measure how far variations of `founders`, all of one degree, are from their parents.
 
-    `answers` hold, request by request, the parents of those that were made, and one variation of each.
+    `answers` hold, for each request, the parents of the variations that were made, and these variations, one each.
     """
     parts = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
     whole = np.concatenate([items for items, _ in parts])
@@ -132,12 +132,12 @@ def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Sam
 
 
 def judge(low: Rung, high: Rung, unit: str) -> Verdict:
-    """Judge if variations of a low degree are of their own parents, and those of a high one go farther.
+    """Judge if variations of the low degree are of their own parents, and variations of the high one lie farther away.
 
-    They go farther if, between samples (whose distances have the `unit`) or in the embedding, the differences are more
-    than chance makes of their signs (CHANCE), and by GROWTH, too. Of 8 parents, honest variations whose differences
-    scatter by two thirds of their mean fail once in 300 times; those that do not depend on the degree pass once in ten
-    times, and never if equal seeds make them equal.
+    They lie farther if, between samples (in the `unit`) or in the embedding, distances grow by more than random signs
+    of the differences explain (CHANCE), and at least by GROWTH. Of 8 parents, honest variations whose differences
+    scatter by two thirds of their mean fail once in 300 times; variations that do not depend on the degree pass once in
+    ten times, and never if equal seeds make them equal.
     """
     _, mine, theirs = np.intersect1d(low.parents, high.parents, return_indices=True)
     count, least, most = len(mine), f"{low.degree:g}", f"{high.degree:g}"
@@ -159,13 +159,13 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
 
 
 def _grows(near: Floats, far: Floats) -> bool:
-    """True if distances from the same parents grow, by more than chance and by a share that is worth having."""
+    """True if distances from the same parents grow from `near` to `far`, by more than chance and at least by GROWTH."""
     finite = np.isfinite(near) & np.isfinite(far)
     return chance(far - near) <= CHANCE and bool(far[finite].sum() >= GROWTH * near[finite].sum())
 
 
 def chance(differences: Floats) -> float:
-    """Return how often random signs give as large a sum: Fisher's exact test of pairs; NaN is left out, 1 for few."""
+    """Return how often random signs give as large a sum (Fisher's exact test of pairs), without NaN; 1 below FEWEST."""
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
         return 1.0
@@ -174,7 +174,7 @@ def chance(differences: Floats) -> float:
 
 
 def rises(rungs: Sequence[Rung]) -> dict[str, bool]:
-    """Say for each of SPACES if the mean distance grows from each degree to the next."""
+    """Return for each of SPACES True if the mean distance grows from each degree to the next."""
     means = {space: [_mean(rung.apart[space]) for rung in rungs] for space in SPACES}
     return {
         space: all(a is not None and b is not None and a < b for a, b in pairwise(of)) for space, of in means.items()
@@ -182,13 +182,13 @@ def rises(rungs: Sequence[Rung]) -> dict[str, bool]:
 
 
 def _table(samples: Samples, others: Samples) -> Floats:
-    """(i, j): the distance of sample i from the j-th of the others, which are as many."""
+    """Return a matrix: (i, j) is the distance of sample i from sample j of `others`, which are as many."""
     rows = [samples.take([i] * len(samples)).distances(others) for i in range(len(samples))]
     return np.stack(rows).astype(np.float64) if rows else np.empty((0, 0))
 
 
 def _norms(vectors: Floats, others: Floats) -> Floats:
-    """(i, j): the distance of vector i from the j-th of the others."""
+    """Return a matrix: (i, j) is the distance of vector i from vector j of `others`."""
     norms: Floats = np.linalg.norm(vectors[:, None] - others[None], axis=2)
     return norms
 
@@ -202,11 +202,11 @@ def _mean(values: Floats) -> float | None:
 
 
 PHASE = "degree"
-"""Its phases are degree/parents and, with the degree in place of 0.4, degree/0.4."""
+"""The trial's phases in the journal are degree/parents and, at the degree 0.4 for example, degree/0.4."""
 
 
 def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding: Embedding) -> None:
-    """Try once if variations are of their own parents; nothing if that is not called for, or S_1 is there.
+    """Try once if variations are of their own parents; do nothing if the plan needs no trial, or S_1 is there.
 
     Guarantee: it reads no private record, and its requests follow from public seeds.
     """
@@ -229,7 +229,7 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
 
 
 def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, Any]:
-    """Return the content of DEGREE."""
+    """Make the trial, and return its result: the content of the file DEGREE."""
     alike = dispatcher.api.capabilities.shares != "nothing"  # so that they come in one request, if they ever do
     labels = np.zeros(PARENTS, np.int32)
     parents = dispatcher.draw(f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike)

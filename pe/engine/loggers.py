@@ -22,7 +22,7 @@ from pe.report.loggers import Logged, Logger
 
 
 def logger(spec: str | Logger) -> Logger:
-    """Construct the logger that `NAME=WHERE` names; return an object with the methods of one as it is."""
+    """Construct the logger that `NAME=WHERE` names; an object with a logger's methods is returned as it is."""
     if not isinstance(spec, str):
         if lacking := [method for method in ("log", "close") if not callable(getattr(spec, method, None))]:
             raise PluginError(f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger.")
@@ -46,7 +46,7 @@ class Logging:
     Attributes:
         loggers: one that fails gets no more.
         measure: returns the shareable numbers of S_t.
-        live: True to send at once; else at the end of the block.
+        live: True to send at once; False to send when the block ends without an error.
     """
 
     loggers: Sequence[Logger]
@@ -56,7 +56,7 @@ class Logging:
     _waiting: list[Logged] = field(default_factory=list, init=False)
 
     def on_population(self, t: int) -> None:
-        """Log S_t, which is durable."""
+        """Log S_t, which must be durable."""
         if self.loggers:
             self._waiting.append(self.measure(t))
             if self.live:
@@ -135,7 +135,7 @@ class Bars(Progress):
 
 
 def _columns(total: int | None) -> list[rich.ProgressColumn]:
-    """Return a bar's columns; a phase of known size has its items, the time left and the cost so far."""
+    """Return a bar's columns; a phase of known size shows its items, the time left and the cost so far, too."""
     name, clock = rich.TextColumn("{task.description:<26}"), rich.TimeElapsedColumn()
     if total is None:
         return [name, rich.BarColumn(), clock]
@@ -163,7 +163,7 @@ class _Bar(Task):
 
 
 class _Line(Task):
-    """A phase whose bar nobody sees."""
+    """A phase that is shown by plain lines, not by a bar."""
 
     def __init__(self, description: str) -> None:
         self._description = description

@@ -50,7 +50,7 @@ class Identity:
         key: of the fingerprint, hexadecimal.
         fingerprint: of the private records, under the key.
         run: the run's own random name in the data set's ledger file; "" before it is entered there.
-        inode: of the run's directory when it was entered: that of a copy is another.
+        inode: of the run's directory when the run was entered; a copy of the directory has another.
     """
 
     key: str
@@ -59,11 +59,11 @@ class Identity:
     inode: int = _UNKNOWN
 
     def is_of(self, folder: Path) -> bool:
-        """True if `folder` is the very directory that was entered, or none was entered yet; a copy is another."""
+        """True if `folder` is the directory that was entered and no copy of it, or if none was entered yet."""
         return self.inode in (folder.stat().st_ino, _UNKNOWN)
 
     def dump(self) -> bytes:
-        """Return the content of the file."""
+        """Return the content of the file IDENTITY."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
@@ -110,7 +110,7 @@ class PrivateSide:
         return PrivateRecords.of(self.dataset)
 
     def preflight(self) -> Identity:
-        """Check all records before the run exists."""
+        """Check all records before the run exists; return their identity under a new key."""
         key = secrets.token_hex(32)
         return Identity(key, self._fingerprint(key))
 
@@ -134,9 +134,9 @@ class PrivateSide:
             )
 
     def check_not_those_of(self, other: Path) -> None:
-        """Refuse records that are declared disjoint from those of the run in `other`, and are the very same.
+        """Refuse these records if they equal the records of the run in `other`, though declared disjoint from them.
 
-        Without that run's confidential side they cannot be compared; and sets that merely overlap are not found.
+        Nothing is compared if the other run's confidential side is gone; sets that merely overlap are not found.
         """
         path = other / IDENTITY
         if not path.is_file():
@@ -153,7 +153,7 @@ class PrivateSide:
         return find_overlap(self._preflight.digests, public, self.source.modality, self.source.shape)
 
     def try_embedding(self, shape: Shape | None) -> None:
-        """Try the embedding on made-up samples, of the generator's `shape`, too, before anything is asked for."""
+        """Try the embedding on made-up samples, also of the generator's `shape`, before anything is asked for."""
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
             if shape is not None and shape != self.source.shape:
@@ -173,7 +173,7 @@ class PrivateSide:
                     run.journal.add_files({name: sha256(path)})
         return self._vectors
 
-    # The data set's ledger file; a sample without a place on disk has none.
+    # The data set's ledger file; a source without a place on disk has none.
 
     @property
     def _data_set(self) -> DataSetLedger | None:
@@ -185,10 +185,10 @@ class PrivateSide:
             data_set.check(releases)
 
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
-        """Enter the run into the data set's ledger file, before anything is released; again changes nothing.
+        """Enter the run into the data set's ledger file, before anything is released; once more changes nothing.
 
-        A copy of a run's directory, or an older state of it, is entered as another run: the first has drawn, or may
-        draw, what it is about to draw once more. Return the data set's total over all runs; None without a ledger file.
+        A copy of a run's directory, or an older state of it, is entered as another run: it is about to draw once more
+        what the first has drawn, or may draw. Return the data set's total over all runs; None without a ledger file.
         """
         data_set = self._data_set
         if data_set is None:
@@ -213,7 +213,7 @@ class PrivateSide:
             data_set.drew(Identity.of(run).run, len(run.journal.releases()))
 
     def leave(self, run: RunWriter) -> None:
-        """Strike a run that ends before it has drawn anything out of the data set's ledger file; going on enters it.
+        """Strike a run that has drawn nothing out of the data set's ledger file; if it goes on, it is entered again.
 
         Where that cannot be done, the entry stays: the total is too high, and never too low.
         """
@@ -252,12 +252,12 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
 
 @dataclass(frozen=True)
 class PublicPool:
-    """The public samples that a run's plug-ins read: none is a private record, and none changes while the run goes on.
+    """The public samples that a run's plug-ins read: compared with private records, and kept unchanged during the run.
 
     Attributes:
         readers: section of the recipe → the plug-in that reads them.
-        is_compared: True if none of them may be a private record.
-        source: of the private records, whose shape they get.
+        is_compared: True if a public sample that is a private record is refused.
+        source: of the private records; public samples are decoded to its shape.
     """
 
     readers: Mapping[str, ReadsPublicSamples]
@@ -267,9 +267,9 @@ class PublicPool:
 
     @classmethod
     def of(cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress) -> PublicPool | None:
-        """Return the pool of a recipe's plug-ins, by their sections; None if none reads samples, or they are gone.
+        """Return the pool of `plugins`, by recipe section; None if none reads samples, or all their files are gone.
 
-        They may be gone where a model, which another run fitted with them, reads them no more; that is warned of.
+        Files may be gone where a model that another run fitted with them needs them no more; a warning names them.
         """
         readers: dict[str, ReadsPublicSamples] = {}
         for section, plugin in plugins.items():
@@ -285,7 +285,7 @@ class PublicPool:
         return cls(readers, is_compared, recipe.private, progress) if readers else None
 
     def pin(self, private: PrivateSide) -> bytes:
-        """Compare the samples with the pre-flighted private records; return the content of PUBLIC_SAMPLES."""
+        """Refuse samples that are private records, if `is_compared`; return the content of PUBLIC_SAMPLES."""
         overlaps = self._overlaps(private if self.is_compared else None)
         for one in overlaps.values():
             if one.equal:
@@ -311,7 +311,7 @@ class PublicPool:
                 )
 
     def _overlaps(self, private: PrivateSide | None) -> dict[str, Overlap]:
-        """Read the public samples of each section; find private records among them, or only digest them (None)."""
+        """Read and digest the public samples of each section; count private records there if `private` is given."""
         source = self.source
 
         def read(reader: ReadsPublicSamples) -> Overlap:

@@ -47,7 +47,7 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call, or all calls for one degree, retries included; the samples as they came, and why each other is missing.
+    """One call, or all calls for one degree, retries included: samples as they came, and a reason for each missing one.
 
     `api` is RANDOM_API or VARIATION_API, or the degree.
     """
@@ -120,7 +120,7 @@ class Probe:
 def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
     """Ask the recipe's generator once for new samples and once for variations; no private record is read.
 
-    Of the first label and at the first degree above 0 that the run would ask for, or 0.5, unless these are given.
+    By default for the first label, at the first degree above 0 that the run would ask for, or 0.5 if there is none.
     """
     label = _check_label(recipe, label)
     api = build_generator(recipe)
@@ -159,7 +159,7 @@ def _meaning_of(api: GenerationAPI, degree: float) -> str:
 
 
 def _degree(recipe: Recipe, api: GenerationAPI) -> float:
-    """Return the degree of the first iteration that varies; if the planner is to choose, the generator's first."""
+    """Return the first degree above 0: the recipe's, or the generator's if the planner is to choose; 0.5 if none."""
     evolution = recipe.evolution
     chosen = evolution.is_complete or "degree" in evolution.own_values
     degree = evolution.degree if chosen else list(info_of(api).degrees)
@@ -245,12 +245,12 @@ class LadderProbe:
 
     @property
     def rises(self) -> dict[str, bool]:
-        """True if the mean distance from the parent grows with the degree, between samples and in the embedding."""
+        """For each of SPACES, True if the mean distance from the parent grows from each degree to the next."""
         return rises(self.rungs)
 
     @property
     def equal(self) -> tuple[int, ...]:
-        """For each rung, the parents whose variation is that of the rung before; of the first, the parent."""
+        """For each rung, the number of variations equal to those of the rung before; for the first, to the parents."""
         first = int((self.rungs[0].apart["samples"] == 0).sum())
         return (first, *(one.count_equal(other) for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)))
 
@@ -274,7 +274,7 @@ class LadderProbe:
         }
 
     def picture(self) -> bytes:
-        """Return a PNG file: one row for each parent, then its variations; white where there is none."""
+        """Return a PNG file: in each row a parent, then its variations by degree; white where one is missing."""
         columns = [one.samples.pictures() for one in self.rungs]
         places = [{int(parent): i for i, parent in enumerate(one.parents)} for one in self.rungs]
         rows = []
@@ -294,7 +294,7 @@ def probe_ladder(
 ) -> LadderProbe:
     """Ask the recipe's generator for a few samples, and for a variation of each at every degree; no record is read.
 
-    Of the first label, unless one is given; `api` and `embedding` are objects of the user's own.
+    By default for the first label; `api` and `embedding` are objects of the user's own, in place of the recipe's.
     """
     label = _check_label(recipe, label)
     _check_degrees(*degrees)
@@ -329,7 +329,7 @@ def probe_ladder(
 def _founders(
     api: GenerationAPI, label: str, seed: int, price: Price, count: int, alike: bool
 ) -> tuple[Population, Call]:
-    """Draw new samples, `alike`: all of one condition."""
+    """Draw `count` new samples, all of one condition if `alike`; return them and the call. APIError if none came."""
     labels, none = np.zeros(count, np.int32), np.full(count, NO_PARENT)
     work = Work("probe/parents", labels, (label,), seed, none, alike=alike)
     answers, call = _ask(work, "RANDOM_API", api, price)
@@ -346,7 +346,7 @@ def _variations(phase: str, founders: Population, parents: Items, label: str, se
 
 
 def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
-    """Return each request's answer, with the items that were made; and all of them as one call."""
+    """Ask for the work; return each answer with the items that were made, and all requests together as one Call."""
     standing, start = Standing.of(len(work)), time.monotonic()
     answers: list[tuple[Items, Answer]] = []
     for items in work.chunks(np.arange(len(work)), standing, api):

@@ -40,7 +40,7 @@ class Stop(threading.Event):
 def stop_on_signals(
     numbers: Sequence[signal.Signals], tell: Callable[[str], None], at_once: Callable[[int], NoReturn]
 ) -> Iterator[Stop]:
-    """Set an event at the first of the signals: work stops at the next chunk's boundary, and at the second at once.
+    """Yield an event that the first signal sets: work then stops at the next chunk's boundary; at a second one at once.
 
     `tell` is told that the work will stop; `at_once` is called with the second signal's number.
     """
@@ -63,10 +63,10 @@ def stop_on_signals(
 
 @contextmanager
 def stop_from_python(progress: Progress) -> Iterator[Stop]:
-    """Set an event at Ctrl-C and SIGTERM in a program of the user's, where it has no handlers of its own.
+    """Yield an event that Ctrl-C and SIGTERM set in a program of the user's, unless it has handlers of its own.
 
-    The work ends as Python has it: with a KeyboardInterrupt whose one sentence says how to go on; after SIGTERM
-    with that sentence on stderr and the exit status 143.
+    After Ctrl-C the work ends with a KeyboardInterrupt whose one sentence says how to go on; after SIGTERM with that
+    sentence on stderr and the exit status 143.
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in SIGNALS if main and signal.getsignal(number) == _DEFAULT[number]]
@@ -120,7 +120,7 @@ def logging_to(path: Path) -> Iterator[None]:
 
 
 def software_versions() -> dict[str, str]:
-    """Distribution → version, of this toolkit and of the libraries that its results rest on."""
+    """Return distribution → version, for this toolkit, Python, and the libraries that results rest on."""
     versions = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
     return versions | {name: number for name in _SOFTWARE if (number := installed_version(name))}
 

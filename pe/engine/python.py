@@ -101,7 +101,7 @@ def read_arguments(
 
 
 def _recipe_or_file(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
-    """Return the recipe of a file, or of arguments as of `pe.evolve`."""
+    """Return the recipe in the file `private`, or the one that arguments like those of `pe.evolve` describe."""
     if isinstance(private, PrivateSource):
         return read_arguments(where, private, api, embedding, {}, settings)
     if isinstance(private, str | Path) and api is None and embedding is None and not settings:
@@ -110,13 +110,13 @@ def _recipe_or_file(where: str, private: object, api: object, embedding: object,
 
 
 def _own_objects(api: object, embedding: object) -> tuple[Any, Any]:
-    """Return the generator and the embedding where they are objects of the user's own; else None."""
+    """Return the generator and the embedding, each if it is an object of the user's own, or None in its place."""
     own = None if isinstance(api, PluginSpec) else api
     return own, None if isinstance(embedding, PluginSpec | str) else embedding
 
 
 def _set_options(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return changes as `--set` has them: keys of the recipe and JSON values."""
+    """Return changes in the form of `--set`: `key=value`, with keys of the recipe and JSON values."""
     return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())
 
 
@@ -136,7 +136,7 @@ def _spec_of(plugin: object, where: str, otherwise: str, members: tuple[str, ...
 
 
 def _has(plugin: object, name: str) -> bool:
-    """True if it has an attribute; a property is not computed."""
+    """True if the plug-in has the attribute `name`; a property is not computed."""
     try:
         inspect.getattr_static(plugin, name)
     except AttributeError:
@@ -167,7 +167,7 @@ def evolve(
         private: the source of the private records: `pe.ImageFolder(...)` and its siblings.
         api: `pe.api("glyphs", ...)`, or any object with the methods of `pe.GenerationAPI`.
         embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method `embed`;
-            None: what `pe init` proposes for such samples, or with `resume` that of the run.
+            None: what `pe init` proposes for such samples, or with `resume` the run's embedding.
         name: goes into the run's directory name.
         seed: all randomness but the noise comes from it.
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
@@ -302,7 +302,7 @@ def extend(
     Args:
         run: the run, or its directory.
         count: samples wanted, ≥ 1.
-        degree: variation in [0, 1]: 0 = copies, 1 = as new; None: that of the run's last iteration.
+        degree: variation in [0, 1]: 0 = copies, 1 = as new; None: the degree of the run's last iteration.
         api: the generator, if it is an object of your own: pass it again.
         changes: as for `pe.resume`.
         progress: as for `pe.evolve`.

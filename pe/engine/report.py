@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def write_report(folder: Path, *, confidential: bool = False) -> Path:
-    """Write the page of the run in `folder`; return its path.
+    """Write the report of the run in `folder`, or the confidential one; return the path of the page.
 
     The certificate covers the shareable page and `pe export` copies it: it is post-processing of the run's releases.
     """
@@ -38,7 +38,7 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
 
 @contextmanager
 def report_answers(api: object, progress: Progress) -> Iterator[None]:
-    """Say at the end, however it comes, what became of answers that the generator did not take as they came."""
+    """Warn, when the block ends or fails, of model answers that the generator has changed or passed over."""
     try:
         yield
     finally:
@@ -48,7 +48,7 @@ def report_answers(api: object, progress: Progress) -> Iterator[None]:
 
 
 def warn_of_markup(samples: Samples, progress: Progress) -> None:
-    """Warn of synthetic texts with a chat template's markup: texts of a user's own generator, or a pool, stay."""
+    """Warn of synthetic texts with a chat template's markup, which stays in texts of a user's generator, or a pool."""
     texts = samples.strings if isinstance(samples, Readable) else []
     if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:
         progress.warn(

@@ -32,8 +32,8 @@ class Phase:
     """A phase of a run's work.
 
     Attributes:
-        name: as in the journal: degree/1, population/2, lookahead/2, histogram/2, class_counts, extension/1; of a
-            generator that is fitted the next of its releases, fit/…, and then fit.
+        name: as in the journal: degree/0.4, population/2, lookahead/2, histogram/2, class_counts, extension/1; while a
+            generator is fitted, fit/… for each release of the fit, and then fit.
         iteration: t.
         done: samples answered; None for a release, which has none.
         total: samples wanted; None for a release, and for offspring where the lookahead made, or the votes kept, some.
@@ -56,7 +56,7 @@ class Phase:
 
 
 def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[tuple[Phase, bool]]:
-    """Yield the phases of a run in order, and True for each that is over; after a purge only those since."""
+    """Yield each phase of a run, in order, with True if it is over; after a purge only phases begun since."""
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
         yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names)
@@ -96,7 +96,7 @@ def _count_answered(journal: Journal, phase: str) -> int:
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """Return the extension under way: its index, count and degree."""
+    """Return the index, count and degree of the extension under way; None: there is none."""
     path = run.folder / EXTENSION
     if not path.is_file():
         return None
@@ -130,13 +130,13 @@ class Status:
 
     Attributes:
         state: running, stopped (it can be gone on with), finished, or purged: there is no journal, because the
-            confidential side was deleted or this is a copy; a later evaluation may have written files there since.
-        pid: of the process that writes it; None: there is none, or it has not said yet.
+            confidential side was deleted (a later evaluation may have made a new one), or this is a copy.
+        pid: of the process that writes the run; None: there is none, or it has not noted its pid yet.
         iterations: T.
         epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too; infinite
             where no ε holds.
-        waits: what it waits for; empty: for nothing.
-        degree: the result of the trial of the generator's variations (`Run.degree`); None: nothing.
+        waits: what the run waits for; empty: nothing.
+        degree: the result of the trial of the generator's variations (`Run.degree`); None: there was no trial yet.
     """
 
     state: State
@@ -241,7 +241,7 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
 
 
 def writer_of(run: Run) -> tuple[bool, int | None]:
-    """Return True if a process writes the run, and its id.
+    """Return True if a process writes the run, and the id of this process, None if it is unknown.
 
     The test is a shared lock, so that two readers do not take each other for a writer; it is released at once, and not
     tried at all while nobody has ever written.

@@ -29,13 +29,13 @@ HOST = "127.0.0.1"
 EVERY = 0.5
 """Seconds after which a run is read again, while somebody watches."""
 RESTS = 10
-"""A reading that takes long is followed by so many times as long without one: the processors are the run's."""
+"""After a reading, none begins for this many times as long as it took: the run needs the processors."""
 QUIET = 15.0
-"""Seconds after which a silent connection is tried, so that one that was closed is noticed."""
+"""Seconds of silence after which a comment is sent to a page, so that a closed connection is noticed."""
 STREAMS = 16
 """Pages that may follow the run at once."""
 LAST_WORDS = 3.0
-"""Seconds in which they must have heard how it ended."""
+"""Seconds that a server which ends leaves to its pages to get the last state of the run."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -66,7 +66,7 @@ class Feed:
     _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
-        """Return the pieces as they are, or were a moment ago; the last ones while a file is being replaced."""
+        """Return the pieces, read now if `fresh`, or a moment ago; the ones before while a file is being replaced."""
         with self._lock:
             began = time.monotonic()
             if fresh or began >= self._next:
@@ -123,7 +123,7 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names by which a browser may call this server; another name is a page's that has rebound it."""
+        """Names by which a browser may call this server; any other may be a foreign page's (DNS rebinding)."""
         return tuple(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     @property
@@ -133,7 +133,7 @@ class LiveServer(ThreadingHTTPServer):
 
     @contextmanager
     def stream(self) -> Iterator[bool]:
-        """Give True if one more page may follow the run."""
+        """Yield True if one more page may follow the run; it keeps its place until the block ends."""
         free = self._streams.acquire(blocking=False)
         try:
             yield free
@@ -147,7 +147,7 @@ class LiveServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def close(self) -> None:
-        """End, after every page has been sent the last state of the run."""
+        """End, after every page has been sent the last state of the run, or after LAST_WORDS seconds."""
         self.closing.set()
         deadline = time.monotonic() + LAST_WORDS
         for _ in range(STREAMS):

@@ -1,14 +1,14 @@
 """Audit: the shipped histogram, run many times on neighbouring data sets, shows a lower bound on its ε.
 
-A canary is one privacy unit that is in the data (or, under replace-one, is itself) in one world and is not in the
+A canary is one privacy unit that is in the data of one world, and absent, replaced or blanked in the data of the
 other. A test that says "the canary was there" does so with probability TPR when it was and FPR when it was not. From
-k of n outcomes Clopper and Pearson (1934) bound either with an exact confidence. Then
+k of n outcomes Clopper and Pearson (1934) bound each rate with an exact confidence. Then
 
     μ ≥ Φ⁻¹(TPR) − Φ⁻¹(FPR)                                     for whatever is μ-GDP (Dong, Roth, Su 2022),
     ε ≥ ln((TPR − δ)/FPR),  ε ≥ ln((1 − FPR − δ)/(1 − TPR))     for whatever is (ε, δ)-DP.
 
-The first becomes an ε(δ) by the closed form of Gaussian noise; the others assume nothing, and so need outcomes
-far out in the tails, where there are few.
+The bound on μ becomes an ε(δ) by the closed form of Gaussian noise; the bounds on ε assume nothing, and so need
+outcomes far out in the tails, where there are few.
 
 Everything is the shipped code: the search, the votes, the ledger, the noise from the operating system. Δ is the
 canary's effect on the votes; the statistic of a run is ⟨Δ, histogram⟩, summed over the iterations, which no test can
@@ -17,7 +17,7 @@ improve on if the noise is Gaussian. Thresholds are fixed before any outcome is 
 
 One call of the mechanism holds many trials. Each has a block of bins of its own, far from all others in the embedding
 space, with records and a canary of its own, in the data or not by a coin. A canary reaches no block but its own, so
-that blocks are neighbouring pairs, each by itself, and independent as far as their noise is. Noise that comes twice is
+each block is a neighbouring pair by itself, and blocks are independent if their noise is. Noise that comes twice is
 looked for beside the bounds; tests/privacy/test_noise.py shows that the bins of one call have independent noise.
 """
 
@@ -52,7 +52,7 @@ Mask = npt.NDArray[np.bool_]
 
 LABELS = 2
 BLOCKS = 400
-"""Trials side by side, at most."""
+"""Most trials (blocks) in one call of the mechanism."""
 SCALE = 2.0**30
 """Scale of DP-SGD's noise for σ = 1, in grid steps."""
 
@@ -89,13 +89,13 @@ class Rates:
 
 
 def lower(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
-    """Bound a probability by Clopper–Pearson: above the true one in at most a share `error` of all experiments."""
+    """Return Clopper and Pearson's lower bound of a probability: too high in at most a share `error` of experiments."""
     k = np.asarray(hits, dtype=np.float64)
     return np.where(k > 0, betaincinv(np.maximum(k, 1e-12), runs - k + 1, error), 0.0)
 
 
 def upper(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
-    """Bound a probability by Clopper–Pearson: below the true one in at most a share `error` of all experiments."""
+    """Return Clopper and Pearson's upper bound of a probability: too low in at most a share `error` of experiments."""
     return 1 - lower(runs - np.asarray(hits, dtype=np.float64), runs, error)
 
 
@@ -109,7 +109,7 @@ def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
 
 
 def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
-    """Simulate with which probability the threshold in the middle refutes μ if it is `actual`."""
+    """Return, from a simulation, the probability that the threshold in the middle refutes `mu` if μ is `actual`."""
     rng = np.random.default_rng(0)
     hits, alarms = (rng.binomial(runs, ndtr(sign * actual / 2), _REPLAYS) for sign in (1, -1))
     return float(np.mean(ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error)) > mu))
@@ -118,7 +118,7 @@ def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
 def runs_to_flag(actual: float, epsilon: float, delta: float, error: float) -> float:
     """Return the runs a world that the likelihood ratio needs to refute `epsilon` if μ is `actual`; ∞ above 1e12.
 
-    At two standard deviations of bad luck, so that it nearly always succeeds.
+    Counts are assumed two standard deviations unlucky, so that this many runs nearly always suffice.
     """
     thresholds, runs = _thresholds(actual), 100.0
     while runs < 1e12:
@@ -133,7 +133,7 @@ def _thresholds(mu: float) -> Reals:
 
 
 def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: float, error: float, luck: float = 0.0) -> Reals:
-    """The likelihood ratio's bound on ε with the expected counts, or counts off by `luck` deviations."""
+    """Return the likelihood ratio's bound on ε from expected counts, or `luck` standard deviations better ones."""
     tpr, fpr = ndtr(mu / 2 - thresholds), ndtr(-mu / 2 - thresholds)
     hits = np.clip(runs * tpr + luck * np.sqrt(runs * tpr), 0, runs)
     alarms = np.clip(runs * fpr - luck * np.sqrt(runs * fpr), 0, runs)
@@ -142,7 +142,7 @@ def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: float, err
 
 
 def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Reals:
-    """ln((TPR − δ)/FPR); −∞ for TPR ≤ δ. A bound of the FPR is never 0."""
+    """Return ln((TPR − δ)/FPR); −∞ for TPR ≤ δ. An upper bound of the FPR is never 0."""
     above = np.maximum(np.asarray(true_positive) - delta, 0.0)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(above) - np.log(np.asarray(false_positive)))
@@ -180,17 +180,17 @@ class Claim:
 
     @cached_property
     def releases(self) -> list[Release]:
-        """The T releases."""
+        """The releases of the T histograms."""
         return [self._release(t, self.noise_multiplier) for t in range(1, self.iterations + 1)]
 
     @cached_property
     def epsilon(self) -> float:
-        """The ledger's charge for them at δ."""
+        """The ε at δ that the ledger charges for all T releases."""
         return epsilon(self.releases, self.delta)
 
     @cached_property
     def mu(self) -> float:
-        """The same as μ-GDP."""
+        """The μ for which all T releases together are μ-GDP; PrivacyError if this audit cannot judge them."""
         mu = gdp_mu(self.releases)
         if mu is None:
             raise PrivacyError("These releases are no Gaussians on a fine grid: this audit cannot judge them.")
@@ -201,7 +201,7 @@ class Claim:
 
 
 def influence(claim: Claim) -> float:
-    """Return ‖Δ‖ as a share of the declared sensitivity."""
+    """Return ‖Δ‖, the canary's effect on the votes, as a share of the declared sensitivity."""
     with_canary, without = clean_votes(claim)
     release = claim.releases[0]
     norm = math.sqrt(sum(int(step) ** 2 for step in with_canary - without))
@@ -218,12 +218,12 @@ def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
 
 
 def _bins(claim: Claim) -> int:
-    """Bins of a block under each label: room for the votes of a canary, of its replacement, and of others between."""
+    """Return the bins of a block under each label: enough for a canary, its replacement, and others between them."""
     return max(10, 3 * claim.neighbors + 4)
 
 
 def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
-    """Return each block's bins under each label: a row of points, one apart."""
+    """Return vectors and labels of all bins: in each block, under each label, a row of points, one apart."""
     m = _bins(claim)
     place = np.tile(np.arange(m, dtype=np.float32), blocks * LABELS)
     labels = np.tile(np.repeat(np.arange(LABELS, dtype=np.int32), m), blocks)
@@ -256,7 +256,7 @@ def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
 
 
 def _points(claim: Claim, block: Integers, place: npt.NDArray[np.float32]) -> Vectors:
-    """Points at `place` on their block's row; rows are farther from each other than they are long."""
+    """Return the points at `place` on their block's row; rows are farther from each other than they are long."""
     corners = np.random.default_rng(_SEED).standard_normal((BLOCKS, _DIMENSIONS)).astype(np.float32)
     corners *= 4 * _bins(claim) / np.linalg.norm(corners, axis=1, keepdims=True)
     return np.concatenate([corners[block], place[:, None]], axis=1)
@@ -266,15 +266,15 @@ def _points(claim: Claim, block: Integers, place: npt.NDArray[np.float32]) -> Ve
 class Audit:
     """The result of an audit.
 
-    Each bound on ε and μ holds with probability `confidence`, all of them at once; so a mechanism that keeps its
-    claim is called a violation with probability at most 1 − confidence.
+    With probability `confidence` all bounds on ε and μ hold at once; so a mechanism that keeps its claim is called a
+    violation with probability at most 1 − confidence.
     """
 
     claim: Claim
     runs: int  # in each of the two worlds
     confidence: float  # in (0, 1)
     mu: float  # lower bound on μ
-    epsilon_gaussian: float  # the same as ε at δ, as if the noise is Gaussian, of whatever size
+    epsilon_gaussian: float  # `mu` as ε at δ, which holds if the noise is Gaussian, of whatever size
     epsilon_any: float  # lower bound on ε at δ that assumes nothing about the noise
     influence: float  # of the canary on the votes, as a share of the declared sensitivity
     repeats: int  # blocks of noise that came more than once; fresh noise gives 0
@@ -307,7 +307,7 @@ class Audit:
 
     @property
     def runs_without_assumption(self) -> float:
-        """The runs a world that `epsilon_any` needs for it."""
+        """The runs per world with which `epsilon_any` finds noise of two thirds of the claimed size; ∞ above 1e12."""
         claim, error = self.claim, _errors(self.confidence)[1]
         return runs_to_flag(1.5 * claim.mu, claim.epsilon, claim.delta, error)
 
@@ -333,11 +333,11 @@ def audit(
 ) -> Audit:
     """Run the shipped histogram `runs` times in each of two neighbouring worlds and bound ε from below.
 
-    A mechanism that keeps its claim is flagged with probability at most 1 − confidence by the bounds of Clopper
-    and Pearson, each of which gets a share of it; with the claim met exactly, as here, two of them must be wrong
-    at once, which at 99.9 % happens less than once in a million audits.
+    A mechanism that keeps its claim is flagged with probability at most 1 − confidence, of which each bound of
+    Clopper and Pearson gets a share; if the claim is met exactly, as here, two bounds must be wrong at once, which
+    at 99.9 % happens less than once in a million audits.
 
-    `runs` are 100 or more in each world; 20,000 see noise of two thirds of the claimed size. `confidence` in (0, 1) is
+    `runs` are 100 or more in each world; 20,000 find noise of two thirds of the claimed size. `confidence` in (0, 1) is
     that of all bounds together. `noise` is the mechanism's source; None: the operating system's entropy, as shipped.
 
     Raises:
@@ -371,12 +371,12 @@ def audit(
 
 
 def _errors(confidence: float) -> tuple[float, float]:
-    """The error of each bound: half for the two in the middle, half for the four in the tails."""
+    """Return each bound's error: the two in the middle share half of 1 − confidence, the four in the tails half."""
     return (1 - confidence) / 4, (1 - confidence) / 8
 
 
 def _sample(claim: Claim, worlds: Mask, noise: Noise, progress: Progress) -> tuple[Reals, Integers]:
-    """The test statistic of a run in each of `worlds`, and a fingerprint of each block of noise."""
+    """Return the test statistic of a run in each of `worlds`, and a fingerprint of each block of noise."""
     statistics, noises = np.zeros(len(worlds)), []
     with progress.task("auditing", len(worlds)) as task:
         for start in range(0, len(worlds), BLOCKS):
@@ -391,8 +391,8 @@ def _sample(claim: Claim, worlds: Mask, noise: Noise, progress: Progress) -> tup
 def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Reals, Integers]]:
     """Yield two arrays (blocks,) for each of the T histograms of one run of the mechanism.
 
-    The statistic in standard deviations of the claimed noise, 0 in the middle between the worlds; and a fingerprint of
-    the block's noise.
+    One is the statistic, in standard deviations of the claimed noise, 0 in the middle between the worlds; the other a
+    fingerprint of the block's noise.
     """
     private, (vectors, labels) = records(claim, present), candidates(claim, len(present))
     with_canary, without = clean_votes(claim)
@@ -428,8 +428,8 @@ def audit_noise(noise: Noise, draws: int = 4_000_000) -> NoiseAudit:
     """Test `draws` draws of discrete Gaussian noise of scale SCALE, to the last bit; takes 100 bytes for each.
 
     Noise that lies on a lattice coarser than the integers, in its tail or anywhere, lets whoever knows all records but
-    one tell from a released bit pattern whether that one was there. So the low bits of exact noise are fair coins, of
-    large draws as of all, and the draws as a whole follow the Gaussian law.
+    one tell from a released bit pattern whether that one was there. Tested is what exact noise has: low bits that are
+    fair coins, in large draws as in all draws, and the Gaussian law of the draws as a whole.
     """
     sizes = np.abs(noise.discrete_gaussian(draws, SCALE))
     tail = sizes[sizes >= _TAIL * SCALE]
@@ -445,7 +445,7 @@ def audit_noise(noise: Noise, draws: int = 4_000_000) -> NoiseAudit:
 
 
 def _evenness(sizes: Integers) -> float:
-    """The p-value of the hypothesis that the low bits are independent fair coins."""
+    """Return the p-value of the hypothesis that the low bits are independent fair coins."""
     ones = np.array([np.sum(sizes >> bit & 1) for bit in range(_BITS)], dtype=np.float64)
     square = float(np.square(2 * ones - len(sizes)).sum() / max(1, len(sizes)))
     return float(special.chdtrc(_BITS, square))

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> Any:
-    """The libraries that have threads; the search is slow, so it is repeated only after more imports."""
+    """Return a controller of all libraries' threads; the search is slow, so it is repeated only after more imports."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -50,7 +50,7 @@ def _libraries(_modules: int) -> Any:
 def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
     """Run scikit-learn on one thread, where products this small are fastest, and without its ConvergenceWarning.
 
-    Threads that use it at the same time do so within another use of it, which is the last to restore what was before.
+    Threads may use it at once only inside a use around them all, which is then the last to restore what was before.
 
     Raises:
         MissingDependency: scikit-learn is not installed; `extra` brings it.
@@ -67,9 +67,9 @@ def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
 
 
 def at_once(jobs: int, features: int) -> int:
-    """Return how many of the trainings to run in parallel, ≥ 1: as many as BLAS would take threads, within MEMORY.
+    """Return how many of so many `jobs` to run in parallel, ≥ 1: as many as BLAS would take threads, within MEMORY.
 
-    The largest of them trains on so many `features`, float64.
+    `features` is how many numbers, float64, the largest training holds.
     """
     pools = _libraries(len(sys.modules)).info()
     threads = max((pool["num_threads"] for pool in pools if pool["user_api"] == "blas"), default=1)
@@ -80,7 +80,7 @@ def at_once(jobs: int, features: int) -> int:
 def side_by_side(
     train: Callable[[Job], Result], jobs: Sequence[Job], threads: int, extra: str = "evaluation"
 ) -> Iterator[Iterator[Result]]:
-    """Yield the results of all jobs in their order, from so many threads. On leaving, other jobs are dropped."""
+    """Yield an iterator of all jobs' results, in their order; jobs not begun when the block ends are dropped."""
     if threads == 1:
         yield map(train, jobs)
         return
@@ -102,7 +102,7 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
 
     All dimensions are centred and divided by one number, the root mean square of the training part's deviations times
     √(d/10), so that the penalty ‖w‖²/2 (scikit-learn's default, C = 1) means the same for any embedding. With a number
-    for each dimension, one that hardly varies in the training part would outweigh all others in a real image.
+    for each dimension, a dimension that hardly varies in the training part would outweigh all others in a real image.
     """
     assert train.vectors is not None
     mean = train.vectors.mean(axis=0, dtype=np.float64)
@@ -141,7 +141,7 @@ def _fit_regression(train: Labelled, features: Callable[[Labelled], Any], classe
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
     """Fit an MLP on pixels: scikit-learn's defaults (100 hidden units, Adam), stopped where validation is best.
 
-    Batches have 200 images, fewer for small training sets, so that a pass has steps.
+    Batches have 200 images, fewer for small training sets, so that a pass has several steps.
     """
     with on_one_thread():
         from sklearn.neural_network import MLPClassifier
@@ -167,7 +167,7 @@ def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
 
 
 def log_probabilities(model: Any, features: Any, classes: int) -> Logits:
-    """Return the model's log-probabilities of all classes; one that training has never seen has the least."""
+    """Return the model's log-probabilities of all classes; a class without training samples has the least."""
     probabilities = np.full((features.shape[0], classes), _LEAST)
     with on_one_thread():
         probabilities[:, model.classes_] = model.predict_proba(features)
@@ -181,7 +181,7 @@ def words(text: str) -> list[str]:
 
 
 def strings_of(samples: Samples) -> list[str]:
-    """Return the samples, which must be texts."""
+    """Return the samples, which must be texts, as strings."""
     assert isinstance(samples, Texts)
     return samples.strings
 
@@ -210,7 +210,7 @@ class Classifier:
 
     @property
     def shallow(self) -> bool:
-        """True for scikit-learn's, which may be trained side by side."""
+        """True for scikit-learn's classifiers, which may be trained side by side."""
         return self.name in SHALLOW
 
     @property

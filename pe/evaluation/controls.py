@@ -1,6 +1,6 @@
 """Controls to compare synthetic data with: un-evolved samples, random selection, one vote.
 
-The latter two are runs of their own in the confidential side, which are stored and resumed.
+The latter two are stored in the confidential side as runs of their own, and can be resumed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUICK = 1800.0
 """Seconds up to which a free control is run by default, by the rate in the run's journal."""
 
 MANY = 10**9
-"""Records of a data set whose size is not declared: they do not limit the candidates."""
+"""Stands for the records of a data set without a declared size, so that they do not limit the candidates."""
 
 
 def make_unevolved(api: GenerationAPI, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
@@ -63,7 +63,7 @@ def make_unevolved(api: GenerationAPI, labels: Labels, classes: tuple[str, ...],
 
 @dataclass(frozen=True)
 class ControlRun:
-    """A control that asks the generator, in the confidential side of its run."""
+    """A control that asks the generator; it is stored in the confidential side of the run whose control it is."""
 
     run: Run  # whose control it is
     recipe: Recipe
@@ -75,7 +75,7 @@ class ControlRun:
     embedding: Embedding | None = None  # receives samples and private records; None: there is none
 
     def describe(self) -> str:
-        """Say what it asks for and costs, in a sentence or two."""
+        """Say what the control asks for and costs, in a sentence or two."""
         if not self.calls:
             return f"The {self.name} control asks the generator for nothing."
         price, noun = price_of(self.recipe), self.recipe.private.modality.noun
@@ -89,7 +89,7 @@ class ControlRun:
 
     @property
     def comes_of_itself(self) -> bool:
-        """True if it is run by default: free, on no other host, and quick."""
+        """True if the control is run by default: it is free, uses no other host, and is quick."""
         is_here = info_of(self.api).hosts == () and not self._embeds_elsewhere
         return price_of(self.recipe).free and is_here and self.is_quick(self.images)
 
@@ -98,7 +98,7 @@ class ControlRun:
         return self.embedding is not None and info_of(self.embedding).hosts != ()
 
     def is_quick(self, images: int) -> bool:
-        """True if so many images took the run at most QUICK seconds; False without a journal, which tells its rate."""
+        """True if so many images take at most QUICK seconds at the rate in the run's journal; False without a rate."""
         try:
             with read_journal(self.run) as journal:
                 rate = journal.samples_per_second()
@@ -107,7 +107,7 @@ class ControlRun:
         return rate is not None and images / rate <= QUICK
 
     def result(self, progress: Progress, stop: Event) -> Population:
-        """Make or resume the control; the recipe's limits hold for it anew.
+        """Make or resume the control, and return its samples; the recipe's limits hold for it anew.
 
         Raises:
             LimitReached, Interrupted, APIError: it cannot be finished; what was answered is stored.
@@ -193,8 +193,8 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
     """Plan one vote as `evolution: auto` would, with the noise of a run's first t votes together, from public numbers.
 
     t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². Without a declared size q is
-    that of the run. The threshold is that of samples whose mistakes stay, whether labels are known or not, since
-    nothing is varied (measured: docs/evaluation.md).
+    the run's. The threshold is the planner's for samples of unknown labels, even if labels are known: nothing is
+    varied, so mistakes stay.
     """
     size = recipe.private.declared_size
     first = [step.release for step in plan.steps[:t]]
@@ -225,9 +225,9 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
 
 
 def _select(votes: np.ndarray, threshold: float, candidates: Labels, labels: Labels, rng: np.random.Generator) -> Items:
-    """Choose a candidate for each of `labels` by its noisy votes, as indices.
+    """Return for each of `labels` the index of a candidate of this label, chosen by noisy votes.
 
-    Guarantee: none that is charged. The noise is of the votes' strength, but the result stays in the confidential side.
+    Guarantee: none. The noise is as strong as a release's, but nothing is charged: the result stays confidential.
     """
     chosen_rows = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
@@ -242,8 +242,8 @@ def random_selection_run(
 ) -> ControlRun:
     """Return the control by random selection of a run with this plan and these S_0 … S_t; nothing is asked yet.
 
-    From the same S_0, each step follows from equal votes for all candidates by the run's own `keep` and `offspring`.
-    The offspring are asked for as in the run; the lookahead is not: it only serves the votes.
+    It begins from the same S_0. In each step all candidates have equal votes; `keep` and `offspring` are the run's.
+    The offspring are asked for as in the run, the lookahead is not: it only serves the votes.
     """
     calls, images = Span(), 0
     steps: list[tuple[Members, float]] = []
@@ -269,7 +269,7 @@ def random_selection_run(
 
 
 def choose_without_votes(candidates: Labels, labels: Labels, descent: Descent, rng: np.random.Generator) -> Members:
-    """Derive S_t from S_{t-1} as if all candidates of a label had the same votes."""
+    """Return the members of S_t, derived from S_{t-1} as if all candidates of a label had equal votes."""
     parts = []
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         rows = rng.permutation(np.flatnonzero(candidates == label))

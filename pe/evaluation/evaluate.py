@@ -51,7 +51,7 @@ VERSION = 1
 
 Values = dict[str, Any]
 File = tuple[str, bytes]
-"""Suffix and content."""
+"""A file: its suffix and its content."""
 
 
 def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:
@@ -66,7 +66,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         stop: set it to stop at the next batch or training.
 
     Returns:
-        The content of that file; see docs/evaluation.md.
+        The content of metrics.json; see docs/evaluation.md.
 
     Raises:
         RecipeError: the test set does not fit the run, or a metric that was asked for by name cannot be had.
@@ -130,7 +130,7 @@ def _describe(real: RealSet) -> Values:
 
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbedding]:
-    """The embeddings asked for, or the run's own, unless it sends samples to others and may be somebody else's."""
+    """Return the embeddings asked for, or the run's; RecipeError if a stranger's recipe would send samples away."""
     recipe = Recipe.load(run.folder / RECIPE)
     specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
     is_explicit = bool(request.embeddings)
@@ -166,7 +166,7 @@ def _fidelity(sets: Sets, samples: dict[str, Samples], embedding: CachedEmbeddin
 
 
 def _utility(sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress) -> Values:
-    """Train the classifiers, and judge the votes by them."""
+    """Train the classifiers, judge the votes by them, and return the values."""
     trials, noun = trials_of(sets, request, embeddings), sets.modality.noun
     if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
         if request.metrics is not None:
@@ -193,7 +193,7 @@ def _utility(sets: Sets, request: Request, embeddings: list[CachedEmbedding], pr
 
 
 def _remedies(sets: Sets, judgement: Verdict) -> list[str]:
-    """Say what to change if the votes did not help, or several not more than one."""
+    """Say what to change if the votes did not help, a class collapsed, or evolving did not beat one vote."""
     plan, sentences = plan_of(sets.run, sets.recipe), []
     if judgement.evolving not in (None, HELPED) and any(step.degree for step in plan.steps):
         sentences = [ONE_VOTE_INSTEAD if len(plan.steps) > 1 else TAKEN_AS_CHOSEN]
@@ -205,7 +205,7 @@ def _remedies(sets: Sets, judgement: Verdict) -> list[str]:
 def _memorisation(
     sets: Sets, request: Request, embedding: CachedEmbedding, progress: Progress
 ) -> tuple[Values, File | None]:
-    """Measure memorisation, and make the file of the nearest pairs; nothing without records to compare with."""
+    """Return the values of memorisation and the file of the nearest pairs; neither without the private records."""
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(
@@ -236,7 +236,7 @@ def _memorisation(
 
 
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
-    """Write METRICS_FILE, whole or not at all; archive another one that stands there in EARLIER, and say so."""
+    """Write METRICS_FILE, whole or not at all; archive an earlier, different one in EARLIER, and return a message."""
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
     metrics, new = folder / METRICS_FILE, [] if pairs is None else [folder / pairs_file(pairs[0])]
     message = "" if not metrics.is_file() or metrics.read_bytes() == content else _archive(folder)
@@ -250,7 +250,7 @@ def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
 
 
 def pairs_file(suffix: str) -> str:
-    """Return the path of the nearest pairs, from the run's directory."""
+    """Return the path of the file of nearest pairs, relative to the run's directory."""
     return f"{CONFIDENTIAL}/nearest_pairs.{suffix}"
 
 
@@ -259,7 +259,7 @@ def _pairs(folder: Path) -> list[Path]:
 
 
 def _archive(folder: Path) -> str:
-    """Copy the evaluation to a folder of its own; return a message."""
+    """Copy the stored evaluation to a new folder in EARLIER; return a message that names it."""
     earlier = folder / EARLIER
     index = 1 + max((int(path.name) for path in earlier.glob("[0-9]*") if path.name.isdecimal()), default=0)
     place = earlier / f"{index:03d}"

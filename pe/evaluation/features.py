@@ -21,13 +21,13 @@ KEPT = 10_000
 """Most vectors of a set that are stored, for measures of pairs and for training."""
 
 MEMORY = 2**30
-"""Bytes of vectors that are stored of all sets together."""
+"""Most bytes of vectors that are stored, of all sets together."""
 
 
 class CachedEmbedding:
-    """An embedding that embeds a sample once, whichever of an evaluation's sets it is in. It is an embedding, too.
+    """An embedding with a cache: a sample in several sets of an evaluation is embedded once.
 
-    Vectors are stored while they take up to MEMORY; a set of more than KEPT samples is embedded anew.
+    Vectors are stored until they fill MEMORY; `blocks` embeds a set of more than KEPT samples anew each time.
     """
 
     def __init__(self, name: str, embedding: Embedding) -> None:
@@ -46,7 +46,7 @@ class CachedEmbedding:
         return info_of(self.embedding)
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return the vectors of a block, float32 (n, d); a block with a new sample is embedded whole."""
+        """Return the vectors of a block, float32 (n, d); if a sample of it is new, the whole block is embedded."""
         digests = _digests(samples)
         if any(digest not in self._vectors for digest in digests):
             return self._store(digests, embed_block(self.embedding, samples))
@@ -65,7 +65,7 @@ class CachedEmbedding:
         return np.concatenate(list(self.blocks(samples)))
 
     def _once(self, samples: Samples) -> Iterator[Vectors]:
-        """Yield vectors block by block; the first of equal new samples is embedded, and not before it is needed."""
+        """Yield vectors block by block; of equal new samples only the first is embedded, and only when it is needed."""
         digests, size = _digests(samples), self.batch_size
         vectors_of = {digest: self._vectors[digest] for digest in digests if digest in self._vectors}
         first = {digest: i for i, digest in reversed([*enumerate(digests)]) if digest not in vectors_of}

@@ -22,7 +22,7 @@ from pe.progress import Progress, Task
 Vectors = npt.NDArray[np.floating]
 
 LARGEST, FEWEST = 1000, 10
-"""Most vectors of a subset for the kernel distance; least number of subsets, where there are two vectors for each."""
+"""For the kernel distance: most vectors of a subset; fewest subsets, if there are two vectors for each."""
 
 NEIGHBORS = 5
 REPORTED = 50_000
@@ -47,7 +47,7 @@ class StreamedMoments:
     """Moments of blocks of vectors; memory is d² whatever their number.
 
     Vectors are shifted by the first block's mean before they are squared, so that a mean that is large beside
-    the spread costs no digits. The first d vectors are stored as they are, since fewer need no sum of squares.
+    the spread costs no digits. Up to d vectors are stored themselves: a sum of squares is made only of more.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -99,9 +99,9 @@ def frechet_distance(first: Moments, second: Moments) -> float:
 
     With Σᵢ = AᵢAᵢᵀ the last trace is the sum of the singular values of A₁ᵀA₂: the eigenvalues of Σ₁Σ₂ are their
     squares. So no square root of a matrix is taken, and rounding errors stay of the order of d·2⁻⁵² of the
-    largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose half of the digits. Aᵢ is the
-    Cholesky factor; of no more vectors than dimensions, these vectors; of a covariance that is singular all the
-    same, the eigenvectors with eigenvalues over that order.
+    largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose half of the digits. Aᵢ is
+    the Cholesky factor; for no more vectors than dimensions, the centred vectors; for a covariance that is singular
+    although there are more, the scaled eigenvectors with eigenvalues over that order.
     """
     if first.mean.shape != second.mean.shape:
         raise ValueError(f"Vectors of {len(first.mean)} and {len(second.mean)} dimensions have no distance.")
@@ -114,7 +114,7 @@ def frechet_distance(first: Moments, second: Moments) -> float:
 
 
 def _factor(moments: Moments) -> Reals:
-    """A with AAᵀ = Σ, float64 (d, r)."""
+    """Return A with AAᵀ = Σ, float64 (d, r)."""
     if moments.factor is not None:
         return moments.factor
     covariance, dimensions = moments.covariance, len(moments.mean)
@@ -166,7 +166,7 @@ def squared_mmd(first: Vectors, second: Vectors) -> float:
 
 
 def _kernel(x: Reals, y: Reals) -> Reals:
-    """(xᵀy / d + 1)³ of all pairs."""
+    """Return (xᵀy / d + 1)³ for all pairs of rows."""
     values: Reals = (x @ y.T / x.shape[1] + 1) ** 3
     return values
 
@@ -204,7 +204,7 @@ def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
 
 
 def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
-    """Squared distance of each vector to its k-th neighbour in its own set, itself left out."""
+    """Return the squared distance of each vector to its k-th nearest among the other vectors of the set."""
     radii = np.empty(len(vectors[0]))
     for rows, distances in _blocks(vectors, vectors):
         distances[np.arange(len(distances)), rows] = np.inf
@@ -213,7 +213,7 @@ def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
 
 
 def _blocks(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> Iterator[tuple[npt.NDArray[np.int64], Reals]]:
-    """Yield some rows of x, and their squared distances to all of y."""
+    """Yield the indices of some rows of x, and the squared distances of these rows to all of y, until x is done."""
     for start in range(0, len(x[0]), _ROWS):
         rows = np.arange(start, min(start + _ROWS, len(x[0])))
         distances = x[1][rows, None] + y[1] - 2 * (x[0][rows] @ y[0].T)
@@ -229,7 +229,7 @@ class Features:
 
 
 def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task) -> Features:
-    """Embed all samples, block by block; memory is d² and the chosen vectors, whatever their number."""
+    """Embed all samples, block by block; memory is d² and the chosen vectors, however many samples there are."""
     if len(samples) < 2:
         raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
     order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]

@@ -52,7 +52,7 @@ def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> L
 def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
     """Split the samples at random into (rest, held-out part), class by class.
 
-    Both parts have at least one sample of each class with two or more.
+    Both parts have at least one sample of each class that has two or more.
     """
     rng = generator(seed, "evaluation/hold-out")
     rest, held_out = [], []
@@ -66,7 +66,7 @@ def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labell
 
 Logits = npt.NDArray[np.float64]
 Predict = Callable[[Labelled], Logits]
-"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Their labels are not read."""
+"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Labels of samples are not read."""
 
 
 @dataclass(frozen=True)

@@ -33,15 +33,15 @@ from pe.store.writer import has_journal
 NEIGHBOURS = 50
 """Private records around the nearest one, by whose mean distance nearness is judged (Carlini et al. 2023, §5.2)."""
 NEAR = 0.25
-"""A near copy lies at less than this share of that mean from the nearest record."""
+"""A sample is a near copy if the nearest record is closer than this share of the mean over NEIGHBOURS."""
 PAIRS = 24
 """Nearest pairs that are shown."""
 LEVELS = np.linspace(0, 1, 101)
 
 ALARMS = 0.1
-"""The share of held-out samples that the attack by loss may take for members."""
+"""Largest share of held-out samples that the attack by loss may take for members."""
 LEAST, MOST = 20, 500
-"""Members, and as many held-out samples, that the attack by loss takes."""
+"""Fewest and most members, and as many held-out samples, from which the attack by loss is measured."""
 LEVEL = 0.95
 
 _ROWS, _RIM, _ERROR = 4096, 1e-9, (1 - LEVEL) / 2
@@ -90,7 +90,7 @@ class Copies:
 def count_copies(
     synthetic: Samples, private: Samples, heldout: Samples, to_private: Reals, heldout_to_private: Reals
 ) -> Copies:
-    """Count exact and near copies of r ≥ 1 records among n generated samples, beside m that no run has seen.
+    """Count exact and near copies of r ≥ 1 records among n generated samples, beside near copies among m held-out ones.
 
     Distances are to each sample's nearest records, ascending: (n, min(r, NEIGHBOURS)), (m, min(r, NEIGHBOURS)).
     """
@@ -119,7 +119,7 @@ def _near(distances: Reals) -> Mask:
 
 @dataclass(frozen=True)
 class Membership:
-    """A test that takes the nearer samples for private records, with its interval of confidence `level`."""
+    """The result of a test that takes nearer samples for private records, with its interval of confidence `level`."""
 
     # chance that a private record lies nearer than a held-out one (ties count half); ½ says nothing leaks here
     auc: float
@@ -129,11 +129,11 @@ class Membership:
 
 
 def membership(members: Reals, others: Reals, level: float = LEVEL) -> Membership:
-    """Return the area under the ROC curve of 'near, hence a member' by distances of n, m ≥ 1 samples.
+    """Return the area under the ROC curve of the test 'near, hence a member', from distances of n, m ≥ 1 samples.
 
     The interval is method 5 of Newcombe (2006): Hanley and McNeil's variance taken at the unknown area itself, which
-    keeps its level near 0 and 1 too, where the usual one shrinks to nothing. Records of one person are not independent;
-    it is then too narrow.
+    keeps its level near 0 and 1 too, where the usual interval shrinks to nothing. It is too narrow if several records
+    are of one person, and so not independent.
     """
     from scipy.optimize import brentq
     from scipy.stats import rankdata
@@ -144,7 +144,7 @@ def membership(members: Reals, others: Reals, level: float = LEVEL) -> Membershi
     half, z = (n + m) / 2 - 1, NormalDist().inv_cdf((1 + level) / 2)
 
     def excess(a: float) -> float:
-        """Distance of `auc` from an area, beyond z standard errors."""
+        """Return how much farther `auc` is from the area `a` than z standard errors."""
         variance = a * (1 - a) * (1 + half * ((1 - a) / (2 - a) + a / (1 + a))) / (n * m)
         return abs(auc - a) - z * math.sqrt(max(variance, 0.0))
 
@@ -156,7 +156,7 @@ def membership(members: Reals, others: Reals, level: float = LEVEL) -> Membershi
 
 @dataclass(frozen=True, eq=False)
 class Memorisation:
-    """Distances of samples to their nearest one, float64, one per sample of the set named first. Confidential."""
+    """Distances to the nearest sample of another set, float64, one per sample of the set named first. Confidential."""
 
     generated_to_private: Reals
     heldout_to_private: Reals  # what the former would be without memorisation
@@ -215,7 +215,7 @@ def memorisation(synthetic: Samples, private: Samples, heldout: Samples, embeddi
 
 
 def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Indices, Reals]:
-    """The nearest candidate of each query, and the distances of its `count` nearest: float64 (n, count), ascending."""
+    """Return each query's nearest candidate, and distances to its `count` nearest, float64 (n, count), ascending."""
     indices = nearest(queries, candidates, count)
     distances = np.empty(indices.shape)
     for start in range(0, len(queries), _ROWS):
@@ -227,7 +227,7 @@ def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Ind
 
 
 def _closest_pairs(records: Indices, distances: Reals) -> Indices:
-    """The PAIRS closest (generated, private), each private record with its closest generated sample only."""
+    """Return the PAIRS closest (generated, private), each private record with its closest generated sample only."""
     order = np.argsort(distances, kind="stable")
     _, first = np.unique(records[order], return_index=True)
     rows = order[np.sort(first)[:PAIRS]]
@@ -245,12 +245,12 @@ class LossAttack:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Clopper and Pearson's, of the share of members that are found."""
+        """Clopper and Pearson's interval, at LEVEL, of the share of members that are found."""
         return float(lower(self.hits, self.each, _ERROR)), float(upper(self.hits, self.each, _ERROR))
 
     @property
     def most_alarms(self) -> float:
-        """The largest share of alarms that its threshold may have on all held-out samples there could be."""
+        """Clopper and Pearson's upper bound of the rate of false alarms that the threshold has in the long run."""
         return float(upper(self.alarms, self.each, _ERROR))
 
     def to_dict(self) -> Values:
@@ -261,16 +261,16 @@ class LossAttack:
 
 
 def loss_attack(members: Reals, others: Reals) -> LossAttack:
-    """Take samples of small loss for members (Yeom et al. 2018), at most ALARMS of the held-out ones."""
+    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of the `others`, held out."""
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))
     return LossAttack(len(members), alarms, hits, membership(members, others))
 
 
 def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled) -> tuple[Values | None, str]:
-    """Attack the model that a run fitted on its `private` records: values as docs/evaluation.md has them.
+    """Attack the model that a run fitted on its `private` records; return the values as docs/evaluation.md has them.
 
-    Without them a sentence on why they are left out; it is empty if the run fitted no model.
+    If they are left out, return None and a sentence on why, which is empty if the run fitted no model.
     """
     folder, left_out = run.folder / MODEL, "The membership attack on the fitted model is left out: "
     if not folder.is_dir():
@@ -303,7 +303,7 @@ def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled)
 
 
 def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, Indices]:
-    """Draw as many rows of the one as of the other, label by label, by `seed`: MOST at most."""
+    """Draw equally many rows of `private` and `heldout`, label by label, by `seed`: at most MOST of each."""
     rng = generator(seed, "evaluation/loss-attack")
     labels = np.unique(private.labels)
     rows: tuple[list[Indices], list[Indices]] = ([], [])
@@ -317,9 +317,9 @@ def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, In
 
 
 def _allowance(attack: LossAttack, record: Fitted, delta: float) -> Values:
-    """The hits that the fit's guarantee allows, and a warning if there are more, beyond what chance explains.
+    """Return the share of hits that the fit's guarantee allows, and a warning if more are found than chance explains.
 
-    A member is told from another sample of the same source: as if one were replaced by the other.
+    The attack tells a member from another sample of the same source, so the guarantee for a replaced record counts.
     """
     if not record.holds:
         return {"allowed": None, "warnings": []}

@@ -43,11 +43,11 @@ MNIST = "mnist"
 LEVEL = 0.01
 """Rate of false alarms of `beyond_chance`."""
 LONGEST = 32
-"""Longer side, in pixels, to which images are shrunk for classifiers on pixels, whose time goes with their number."""
+"""Longer side, in pixels, to which images are shrunk for classifiers on pixels: training time grows with the pixels."""
 LEAST_WORDS = 3
 """A text of fewer words shows nothing of a record: many say the same."""
 RUN = 8
-"""Words of a run that a generated text and a record may have in common."""
+"""So many words in a row that a generated text shares with a record count as a trace of the record."""
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _LABEL_COLUMN = "label"  # of a table, if the run's own source names none
@@ -78,7 +78,7 @@ class Methods:
     def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
         """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records and distances (n,).
 
-        Here a picture with the generated sample on the left, the private one on the right, the distance below.
+        By default a picture with the generated sample on the left, the private one on the right, the distance below.
         """
         rows = ceil(len(distances) / _COLUMNS)
         width = _GAP + min(len(distances), _COLUMNS) * (_PAIR + _GAP)
@@ -97,10 +97,10 @@ class Methods:
         return "png", buffer.getvalue()
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
-        """Return a source for the real samples at `place`, read as the run reads its records; RecipeError if none is.
+        """Return a source for the real samples at `place`, read as the run's records are; RecipeError if none is there.
 
-        A source of the run's kind has all of its declarations, one of another kind its own defaults (columns of
-        tables: image, text, label). Units and budgets do not matter in an evaluation.
+        A source of the run's kind has the run's declarations, a source of another kind the defaults of that kind
+        (columns of tables: image, text, label). Units and budgets do not matter in an evaluation.
         """
         _check_there(Path(place), f"what a source of the kind '{private.kind}' reads")
         return read_source(
@@ -108,11 +108,11 @@ class Methods:
         )
 
     def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
-        """Measure the sets beside the reference set in ways other than fidelity."""
+        """Return measures of the sets and the reference set, beside fidelity, that only this modality has."""
         return {}
 
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
-        """Look for traces of private records, and of strings that the user planted among them, in generated samples.
+        """Look in generated samples for traces of private records, and for strings that the user planted among these.
 
         `warnings` among the values are printed.
         """
@@ -238,9 +238,9 @@ class TextMethods(Methods):
     def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
         """Measure lengths and words of each set, and of the reference set beside them. Confidential.
 
-        Words (their number) and bytes are quantiles at LEVELS, vocabulary the different words, covered the share of the
-        reference's words, each as often as it is there, that the set has, divergence Jensen and Shannon's, of the
-        words' shares from the reference's, in bits, 0 to 1.
+        `words` and `bytes` are quantiles, at LEVELS, of a text's length; `vocabulary` counts the different words;
+        `covered` is the share of the reference's words, each as often as it occurs there, that the set has, too;
+        `divergence` is Jensen and Shannon's, of the words' shares from the reference's, in bits, 0 to 1.
         """
         real = _counts(reference)
         contents = {name: _content(samples, real) for name, samples in (*sets.items(), ("reference", reference))}
@@ -295,7 +295,7 @@ def _content(samples: Samples, real: Counter[str]) -> Values:
 
 
 def _divergence(one: Counter[str], other: Counter[str]) -> float:
-    """Jensen and Shannon's divergence of two distributions of words, in bits."""
+    """Return Jensen and Shannon's divergence of two distributions of words, in bits."""
     names = [*one.keys() | other.keys()]
     p, q = (np.array([counts[name] for name in names]) / sum(counts.values()) for counts in (one, other))
     middle = (p + q) / 2
@@ -308,7 +308,7 @@ def _counts(samples: Samples) -> Counter[str]:
 
 
 def _common_runs(samples: Samples, private: Samples) -> Reals:
-    """For each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
+    """Return for each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
     ours, theirs = (runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private))
     in_records = np.unique(np.concatenate([*theirs, np.zeros(0, np.uint64)]))
     return np.array([float(np.isin(each, in_records).mean()) if len(each) else 0.0 for each in ours])
@@ -331,7 +331,7 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
 
 
 def _canary(canary: str, synthetic: Samples, private: Samples) -> Values:
-    """Count the texts with a canary, whatever case and spaces are; measure its longest part in a generated one."""
+    """Count texts with a canary, in any case and spacing; measure its longest part, in words, in a generated one."""
     tokens = words(plain(canary))
     texts = [_join(words(text)) for text in strings_of(synthetic)]
     longest = 0

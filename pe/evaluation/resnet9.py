@@ -35,7 +35,7 @@ _LEAST = 1e-12  # probability whose logarithm is taken
 
 
 def resnet9(channels: int, classes: int) -> nn.Module:
-    """Return nine layers, after the residual network of the DAWNBench entries; for images of any size from 8×8 on."""
+    """Return ResNet-9, after the residual network of the DAWNBench entries; for images of any size from 8×8 on."""
     return nn.Sequential(
         _convolution(channels, 64),
         _convolution(64, 128),
@@ -70,7 +70,7 @@ class _Sum(nn.Module):
 
 
 def _follow(average: Tensor, current: Tensor, updates: Tensor | int) -> Tensor:
-    """Move an average towards the network; in the first steps faster, so that the start is soon forgotten."""
+    """Return the average, moved towards the network: faster in the first steps, so that the start is soon forgotten."""
     decay = torch.as_tensor((updates + 1) / (updates + 11)).clamp(max=_AVERAGE)
     return current + (average - current) * decay
 
@@ -110,7 +110,7 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
 
 
 def _loss(logits: Tensor, targets: Tensor, temperature: float = _TEMPERATURE) -> Tensor:
-    """Cross-entropy with labels, int64 (n,), or the tempered divergence from soft ones, float32 (n, classes)."""
+    """Return the cross-entropy with labels, int64 (n,), or tempered divergence from soft ones, float32 (n, classes)."""
     if targets.ndim == 1:
         return functional.cross_entropy(logits, targets)
     teacher = (targets.clamp(min=_LEAST).log() / temperature).softmax(dim=1)
@@ -119,7 +119,7 @@ def _loss(logits: Tensor, targets: Tensor, temperature: float = _TEMPERATURE) ->
 
 
 def _check_device(device: str) -> str:
-    """Return `device`, if torch can put something there."""
+    """Return `device`; RecipeError if torch can put nothing there."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -151,7 +151,7 @@ class _Batches:
                 yield self._augment(rows), self._targets[rows]
 
     def _augment(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
-        """Crop each image, with its black margin, at a random place, and mirror half of them if so set."""
+        """Crop each image, with its black margin, at a random place, and mirror half of them if `flip` is set."""
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
         flips = self._rng.random(len(rows)) < 0.5 if self._flip else np.zeros(len(rows), bool)
@@ -163,7 +163,7 @@ class _Batches:
 
 
 def _schedule(progress: float) -> float:
-    """Share of the highest learning rate after `progress` in [0, 1] of the training: a rise, then a cosine."""
+    """Return the share of the highest learning rate at `progress` in [0, 1] of the training: a rise, then a cosine."""
     warm = 0.1
     return progress / warm if progress < warm else 0.5 * (1 + float(np.cos(np.pi * (progress - warm) / (1 - warm))))
 
@@ -175,7 +175,7 @@ def _scale(images: Images) -> Scale:
 
 
 def _inputs(pixels: UInt8Array, scale: Scale, device: str) -> Tensor:
-    """float32 (n, c, h, w), normalised."""
+    """Return the pixels, normalised by `scale`, as float32 (n, c, h, w) on the device."""
     mean, deviation = scale
     values = (pixels.astype(np.float32) / np.float32(255) - mean) / deviation
     return torch.from_numpy(values).permute(0, 3, 1, 2).to(device, memory_format=torch.channels_last)

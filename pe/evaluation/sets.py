@@ -46,7 +46,7 @@ METRICS = ("fidelity", "utility", "memorisation")
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
 ONE_VOTE = "one_vote"
 LEAST_LEFT = 0.1
-"""Least share of a test set that must be held out; with less, the rest is no test set either."""
+"""Least share of a test set that must be left when samples that are not held out are taken out of it."""
 
 _CONTROLS = {
     UNEVOLVED: "un-evolved samples",
@@ -66,10 +66,10 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Request:
-    """Settings of an evaluation; the objects are the user's own.
+    """Settings of an evaluation; `api` and `embedding` are objects of the user's own.
 
     Raises:
-        RecipeError: an unknown metric or classifier, or a text in place of a list of them, no seed.
+        RecipeError: an unknown metric or classifier, a text in place of a list, or fewer than one seed.
     """
 
     test: str  # place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py
@@ -82,7 +82,7 @@ class Request:
     reference: str | None = None  # place of samples that fidelity compares with; None: the test set
     canaries: Path | None = None  # a UTF-8 file of strings planted among the private texts, one in each line
     random_selection: bool | None = None  # make that control; None: if it is free and quick
-    one_vote: bool | None = None  # the same
+    one_vote: bool | None = None  # as `random_selection`, for the control by one vote
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
 
@@ -97,7 +97,7 @@ class Request:
         _ = self.for_training(())
 
     def for_training(self, by_default: tuple[str, ...]) -> tuple[Classifier, ...]:
-        """Return the classifiers; those `by_default` if none is named."""
+        """Return the classifiers that the request names, or those `by_default` if it names none."""
         names = by_default if self.classifiers is None else self.classifiers
         return tuple(Classifier(name, self.networks) for name in names)
 
@@ -183,7 +183,7 @@ class Sets:
 
 
 def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[CachedEmbedding] = ()) -> Sets:
-    """Read the sets that an evaluation compares; make controls, under the run's own of `embeddings` if it is there.
+    """Read the sets to compare, and make controls: one vote under the run's embedding, from `embeddings` if there.
 
     Raises:
         RunError: the run has no population yet.
@@ -238,7 +238,7 @@ def _controls(
     stop: Event,
     embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], GenerationAPI | None]:
-    """UNEVOLVED, and the others that are asked for or run by default; the generator, if it was needed."""
+    """Return UNEVOLVED and the controls that are asked for or run by default; and the generator, if it was needed."""
     founders, last = _label(run.founders() or populations[0]), _label(populations[-1])
     enough = _as_many(founders, last.labels)
     api, unknown = request.api, ""
@@ -277,7 +277,7 @@ def _controls(
 
 
 def _make_control(name: str, control: ControlRun, choice: bool | None, notes: Notes, stop: Event) -> Labelled | None:
-    """Make a control that is asked for (True) or run by default (None); None if it is left out, which a note says."""
+    """Make a control that was asked for (`choice`) or runs by default (None); return None, with a note, otherwise."""
     if choice is None and not control.comes_of_itself:
         notes.add(
             f"The {control.name} control is left out; --{control.name} runs it, or {name}=True from Python. "
@@ -295,7 +295,7 @@ def _make_control(name: str, control: ControlRun, choice: bool | None, notes: No
 
 
 def _make_unevolved(founders: Labelled, last: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
-    """Draw as many random samples as are evaluated, if they are free and quick; else take all of S_0."""
+    """Draw as many random samples as are evaluated, if they are free and quick; otherwise return all of S_0."""
     if control is not None and control.comes_of_itself and control.is_quick(len(last)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
             recipe = control.recipe
@@ -310,7 +310,7 @@ def _label(population: Population) -> Labelled:
 
 
 def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
-    """Take the first founders of each label, as many as `labels` has; None if there are too few."""
+    """Return the first founders of each label, as many as `labels` has of it; None if there are too few."""
     rows = []
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
         members = np.flatnonzero(founders.labels == label)[:count]
@@ -321,7 +321,7 @@ def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
 
 
 def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateSource | None, Labelled | None]:
-    """Read the run's private records, if its confidential side still says where they are and they are there."""
+    """Read the run's private records; None, None and a note if its confidential side or the records are not there."""
     try:
         if not (run.folder / FULL_RECIPE).is_file():
             raise RunError("the run's confidential side was purged")
@@ -364,7 +364,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> Rea
 
 
 def _content(dataset: PrivateDataset) -> Labelled:
-    """The samples that can be read, in order."""
+    """Return the samples that can be read, in order."""
     blank, _ = dataset.padding(1)
     parts, valid = [blank.array[:0]], [np.zeros(0, bool)]
     for samples, ok in dataset.blocks(_BLOCK):
@@ -375,7 +375,7 @@ def _content(dataset: PrivateDataset) -> Labelled:
 
 
 def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> RealSet:
-    """Take samples that equal one of the known sets out of the test set, which a note then says."""
+    """Return the test set without samples that are in one of `others`, by name; a note says which were left out."""
     among = {what: are_among(test.content.samples, each.samples) for what, each in others.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
     noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality

@@ -109,7 +109,7 @@ def utility(
     """Train every trial's classifier on each of its training sets, once for each seed, and test it on its test set.
 
     For each seed a tenth of the training set is held out; there, and never on the test set, stopping points are
-    chosen. Training sets are as large as they are: size is part of what they are worth.
+    chosen. Training sets keep their different sizes: size is part of what they are worth.
 
     Guarantee: none. With a private test or training set the numbers are confidential.
 
@@ -139,7 +139,7 @@ def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str
 
 
 _Score = tuple[Mask, float, Counts]
-"""Which test samples are classified correctly, validation accuracy, confusion matrix."""
+"""Mask of the test samples that are classified correctly, validation accuracy, confusion matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ class _Job:
 
     @property
     def features(self) -> int:
-        """Numbers that it trains on."""
+        """The number of values that the training reads."""
         training = self.trial.training_sets[self.name]
         return training.samples.array.size if training.vectors is None else training.vectors.size
 
@@ -186,15 +186,15 @@ def macro_f1(confusion: Counts) -> float:
 
 
 def _spread(values: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """Mean and standard deviation (divisor n − 1; None for one value)."""
+    """Return mean, standard deviation (divisor n − 1; None for one value) and the values."""
     deviation = float(values.std(ddof=1)) if len(values) > 1 else None
     return {"mean": float(values.mean()), "std": deviation, "values": values.tolist()}
 
 
 def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]) -> list[Trial]:
-    """Return a trial for every classifier asked for; of the linear probe one under every embedding.
+    """Return a trial for every classifier asked for; for the linear probe, one under every embedding.
 
-    A probe sees the vectors of at most KEPT samples of a set, chosen at random; the others see the modality's views.
+    A probe sees the vectors of at most KEPT samples of a set, chosen at random; other classifiers see `Methods.views`.
     """
     test, training, noun = sets.test.content, {}, sets.modality.noun
     for name, whole in sets.all.items():

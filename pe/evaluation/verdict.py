@@ -1,6 +1,6 @@
-"""The verdict: did the votes help, and did evolving beat one vote? All of it on the same test samples.
+"""The verdict: did the votes help, and did evolving beat one vote? All sets are compared on the same test samples.
 
-The synthetic data are compared with the same without votes, and with as many samples that one vote chose.
+The synthetic data are compared with controls made without votes, and with as many samples that one vote chose.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LEVEL = 0.95
 NAMED = 3  # collapsed classes; more are counted
 
 MOST = 3
-"""Remedies, at the most: a longer list is no advice."""
+"""Most remedies that are named: a longer list is no advice."""
 WIDE = 2.0
 """The last degree is called wide from this multiple of the generator's own finest degree on."""
 FEW = 1000
-"""Test samples; from this number on a verdict that is not clear is not blamed on it."""
+"""With at least so many test samples an unclear verdict is not blamed on their number."""
 
 ONE_VOTE_INSTEAD = (
     "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the whole "
@@ -73,7 +73,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to both questions. Confidential."""
+    """The answers: did the votes help, and did evolving beat one vote? Confidential."""
 
     # HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT: against one of them
     # the interval lies below 0; else NOT_SHOWN
@@ -154,8 +154,8 @@ def _judge(differences: Collection[Difference]) -> str:
 def find_lost_classes(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]) -> list[str]:
     """Name the classes that the synthetic data have lost, the worst first, in a sentence each.
 
-    A class has collapsed if its recall after training on the synthetic data is less than half of that after training on
-    another set, and the interval of their difference, corrected for the number of classes (Bonferroni), lies below 0.
+    A class has collapsed if its recall is less than half as high after training on the synthetic data as after training
+    on another set, and the interval of the difference, corrected for the number of classes (Bonferroni), lies below 0.
 
     Guarantee: none. The result is confidential.
     """
@@ -189,11 +189,11 @@ def first_named(sentences: Sequence[str]) -> list[str]:
 def compare(ours: Mask, others: Mask, level: float = LEVEL) -> Difference:
     """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).
 
-    Given is which samples are classified correctly after training on one set and on another, (seeds, m). The variance
-    is the sum of two: that of test samples, by Agresti and Min (2005), who add two samples to the m, half of one on
-    each side, so that the interval keeps its level where m is small or hardly a sample differs; and that of seeds, the
+    `ours` and `others` mark the samples classified correctly after training on one set or the other, (seeds, m). The
+    variance is the sum of two: of test samples, by Agresti and Min (2005), who add two samples to the m, half a sample
+    to each side, so that the interval keeps its level if m is small or hardly a sample differs; and of seeds, the
     sample variance of the seeds' differences over their number. The quantile is Student's, with Welch and
-    Satterthwaite's degrees of freedom. What another run would differ by, with other noise, is not in it.
+    Satterthwaite's degrees of freedom. The interval is about this run: another run with other noise is not in it.
     """
     from scipy.stats import t
 

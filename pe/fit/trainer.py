@@ -97,14 +97,14 @@ class Fitting:
     """The tools of a fit.
 
     Attributes:
-        terms: from which it was planned.
+        terms: the public values from which the fit was planned.
         private: gives the private records. CONFIDENTIAL: to be called only while a release is drawn, so that a run
             whose releases are all stored needs them no more.
-        ledger: the door to noise.
+        ledger: charges and draws each release; nothing else adds noise.
         folder: where the fitted model goes.
         progress: told of steps done, never of anything private.
         stop: set to stop between two releases.
-        cache: what it computed from public values and releases before it was interrupted.
+        cache: what the fit computed from public values and releases before it was interrupted.
     """
 
     terms: FitTerms
@@ -143,7 +143,7 @@ class PrivateRecords:
 
 @runtime_checkable
 class Trainer(Protocol):
-    """A generator with a fit."""
+    """A generator that is fitted on the private records before it answers."""
 
     def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
         """Return every release of the fit, calibrated to `terms.budget`; names begin with FIT.
@@ -174,12 +174,12 @@ class DryRun:
 
     Attributes:
         part: prefix of its releases' names, or its task where it releases nothing.
-        steps: how many.
+        steps: how many the part takes.
         seconds_per_step: on average.
         parameters: how many numbers are trained.
-        memory: bytes that it holds at most, beside the model; None where the system does not tell.
-        blocks: in how many releases.
-        state_bytes: of one release.
+        memory: bytes that the part holds at most, beside the model; None where the system does not tell.
+        blocks: the releases among which the steps are divided, each of a state of training; 0: none.
+        state_bytes: bytes of the state in one release.
         noise_multiplier: σ of DP-SGD; None where no noise is added, or no budget has fixed it yet.
     """
 
@@ -194,7 +194,7 @@ class DryRun:
 
     @property
     def seconds(self) -> float:
-        """For all steps."""
+        """Seconds for all steps."""
         return self.steps * self.seconds_per_step
 
     def to_dict(self) -> dict[str, str | int | float | None]:
@@ -236,7 +236,7 @@ class HasRecordLoss(Protocol):
 
 
 def load_model(api: object, run: Path) -> None:
-    """Let a generator that was fitted in the run's folder `run` answer from that model; others need nothing."""
+    """Let a generator answer from the model fitted in the folder `run`; do nothing for one that is not fitted."""
     if isinstance(api, Trainer) and (run / MODEL).is_dir():
         api.load(run / MODEL)
 
@@ -244,7 +244,7 @@ def load_model(api: object, run: Path) -> None:
 # A fitted model on disk, with its cost, so that other runs can answer from it and count that cost, too.
 
 FITTED = "fitted.json"
-"""Beside the model, in the run's folder MODEL."""
+"""The file that describes a fitted model and its cost, beside it in the run's folder MODEL."""
 
 
 @dataclass(frozen=True)
@@ -298,11 +298,11 @@ class Fitted:
 
     @property
     def cost(self) -> tuple[Release, ...]:
-        """Everything that was released to make it, by whatever run."""
+        """Every release from which the model was made, whichever run drew it."""
         return (*self.releases, *(one for fit in self.built_on if not fit.counted for one in fit.releases))
 
     def write(self, folder: Path) -> None:
-        """Write it beside the model in `folder`."""
+        """Write the description beside the model in `folder`."""
         content = {
             "run": self.run,
             "kind": self.kind,

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours for votes: each row a function of its query and the candidates alone."""
+"""Exact nearest neighbours for votes: each row of the answer depends on its query and the candidates alone."""
 
 from pe.nearest.search import Backend, describe, nearest
 

@@ -1,4 +1,4 @@
-"""faiss: float32 distances of all pairs, on all GPUs that it sees, else on the processor's cores."""
+"""Neighbour search by faiss: float32 distances of all pairs, on all GPUs that faiss sees, or on the CPU if none."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ for card in range(faiss.get_num_gpus()):
 
 @contextmanager
 def _one_core() -> Iterator[Callable[[], object]]:
-    """Limit products of NumPy, and searches of faiss in threads that call the yielded function, to one core each.
+    """Limit each NumPy product to one core, and each faiss search in a thread that has called the yielded function.
 
-    Else products of several threads wait for each other: BLAS shares each one among all cores.
+    Without the limit BLAS spreads each product over all cores, and the products of several threads wait for each other.
     """
     faiss, limits = import_faiss(), import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
     before = faiss.omp_get_max_threads()
@@ -48,10 +48,10 @@ def _one_core() -> Iterator[Callable[[], object]]:
 
 
 class FaissSearch:
-    """The search of IndexFlatL2, without that index's copy of the candidates.
+    """The same search as faiss's IndexFlatL2, without the copy of the candidates that this index makes.
 
-    Threads share many queries and search on one core each: faiss's own threads share each product, and wait for each
-    other at its end. Its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
+    Several threads share the queries, if these are many, and search on one core each: faiss's own threads would share
+    each product and wait at its end. Its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
     """
 
     returns = sieve = Arithmetic(FLOAT32)
@@ -66,7 +66,7 @@ class FaissSearch:
 
 
 class FaissGPUSearch:
-    """The same search on one GPU, with a copy of the candidates there.
+    """The search of FaissSearch on one GPU, with a copy of the candidates there.
 
     faiss forbids cuBLAS products of less precision (StandardGpuResources.cpp), so the arithmetic is that of float32.
     """
@@ -118,7 +118,7 @@ def _resources(card: int) -> Any:
 
 @cache
 def _try_gpus() -> None:
-    """Search on each GPU in a process of its own: faiss ends its whole process where a GPU cannot run its kernels."""
+    """Try a search on every GPU, in a child process: faiss aborts its process where a GPU cannot run its kernels."""
     trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, text=True, check=False)  # noqa: S603
     if trial.returncode:
         lines = trial.stderr.strip().splitlines() or [f"status {trial.returncode}"]
@@ -130,14 +130,14 @@ def _try_gpus() -> None:
 
 
 def count_gpus() -> int:
-    """Return the GPUs that faiss sees; 0 for the wheel `faiss-cpu`, or without faiss."""
+    """Return the number of GPUs that faiss sees; 0 for the wheel `faiss-cpu`, or without faiss."""
     return int(import_faiss().get_num_gpus()) if find_spec("faiss") else 0
 
 
 def gpu_searches(candidates: Vectors) -> tuple[Search, ...]:
-    """Search on all GPUs, each with a share of the queries.
+    """Return one search that shares the queries among all GPUs.
 
-    RecipeError: one of them fails, for want of memory as a rule.
+    RecipeError: a GPU fails, for want of memory as a rule, or is one for which this build of faiss has no kernels.
     """
     _try_gpus()
     torch = sys.modules.get("torch")
@@ -147,12 +147,12 @@ def gpu_searches(candidates: Vectors) -> tuple[Search, ...]:
 
 
 def cpu_searches(candidates: Vectors) -> tuple[Search, ...]:
-    """Search on the processor."""
+    """Return the search on the CPU."""
     return (FaissSearch(candidates),)
 
 
 def import_faiss() -> Any:
-    """Return the library; raise MissingDependency, or RecipeError if it cannot be loaded."""
+    """Return faiss; raise MissingDependency if it is not installed, RecipeError if it cannot be loaded."""
     with warnings.catch_warnings():
         # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"
         warnings.filterwarnings("ignore", message="builtin type", category=DeprecationWarning)

@@ -1,4 +1,4 @@
-"""torch, on all GPUs or the CPU: blocked search, its products on tensor cores where there are some."""
+"""Neighbour search by torch on all GPUs, or on the CPU: in blocks, by products on tensor cores if there are any."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BYTES = 16  # free on a GPU for each float32 element of a temporary: so it take
 
 
 class TorchSearch:
-    """Distances of all pairs from a product in `precision`, where the candidates lie; the best anew in float32."""
+    """Search by products in `precision` on the candidates' device; distances found by tf32 are redone in float32."""
 
     returns = Arithmetic(FLOAT32)
     threads = ALONE  # torch has its own
@@ -40,7 +40,7 @@ class TorchSearch:
         self._squares = _squares(candidates)
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k candidates nearest to each query by the products' distances."""
+        """The k candidates nearest to each query by the distances that the products give."""
         import torch
 
         device = self._candidates.device
@@ -53,7 +53,7 @@ class TorchSearch:
             return Neighbours(distances.cpu().numpy(), positions.cpu().numpy(), last.cpu().numpy())
 
     def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Distances and positions, n×k, from one block of candidates after another."""
+        """The k smallest squared distances and their positions, n×k, from one block of candidates after another."""
         import torch
 
         factors, squares = _factors(queries, self._precision), _squares(queries)[:, None]
@@ -71,7 +71,7 @@ class TorchSearch:
         return best, positions
 
     def _anew(self, queries: Tensor, positions: Tensor) -> Tensor:
-        """The float32 distances of these pairs, from their differences."""
+        """The float32 squared distances of each query to the candidates at its row of `positions`, by differences."""
         import torch
 
         step = max(1, _affordable(_PAIRS, queries) // (positions.shape[1] * queries.shape[1]))
@@ -80,9 +80,9 @@ class TorchSearch:
 
 
 def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
-    """On GPUs with tensor cores first tf32; for what that leaves open, and elsewhere, float32.
+    """Return the searches: by tf32 if all devices are GPUs that have it; then by float32, for the queries left open.
 
-    RecipeError: torch sees none of the driver's GPUs, or one fails, for want of memory as a rule.
+    RecipeError: torch sees none of the driver's GPUs, or a GPU fails, for want of memory as a rule.
     """
     torch = _import_torch()
     places, tensor = devices(), torch.from_numpy(candidates)
@@ -96,7 +96,7 @@ def torch_searches(candidates: Vectors) -> tuple[Search, ...]:
 
 
 def devices() -> list[str]:
-    """All GPUs that torch sees, or else the CPU; errors as of `torch_searches`."""
+    """Return the names of all GPUs that torch sees, or the CPU; RecipeError: it sees none of the driver's GPUs."""
     _import_torch()
     cards = find_cards("evolution.neighbor_search: faiss, or CUDA_VISIBLE_DEVICES= to hide them, to search on the CPU")
     return [f"cuda:{i}" for i in range(cards)] or [CPU]
@@ -107,7 +107,7 @@ def _import_torch() -> Any:
 
 
 def _factors(vectors: Tensor, precision: Precision) -> Tensor:
-    """Prepare vectors for a product of this precision; cut them where the device has no such products."""
+    """Return the vectors for a product of this precision, cut to the bits of tf32 where the device has no tf32."""
     import torch
 
     if precision == "tf32" and not vectors.is_cuda:
@@ -128,20 +128,20 @@ def _squares(vectors: Tensor) -> Tensor:
 
 
 def _affordable(most: int, beside: Tensor) -> int:
-    """Elements of float32, at most `most`, that a temporary on the device of `beside` may have."""
+    """Return how many float32 elements a temporary on the device of `beside` may have; at most `most`."""
     import torch
 
     device = beside.device
     if device.type != "cuda":
         return most
-    # torch's allocator gives back where it must what it keeps of the driver's memory
+    # torch's allocator returns to the driver, where memory is short, what it keeps in reserve
     reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return min(most, (torch.cuda.mem_get_info(device)[0] + reserve) // _BYTES)
 
 
 @contextmanager
 def _products(precision: Precision) -> Iterator[None]:
-    """Compute float32 products on tensor cores for tf32, and only then: torch's setting for the whole process."""
+    """Let float32 products use tensor cores if `precision` is tf32, else not: torch's setting for the whole process."""
     backends = _import_torch().backends
     places = (backends.cuda.matmul, backends.mkldnn.matmul)
     before = [place.fp32_precision for place in places]

@@ -1,4 +1,4 @@
-"""From an approximate search to the exact answer: settle near-ties, search anew what stays open."""
+"""From an approximate search to the exact answer: settle near-ties, and search again for queries that stay open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCK = 2**23  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
 
 Read = Callable[[Integers], Vectors]
-"""Positions, ascending ↦ the queries there."""
+"""A function: ascending positions ↦ the queries at these positions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Frame:
 
     @classmethod
     def around(cls, candidates: Vectors, metric: Metric) -> Frame:
-        """The median of some 256 candidates as the centre, their median distance to it scaled to about 1.
+        """Return the frame with the median of some 256 candidates as centre, and their median distance to it about 1.
 
         Medians, and not means, so that a few enormous candidates do not cost all others their precision.
         """
@@ -56,7 +56,7 @@ class Frame:
         return cls(metric, centre, scale)
 
     def place(self, vectors: Vectors) -> tuple[Vectors, Reals]:
-        """The rows in the frame, float32, and their radii: infinite where float32 overflows."""
+        """The rows in the frame, float32, and their radii (bounds on the norms): infinite where float32 overflows."""
         rows = np.empty(vectors.shape, np.float32)
         step = max(1, _CHUNK // vectors.shape[1])
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -72,8 +72,8 @@ class Neighbours(NamedTuple):
 
     Attributes:
         distances: computed squared distances of k distinct candidates per query, n×k, in any order.
-        positions: those candidates.
-        last: a computed squared distance per query, n; that of no candidate not returned is smaller.
+        positions: the indices of those candidates, n×k.
+        last: for each query a squared distance, n: no candidate that was not returned has a smaller computed one.
     """
 
     distances: npt.NDArray[np.float32]
@@ -83,9 +83,9 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True)
 class Threads:
-    """`count()` ≥ 1 threads that share the queries of a search, each on one core.
+    """The number of threads, `count()` ≥ 1, that share the queries of a search, each on one core.
 
-    `one_core` is entered while several share; it gives the function that each thread calls first.
+    `one_core()` is a context to enter while several threads search; it yields the function that each calls first.
     """
 
     count: Callable[[], int]
@@ -93,7 +93,7 @@ class Threads:
 
 
 ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
-"""Threads for a search that uses all cores itself, or none."""
+"""One thread, for a search that itself uses all cores, or none."""
 
 
 class Search(Protocol):
@@ -102,7 +102,7 @@ class Search(Protocol):
     Attributes:
         returns: the arithmetic of the distances that it returns; sums are in any order, fused or not.
         sieve: the arithmetic of the distances by which it leaves candidates out.
-        threads: that may search at once.
+        threads: the threads that may search at once.
     """
 
     returns: Arithmetic
@@ -114,9 +114,9 @@ class Search(Protocol):
 
 
 class SharedSearch:
-    """The same search on several devices, each with a copy of the candidates and its share of the queries.
+    """One search on several devices, each of which has a copy of the candidates and gets a share of the queries.
 
-    `around` is entered while they search.
+    `around()` is a context that is entered while the devices search.
     """
 
     threads = ALONE  # it begins one for each device
@@ -137,7 +137,7 @@ class SharedSearch:
 
 @contextmanager
 def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> Iterator[None]:
-    """Report in one sentence that a device failed; a library's own words may tell how many queries there are."""
+    """Turn a device's error into a RecipeError: the library's own words may tell how many queries there are."""
     try:
         yield
     except RuntimeError as error:
@@ -152,10 +152,10 @@ def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> I
 
 
 class Decider:
-    """Decides the q nearest of m ≥ q candidates, finite and distinct.
+    """Decides the exact q nearest of m ≥ q candidates, which are finite and distinct.
 
-    Candidates that float32 cannot hold (radius in the frame ≥ 2⁵⁸), and the one without direction under cosine,
-    are not searched: the former are shown to be farther than the answer, the latter's distance is known.
+    Not searched are candidates too far out for float32 (radius in the frame ≥ 2⁵⁸), since an answer counts only if
+    these are provably farther, and under cosine the zero vector, whose distance is known.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Decider:
         self.searches = backend(rows if near.all() else rows[near])  # each sees what the last left open
 
     def __call__(self, queries: Vectors, places: Integers | None = None) -> Integers:
-        """The q nearest candidates of each query, or of those at `places`, n×q; −1 for queries that are not finite."""
+        """The q nearest candidates of each query, or of each at `places`, n×q; −1 for queries that are not finite."""
         read = partial(_read, queries, places)
         rows = np.arange(len(queries) if places is None else len(places))
         answer = np.full((len(rows), self.q), -1, np.int64)
@@ -203,7 +203,7 @@ class Decider:
             return np.concatenate(list(pool.map(work, blocks)))
 
     def _block(self, search: Search, read: Read, answer: Integers, rows: Integers) -> Integers:
-        """`_search` for a block; no row depends on another."""
+        """Do the work of `_search` for one block; the answer of a row depends on no other row."""
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)
         at = np.flatnonzero((radii < _FAR) & ~exact.has_no_direction(queries, self.metric))
@@ -219,7 +219,7 @@ class Decider:
     def _decide(
         self, search: Search, queries: Vectors, rows_in_frame: Vectors, radii: Reals, rows: Integers
     ) -> tuple[Integers, Mask]:
-        """The q nearest among those retrieved for queries[rows]; True for rows where they are so among all."""
+        """The q nearest of the candidates retrieved for queries[rows]; True for rows where no other can be nearer."""
         columns, approximate, error, beyond = self._retrieve(search, rows_in_frame, radii)
         n, q, unit = len(rows), self.q, self.frame.scale**2
         nearest = np.full((n, q), -1, np.int64)
@@ -241,7 +241,7 @@ class Decider:
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
     def _retrieve(self, search: Search, rows_in_frame: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
-        """Candidates that may be nearest, n×k: indices, distances, their errors; and a bound below all others', n."""
+        """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all others, n."""
         n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
         distances, positions, last = search(rows_in_frame, k)
         columns, approximate = self.reachable[positions], distances.astype(np.float64)
@@ -257,7 +257,7 @@ class Decider:
 
 
 def _read(queries: Vectors, places: Integers | None, rows: Integers) -> Vectors:
-    """The queries of these rows (of `places`, if given), ascending: copied only where they are not all in a row."""
+    """The queries at `rows`, ascending (if given, at places[rows]); copied only if they are not consecutive."""
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:
         return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1])

@@ -32,8 +32,8 @@ Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as 
    terms at a time, aligned to the largest of them: over blocks of B ≥ 4 terms that costs a term no more than d
    additions of unit roundoff (1 + 1/B)·2⁻²³ < 2⁻²². Together: (1 + v)² γ_{d+32} + v + v², with that u in γ.
 
-A candidate that a search did not return has no computed distance to go by, only one, L, that it does not fall
-below. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
+The computed distance of a candidate that a search did not return is unknown, but not below L, which the search
+tells. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
 radius. Let g ≥ γ be the bound's factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
 bound above, at least L − g(a + ρ)² away. One with r > ρ has, by 5, |s(c − μ)| > a + √L, so its distance exceeds L.
 Likewise one with r ≥ R, not searched because R² is out of float32's reach, has |s(c − μ)| > R/2: its distance
@@ -55,12 +55,12 @@ Mask = npt.NDArray[np.bool_]
 
 FLOAT32 = 2.0**-24
 FLOAT64 = 2.0**-53
-TENSOR_CORES = 2.0**-22  # what stands for the unit roundoff of their sums (6 of the proof)
+TENSOR_CORES = 2.0**-22  # the unit roundoff that bounds their sums (6 of the proof)
 
 Metric = Literal["l2", "cosine"]
 
 NO_DIRECTION = 2.0
-"""Squared distance, under cosine, of a zero vector to every vector: that of a right angle."""
+"""Squared distance, under cosine, of a zero vector to every vector, as if at a right angle to it."""
 
 _PAIRS = 2**18  # elements settled at a time: two float64 arrays that stay in the cache
 _ROWS = 512  # queries compared together in the exact search
@@ -81,7 +81,7 @@ class Arithmetic:
     rounding: float = 0.0  # v, to which the factors of a product are rounded or cut first; 0: not at all
 
     def slack(self, dimensions: int) -> float:
-        """The factor of (a + b)² within which a computed squared distance lies about s² times the settled one."""
+        """Return g: a computed squared distance differs from s² times the settled one by at most g·(a + b)²."""
         v = self.rounding
         return (1 + v) ** 2 * gamma(dimensions, self.roundoff) + 1.001 * (v + v * v)
 
@@ -92,7 +92,7 @@ def pad(dimensions: int, roundoff: float) -> float:
 
 
 def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Reals:
-    """An upper bound on the norm of each row, in float64; infinite where the square overflows, or for NaN."""
+    """An upper bound on the norm of each row, float64; infinite for NaN, on overflow, or beyond the proof's reach."""
     dimensions = vectors.shape[1]
     if not np.isfinite(gamma(dimensions, roundoff)):
         return np.full(len(vectors), np.inf)
@@ -154,11 +154,11 @@ def settle(queries: Vectors, candidates: Vectors, rows: Integers, columns: Integ
 
 
 def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Reals) -> Integers:
-    """The q candidates nearest to each query by settled distance, ties to the lowest index: int64, n×q; all are finite.
+    """The q candidates nearest to each query by settled distance, ties to the lowest index: int64, n×q.
 
-    Blocks of candidates are compared in float64; the pairs that might be among the q nearest, by the bound of
-    the proof above, are settled. Memory is that of one block, plus the answer. `centre` is a point near the candidates;
-    it changes the speed, never the answer.
+    All vectors must be finite. Blocks of candidates are compared in float64; pairs that might be among the q nearest,
+    by the bound of the proof above, are settled. Memory holds one block and the answer. `centre` is a point near the
+    candidates; it changes the speed, never the answer.
     """
     answer = np.empty((len(queries), q), np.int64)
     step = max(1, min(_ROWS, _BLOCK // queries.shape[1]))
@@ -198,7 +198,7 @@ def _centre(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Rea
 def merge(
     best: Reals, nearest: Integers, rows: Integers, columns: Integers, distances: Reals
 ) -> tuple[Reals, Integers]:
-    """The q nearest of each row, in order, from the q it had (n×q) and the new pairs (rows, columns)."""
+    """Distances and indices, n×q, of each row's q nearest in order, from the q it had and new pairs (rows, columns)."""
     n, q = best.shape
     rows = np.concatenate([np.repeat(np.arange(n), q), rows])
     columns = np.concatenate([nearest.ravel(), columns])

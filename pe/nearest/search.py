@@ -36,7 +36,7 @@ def nearest(
     search by the float64 distances of pe/nearest/exact.py; the backend's float32 only saves work. So adding
     or removing one record changes one row of votes. How long the call takes does depend on the records.
 
-    Memory is that of the candidates, a few times over, and of a block of queries: never n×m.
+    Memory holds the candidates a few times over and one block of queries: never n×m.
 
     Edges: ties go to the lowest index. Equal candidates (−0.0 equals 0.0) count once, under their lowest index,
     and candidates with a NaN or infinite entry not at all; where fewer than q are left, the last entries are −1,
@@ -50,10 +50,10 @@ def nearest(
         metric: "l2", or "cosine": Euclidean distance between the vectors normalised in float64.
         backend: "faiss" or "torch", each on all GPUs that it sees, or on the CPU; "auto": the first of faiss on GPUs,
             torch on GPUs, faiss, torch that this machine has.
-        places: int64, ascending: search for the queries there alone, which are read in blocks; None: for all.
+        places: int64, ascending: search only for the queries at these positions, read in blocks; None: for all.
 
     Raises:
-        RecipeError: an argument that cannot be; torch sees none of the driver's GPUs; or a GPU fails.
+        RecipeError: an argument is not as described; torch sees none of the driver's GPUs; or a GPU fails.
         MissingDependency: the backend is not installed.
     """
     _check(queries, candidates, q, metric, backend)
@@ -68,7 +68,7 @@ def nearest(
 
 
 def describe(backend: Backend) -> str:
-    """The library and the device that `backend` comes to here; errors as of `nearest`."""
+    """The library and the device that `backend` means on this machine, in words; raises what `nearest` raises."""
     return _choose(backend)[0]
 
 
@@ -84,7 +84,7 @@ def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Sequence[Search]
 
 
 def _torch_is_better() -> bool:
-    """True where torch sees a GPU, or faiss is not installed."""
+    """True if torch is installed, and either sees a GPU or faiss is not installed."""
     if find_spec("torch") is None:
         return False
     return find_spec("faiss") is None or (has_driver() and by_torch.devices() != [by_torch.CPU])

@@ -31,7 +31,7 @@ class Span:
 
     @classmethod
     def exactly(cls, number: int) -> Span:
-        """A known number."""
+        """Return the span of a known number."""
         return cls(number, number)
 
 
@@ -47,7 +47,7 @@ def total(spans: Iterable[Span | None]) -> Span | None:
 
 @dataclass(frozen=True)
 class _Offspring:
-    """One label's new members: `number` in all, of `candidates` candidates; the lookahead made `ahead` of each."""
+    """One label's `number` offspring of `candidates` candidates; the lookahead has already made `ahead` of each."""
 
     number: Span
     candidates: int
@@ -72,7 +72,7 @@ def first_calls(plan: Plan, api: GenerationAPI) -> tuple[Span, Span]:
 
 
 def variation_images(candidates: Sequence[int], step: Step) -> Span:
-    """Count the images of an iteration's lookahead and offspring, without those that the lookahead has made."""
+    """Count the images of an iteration's lookahead, and of its offspring without those that the lookahead has made."""
     ahead = step.lookahead * sum(candidates)
     return sum((each.images for each in _offspring(candidates, step)), Span.exactly(ahead))
 
@@ -85,7 +85,7 @@ def variation_calls(candidates: Sequence[int], step: Step, api: GenerationAPI) -
 
 
 def _over_ways(api: GenerationAPI, count: Callable[[Capabilities], Span], groups: int, images: int) -> Span:
-    """Count the requests of several generators: from one that makes all, to the most and one for each other group."""
+    """Count requests; of several generators: from all by one, to one more for each other generator in each group."""
     if not isinstance(api, PassesOn):
         return count(api.capabilities)
     spans = [count(can) for can in api.ways]
@@ -131,7 +131,7 @@ def _calls_for(offspring: Sequence[_Offspring], can: Capabilities) -> Span:
 
 
 def _most_groups(offspring: _Offspring, chunk: int) -> int:
-    """Return the most requests for one label's offspring, a parent's first of which takes ahead + 1 of them."""
+    """Return the most requests for a label's offspring; a parent's first request is for its offspring no. ahead + 1."""
     items, first = offspring.number.most, offspring.ahead + 1
     several = min(offspring.candidates, items // first)
     return max((m + (items - m * first) // chunk for m in {min(1, several), several} if m), default=0)
@@ -172,7 +172,7 @@ class Trial:
 
 
 def trial_step(plan: Plan) -> Step | None:
-    """Return the iteration of the least degree above 0, at which the trial is made; None if that is too wide."""
+    """Return the iteration of the least degree above 0, at which the trial is made; None if that is above WIDEST."""
     return min((step for step in plan.steps if 0 < step.degree <= WIDEST), key=lambda step: step.degree, default=None)
 
 
@@ -183,10 +183,10 @@ def may_try(recipe: Recipe, info: PluginInfo) -> bool:
 
 
 def _needs_trial(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
-    """True where the generator answers from elsewhere, and the plan relies on what it cannot know of itself."""
+    """True if a trial is always wanted, or only a trial shows that a remote generator does what the plan relies on."""
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
-    # That is one of several degrees put in words; or which of several parents an image is a variation of.
+    # one of several degrees put in words; or which of several parents in a request an image is a variation of
     can, degrees = api.capabilities, {step.degree for step in plan.steps if step.degree}
     words = can.degree == "wording" and len(degrees) > 1
     mixable = can.shares != "parent" and can.max_chunk > 1 and not can.one_by_one
@@ -195,10 +195,10 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
 
 
 def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None:
-    """Return the most bytes that samples take at one time; None: unknown.
+    """Return the most bytes that samples take on disk at one time; None: unknown.
 
-    Populations stay. Answers that are no population yet lie beside them, the lookahead's included; at the end the
-    synthetic data is written, and the shareable side copied before it is replaced.
+    All populations are kept. Beside them lie answers not yet gathered into a population, the lookahead's included; at
+    the end the synthetic data is written, and the shareable files are copied before they are replaced.
     """
     if api is None:
         return None

@@ -1,4 +1,4 @@
-"""Refusals of a start here, and the warnings of a plan, a run and its certificate; no private record is read."""
+"""Refusals of a start on this machine; warnings of a plan, a run and its certificate; no private record is read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from pe.steps import Plan
 
 
 def meaning_of(api: GenerationAPI | None, degree: float, t: int) -> str:
-    """Return the generator's words for a degree in iteration t; "": it has none."""
+    """Return the generator's words for a degree in iteration t; "": it has none; "refused": it cannot obey it."""
     try:
         return api.describe_degree(degree, t) if isinstance(api, DescribesDegree) else ""
     except RecipeError:
@@ -117,7 +117,7 @@ def limit_warnings(
 
 
 def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
-    """Warn about a run's guarantee, with ε of all its releases, and its votes, from public numbers.
+    """Warn about a run's guarantee, by the ε of all its releases, and about its votes, from public numbers.
 
     The same list stands in the plan, on the console of the run, in its certificate and in its report.
     """
@@ -151,7 +151,7 @@ def pool_warnings(recipe: Recipe, api: GenerationAPI) -> list[str]:
 
 
 def recipe_warnings(recipe: Recipe, clock_warning: str) -> list[str]:
-    """Warn of units that are not counted, no clock, a missing network, and a part of the budget that nothing uses."""
+    """Warn of an undeclared number of units, no clock, no network for votes, and a budget share that nothing uses."""
     private, evolution = recipe.private, recipe.evolution
     sentences = []
     if private.privacy_unit != "record" and private.declared_size is not None and private.declared_units is None:
@@ -186,7 +186,7 @@ def plugin_warnings(recipe: Recipe, api: object | None, embedding: object | None
 
 
 def overlap_warnings(recipe: Recipe, *plugins: object) -> list[str]:
-    """Return the consequence of `privacy.pool_overlaps: declared`, where a plug-in reads public samples."""
+    """Return the warning that `privacy.pool_overlaps: declared` brings, if a plug-in reads public samples."""
     is_declared = recipe.privacy.pool_overlaps == "declared"
     return [POOL_OVERLAPS] if is_declared and any(map(reads_public, plugins)) else []
 
@@ -195,7 +195,7 @@ def overlap_warnings(recipe: Recipe, *plugins: object) -> list[str]:
 
 
 def refusals(*tries: Callable[[], object]) -> list[str]:
-    """Return what these refuse, one sentence of a plan each."""
+    """Call each of `tries`; return a plan's sentence for each PEError that is raised, none of them twice."""
     sentences = []
     for each in tries:
         try:
@@ -206,7 +206,7 @@ def refusals(*tries: Callable[[], object]) -> list[str]:
 
 
 def start_checks(recipe: Recipe, api: GenerationAPI | None, embedding: object) -> Iterator[Callable[[], object]]:
-    """Yield the checks of what the generator cannot do, or cannot do here, before it is asked for anything."""
+    """Yield the checks that the generator and this machine can do what the recipe needs; none asks for a sample."""
     if isinstance(api, ChecksMachine):
         yield api.check_machine
     if isinstance(api, DescribesPrecision):
@@ -219,7 +219,7 @@ def start_checks(recipe: Recipe, api: GenerationAPI | None, embedding: object) -
 
 
 def obstacles(recipe: Recipe, api: GenerationAPI | None = None) -> list[str]:
-    """Return what would refuse a start of the recipe here and now, one sentence each; nothing is asked for.
+    """Return a sentence for each reason to refuse a start of the recipe here and now; no sample is asked for.
 
     `api` is the generator, where it could be set up; mistakes in its settings are not looked for.
 
@@ -254,7 +254,7 @@ def _require(group: Group, spec: PluginSpec) -> None:
 
 
 def look_ahead(recipe: Recipe, api: GenerationAPI | None) -> list[str]:
-    """Return what a plan says of a start here and now: `obstacles`, and the warnings of a run."""
+    """Return what a plan says of a start here and now: `obstacles` and `plugin_warnings`."""
     return [*obstacles(recipe, api), *plugin_warnings(recipe, api)]
 
 
@@ -288,7 +288,7 @@ def check_search(recipe: Recipe) -> None:
 
 
 def check_price(recipe: Recipe, api: GenerationAPI) -> None:
-    """Raise RecipeError if another machine is asked for samples of unstated price, and nothing else limits it."""
+    """Raise RecipeError if other machines make samples at an unstated price, and limits.max_images is not set."""
     hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
     if hosts and recipe.limits.max_images is None:
         raise RecipeError(
@@ -298,7 +298,7 @@ def check_price(recipe: Recipe, api: GenerationAPI) -> None:
 
 
 def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
-    """Refuse a new run that the data set's cap forbids, by its ledger file as it stands now; none is made."""
+    """Refuse a new run that the cap in the data set's ledger file forbids as it stands now; no such file is made."""
     if WITHHELD not in (str(recipe.private.ledger_file), str(recipe.private.place)):
         ledger = data_set_ledger(recipe.private)
         if ledger is not None and (refusal := ledger.refusal(releases)):
@@ -306,7 +306,7 @@ def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
 
 
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
-    """Return the ledger file of all runs over a source's records; None for a sample without a place on disk."""
+    """Return the ledger file of all runs over a source's records; None for sample data without a place on disk."""
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
             f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data set's ledger file."
@@ -405,7 +405,7 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _hard_link(path: Path) -> set[tuple[int, int]]:
-    """Return the device and inode of a file that has several names; empty for all else."""
+    """Return the device and inode of a file that has several names; empty for any other path."""
     status = _status(path)
     if status is None or status.st_nlink < 2 or path.is_dir():
         return set()

@@ -24,11 +24,11 @@ from pe.steps import Plan, Step
 MOST_NOISE = 0.5
 """The largest share of the parents' weight that may be noise without a warning, if several votes follow each other."""
 ENOUGH_ONCE = 0.25
-"""Votes of an average candidate, over the noise on it, with which a run's only vote is not warned of: the planner's own
-number, and the one that was tried (benchmarks/results/choice.md)."""
+"""Ratio of an average candidate's votes to the noise on it, from which a run's only vote brings no warning: the number
+that the planner aims at (SIGNAL_ONCE), and that was tried (benchmarks/results/choice.md)."""
 FEW = 5.0
-"""Records of a label, over the noise of one histogram with the whole budget, below which evolving drawn digits gave no
-more than samples that were never voted for (benchmarks/results/choice.md)."""
+"""Ratio of a label's records to the noise of one histogram with the whole budget, below which evolving drawn digits
+gave nothing better than un-evolved samples (benchmarks/results/choice.md)."""
 MANY_NEIGHBORS = 32
 """The most votes per record that a warning proposes; the planner chooses no more."""
 
@@ -39,7 +39,7 @@ class Signal:
 
     Attributes:
         candidates: members of S_{t-1}.
-        noise_multiplier: σ over the sensitivity.
+        noise_multiplier: standard deviation of the noise, over the sensitivity.
         sigma: standard deviation of the noise on a candidate, in votes; `threshold`, H, is in votes, too.
         votes: votes per candidate, over all labels; None: no declared size.
         by_label: votes per candidate of each label; empty: not known label by label.
@@ -61,12 +61,12 @@ class Signal:
 
     @property
     def to_noise(self) -> float | None:
-        """Votes of the label that has the fewest, over the noise; None: not declared, or no noise."""
+        """Votes per candidate of the label that has the fewest, over the noise; None: not declared, or no noise."""
         return None if self.fewest is None or not self.sigma else self.fewest / self.sigma
 
     @property
     def most_noise(self) -> float:
-        """The largest noise share without a warning: MOST_NOISE; of an only vote that of ENOUGH_ONCE, if it is more."""
+        """The largest noise share without a warning: MOST_NOISE; for an only vote the share at ENOUGH_ONCE, if more."""
         if not self.sigma:
             return MOST_NOISE
         sigmas = self.threshold / self.sigma
@@ -76,7 +76,7 @@ class Signal:
     def noise_share(self, votes: float) -> float:
         """Return the share of noise in the weight by which parents are chosen, in [0, 1].
 
-        The expected weight E[max(noise − H, 0)] of a candidate without votes, over that of one with `votes`.
+        The expected weight E[max(noise − H, 0)] of a candidate without votes, over the weight at `votes`.
         """
         if not self.sigma:
             return 0.0
@@ -109,14 +109,14 @@ def _excess(x: float) -> float:
 
 
 def votes_cast(records: int, units: int | None, neighbors: int) -> float:
-    """Return the most votes of so many records: a unit's have L2 norm 1, so √k where it votes for k candidates."""
+    """Return the most votes that these records cast: a unit's votes for k candidates have L2 norm 1, so sum to √k."""
     return sqrt(records * min(units or records, records) * neighbors)
 
 
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
     """Return the signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
 
-    Labels have records in the recipe's public proportions; where those are estimated, only the whole is known.
+    Labels have records in the recipe's public proportions; if these are estimated, only the votes in all are known.
     """
     release, evolution, records = step.release, recipe.evolution, recipe.private.declared_size
     votes: float | None = None
@@ -204,22 +204,22 @@ def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[
 
 
 SIGNAL_ONCE, SIGNAL = 0.25, 0.75
-"""Votes wanted for an average candidate, over the noise on it: in one vote, which needs many candidates to
-choose from; in each of several."""
+"""Ratio of an average candidate's votes to the noise on it that is wanted: in a run's only vote, which needs many
+candidates to choose from; and in each of several votes."""
 BLIND, ONCE, AGAIN = 2.5, 0.5, 1.0
-"""H, in standard deviations of the noise: of every vote for samples of unknown labels, of which most are of another
-label; of samples of known ones, of one vote, and of each of several, or of one whose choice could be varied, and is
-not."""
+"""H, in standard deviations of the noise. BLIND: the generator does not make what a label names, so most candidates
+are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and there are several votes, or the choice
+of the only one could be varied, and is not."""
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
-"""Candidates of a label: at most; of those that are dealt from a pool, which cost nothing to make, at most; below which
-the budget is not divided among iterations; nor the images that limits allow, if the labels are known; and at least."""
+"""Numbers of candidates of a label: the most; the most from a pool, where they cost nothing; the fewest for several
+votes; the fewest for several votes if limits leave few images and labels are known; the fewest at all."""
 GROWTH = 1.5
-"""Each iteration's share of the budget, over the share of the one before."""
+"""Ratio of each iteration's share of the budget to the share of the iteration before."""
 MORE, LARGEST = 2.5, 10_000
-"""Images at the end for each record, and the most; as many as there are records where an image costs something."""
+"""Images at the end: for each record, and at most; where an image costs something, as many as there are records."""
 FINAL_SHARE, SLACK = 0.3, 0.05
-"""Shares of the images that the limits allow: for the end, if they are varied, and kept back for refused ones."""
+"""Shares of the images that the limits allow: for the end, if the chosen are varied; and kept back for refused ones."""
 
 
 @dataclass(frozen=True)
@@ -236,18 +236,18 @@ class Numbers:
     """The numbers that the rule goes by, all of them public.
 
     Attributes:
-        labels: their number.
+        labels: the number of labels.
         records: the declared size.
         units: privacy units, of which each casts votes of L2 norm 1.
         sigma: noise on a candidate if one histogram has the whole budget, in votes.
-        growing: True if more iterations mean more noise in each; not where the recipe gives the noise.
+        growing: True if more iterations mean more noise in each; False where the recipe gives the noise.
         images: that may be asked for in all; infinite without a limit.
         is_paid: True if an image costs something.
         degrees: the generator's, widest first.
         by_label: True if the generator makes what a label names.
-        distinct: different new samples of a label that it has; None: it makes ever new ones.
-        lookahead: k, that the recipe gives: variations of each candidate in an iteration; a list has one for each.
-        final_share: of the images, for the end; 0 where one vote's choice is taken as it is.
+        distinct: number of different new samples of a label that the generator has; None: it makes ever new ones.
+        lookahead: k, as the recipe gives it: variations of each candidate; a list has one k for each iteration.
+        final_share: share of the images for the end; 0 where one vote's choice is taken as it is.
     """
 
     labels: int
@@ -292,12 +292,12 @@ class Numbers:
         return int(self.votes(neighbors) / (signal * noise)) if noise else LARGEST
 
     def affordable(self, iterations: int, neighbors: int) -> int:
-        """Return the candidates of a label: as many as have the signal, as there may be, and as the limits allow."""
+        """Return the candidates of a label: as many as get the wanted signal, may exist, and fit the limits."""
         most = MEMBERS if self.distinct is None else min(self.distinct, DEALT)
         return int(min(self.members(iterations, neighbors), most, self.limit(iterations)))
 
     def iterations(self) -> int:
-        """Return T: as many as the generator has degrees, while each has enough candidates of a label."""
+        """Return T: at most the number of the generator's degrees, as long as each iteration has enough candidates."""
         most, free = len(self.degrees), replace(self, images=inf)
         enough = (t for t in range(most, 1, -1) if free.affordable(t, NEIGHBORS[-1]) >= FEWEST)
         return next((t for t in enough if self.limit(t) >= self.fewest), min(most, 1))
@@ -306,10 +306,10 @@ class Numbers:
 def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     """Fill in the unset evolution keys of a recipe; explicit ones are kept.
 
-    `api` is the generator, of which `info` counts; None: the class that the recipe names.
+    `api` is the generator, whose `info` is used; None: the `info` of the class that the recipe names.
 
     Raises:
-        RecipeError: the declared size is missing, or that of units where a unit may have several records.
+        RecipeError: declared_size is missing, or declared_units where a unit may have several records.
         PrivacyError: no noise meets the budget.
     """
     if recipe.evolution.is_complete:
@@ -354,7 +354,7 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_sparing(numbers: Numbers, explicit: dict[str, Any]) -> bool:
-    """True if limits leave too few images for the several votes that the records would do for.
+    """True if limits leave too few images for several votes, for which there would be enough records.
 
     Then there is one vote, and its choice is taken as it is, so that all images are candidates.
     """
@@ -374,7 +374,7 @@ def _threshold(numbers: Numbers, iterations: int) -> float:
 
 
 def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
-    """Return the smallest q with which as many candidates as there may be have their signal; at most half a label's."""
+    """Return the least q with which a label has the most candidates at the wanted signal; at most half their number."""
     if population is None:
         members = {q: max(numbers.affordable(iterations, q), LEAST) for q in NEIGHBORS}
     else:
@@ -385,7 +385,7 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Return the members of S_0 … S_T: the candidates, and the data to be shared, which a pool alone may repeat."""
+    """Return the sizes of S_0 … S_T: candidates, and last the data to share, which only a pool may repeat."""
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
     most = numbers.records if numbers.is_paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
     budget = numbers.images - numbers.each(iterations) * members * numbers.labels
@@ -396,7 +396,7 @@ def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
 
 
 def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
-    """Return v_1 … v_T: evenly from the first of the generator's to its last; of one iteration the last."""
+    """Return v_1 … v_T, spread evenly over the generator's degrees from first to last; for one iteration the last."""
     last = len(degrees) - 1
     places = [last] if iterations == 1 else [round(t * last / (iterations - 1)) for t in range(iterations)]
     return [degrees[place] for place in places]

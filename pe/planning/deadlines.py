@@ -1,4 +1,4 @@
-"""The public clock: deadlines of private work, so that its end tells nothing.
+"""The public clock: deadlines of private work, so that the time at which it ends tells nothing.
 
 They follow from the declared size and a try on this machine. Nothing here reads a private record: random vectors and
 blank samples stand in for them.
@@ -23,17 +23,17 @@ from pe.recipe.schema import Recipe
 from pe.steps import Plan
 
 EMBEDDING = "embedding"
-"""The name of the embedding of all private records among the deadlines; releases have their own."""
+"""The name of the deadline of embedding all private records; a release's deadline has the release's name."""
 
 _AT_LEAST = 0.4  # what a release takes to become durable, and then some
 _DRAWS = 5e6
 """Draws of noise a second, a low estimate."""
 _SECONDS_PER_NUMBER = 1e-8
-"""To write a vector's number durably and to hash it, a high estimate."""
+"""To write one number of a vector durably and to hash it, a high estimate."""
 _SAMPLE = 2048, 2**14
 """Most queries and candidates of the search that is tried."""
 _TIED = 64, 1024
-"""Most of them where all candidates are equally near."""
+"""Most queries and candidates of the search that is tried where all candidates are equally near."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ClockPlan:
 
     Attributes:
         on: True if private work is held back.
-        why: in words, for `pe plan`.
+        why: the reason why it is on or off, for `pe plan`.
         warning: one sentence where whoever answers requests may learn the time of private work; else empty.
         seconds: deadlines by name; empty where there is none, or where they cannot be tried here.
         unheld: releases that have no deadline.
@@ -58,7 +58,7 @@ class ClockPlan:
 def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockPlan:
     """Decide if a run of the recipe has a public clock; the generator is None if it could not be set up.
 
-    By default it has one where the generator asks other machines, or does not say that it asks none.
+    By default a run has one if its generator asks other machines, or does not say that it asks none.
     """
     if recipe.privacy.noiseless:
         return ClockPlan(False, "off: with privacy: none nothing is protected")
@@ -82,7 +82,7 @@ def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockPlan:
 def held_back(
     recipe: Recipe, plan: Plan, api: GenerationAPI | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
 ) -> ClockPlan:
-    """Return `clock_terms` with the deadlines of a run here; an embedding that asks other machines is not tried."""
+    """Return `clock_terms` with the deadlines of a run here; without them if the embedding asks other machines."""
     terms = clock_terms(recipe, api)
     if not terms.on or embedding is None or info_of(embedding).hosts:
         return terms
@@ -95,9 +95,9 @@ def deadlines(
 ) -> tuple[dict[str, float], list[str]]:
     """Return the seconds until which each piece of private work is held back, by name; and releases without a deadline.
 
-    Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, one of
-    which the embedding fails on, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time that
-    the most costly candidates take, which whoever makes the candidates may choose: all equally near to each record.
+    Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, if the
+    embedding fails on one of them; rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time for
+    the most costly candidates that a generator's host could choose: all of them equally near to each record.
     The embedding is tried on blank samples, a fit by its `dry_runs`.
     """
     private, slack = recipe.private, recipe.privacy.clock_slack
@@ -131,7 +131,7 @@ def deadlines(
 
 
 def round_up(seconds: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `seconds` > 0: so that a try's own chance seldom shows."""
+    """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten, so that chance differences of tries seldom show."""
     power = 10.0 ** math.floor(math.log10(seconds))
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))
 

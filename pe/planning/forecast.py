@@ -41,8 +41,8 @@ _DEGREES = {
 class Iteration:
     """The requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of iteration t; 0 makes S_0.
 
-    `signal` is of its histogram, and `meaning` of the degree, in the generator's own words; None: unknown, or there is
-    none.
+    `signal` tells of the iteration's histogram; `meaning` says in the generator's words what the degree means. None or
+    "": unknown, or there is none.
     """
 
     t: int
@@ -55,11 +55,11 @@ class Iteration:
 
     @property
     def calls(self) -> Span | None:
-        """Requests of both; None: unknown."""
+        """Requests of RANDOM_API and VARIATION_API together; None: unknown."""
         return total((self.random, self.variation))
 
     def row(self) -> tuple[str, ...]:
-        """Return its row of the table."""
+        """Return the iteration's row of the table."""
         start, signal = (str(self.t), _words(self.calls), _words(self.images)), self.signal
         if signal is None:
             return start
@@ -94,7 +94,7 @@ class Forecast:
 
     Attributes:
         choice: the recipe, its evolution complete, with the keys that were chosen and why.
-        plan: of the run.
+        plan: the plan of the run.
         iterations: t = 0 … T.
         trial: requests before t = 0, by which the run sees that variations are of their parents.
         has_price: True if the recipe states what is charged, or nobody elsewhere is asked.
@@ -102,10 +102,10 @@ class Forecast:
         cost_at_least: the least; None: unknown.
         epsilon: of all planned releases, at the recipe's δ; infinite where no ε holds, and null in JSON, like δ.
         degree: the generator's obedience to the degree: exact, wording, none; None: unknown.
-        seconds: for the images, at the most, at the rate given; None: none was given.
+        seconds: the time for the most images at the given rate; None: no rate was given.
         disk: the most bytes that samples take while the run goes on; None: unknown.
         clock: the public clock.
-        fit_epsilon: of the releases by which the generator is fitted.
+        fit_epsilon: ε of the releases by which the generator is fitted.
         dry_runs: of each part of the fit, where it was tried here.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
         warnings: one sentence each.
@@ -135,7 +135,7 @@ class Forecast:
 
     @property
     def embedding(self) -> str:
-        """By which the records vote, by its name; empty: nothing votes."""
+        """Name of the embedding by which the records vote; empty: there are no votes."""
         return self.choice.recipe.embedding.kind.removeprefix(OBJECT) if self.plan.steps else ""
 
     @property
@@ -317,7 +317,7 @@ class Forecast:
             yield "" if i else "Dry run", f"{one.part}: {steps}{memory}{states}"
 
     def _meanings(self) -> Iterator[str]:
-        """Yield a line for each degree that has words; where these differ by iteration, for each of them."""
+        """Yield a line for each degree that has words; several lines if a degree's words differ by iteration."""
         times: dict[tuple[float, str], list[int]] = {}
         for one in self.iterations:
             if one.meaning:
@@ -344,7 +344,7 @@ def _plain(value: Any) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Seconds below two minutes, minutes below two hours, hours below two days, days from there."""
+    """Return seconds in words: as minutes from two minutes on, hours from two hours on, days from two days on."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
@@ -485,7 +485,7 @@ def _short(value: Any) -> str:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value that is no mapping, and no list of mappings alone, by its dotted key."""
+    """Yield each value with its dotted key, going down into mappings and into lists of nothing but mappings."""
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
         value = dict(enumerate(value))
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Find models and data of other runs in a recipe: each is counted in its plan, or declared disjoint.
+"""Find models and data of other runs in a recipe: each is counted in the recipe's plan, or declared disjoint.
 
-A run's model and its data know their runs (`fitted.json`, `certificate.json`), so every path that a recipe names is
-looked at, at whatever depth it stands: in a warm start, a portfolio, a part, a checkpoint.
+A model and a run's data have a file that names the run (`fitted.json`, `certificate.json`), so every path that a recipe
+names is looked at, however deep in the recipe it stands: in a warm start, a portfolio, a part, a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pe.store.certified import read_certificate
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE
 
 OTHER_RUNS = f"{CONFIDENTIAL}/taken.json"
-"""The note in a run's folder of what it uses of others; with their places, so it is confidential."""
+"""The note in a run's folder of models and data of other runs that it uses; confidential, as it names their folders."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class OtherRun:
 
 
 def disjoint_places(runs: Sequence[OtherRun]) -> set[Path]:
-    """Return the folders of runs declared to hold none of this run's privacy units, and of the runs behind those."""
+    """Return the folders of runs declared to hold none of this run's privacy units, and of the runs that those use."""
     places: set[Path] = set()
     open_places = [one.place for one in runs if not one.fit.counted]
     while open_places:
@@ -72,7 +72,7 @@ def disjoint_places(runs: Sequence[OtherRun]) -> set[Path]:
 
 
 def find_other_runs(recipe: Recipe, releases: Sequence[Release], *parts: object) -> tuple[OtherRun, ...]:
-    """Find all that a recipe, or the plug-ins `parts` made from it, use of other runs; no record is read.
+    """Find models and data of other runs that a recipe, or its constructed plug-ins `parts`, use; no record is read.
 
     Raises:
         RecipeError: a run's releases are neither counted in the plan nor declared disjoint, have no guarantee, or are
@@ -132,7 +132,7 @@ def _paths(value: Any, says: str = "") -> Iterator[tuple[Path, str]]:
 
 
 def _runs_near(path: Path, fitted_before: bool) -> list[tuple[Path, list[OtherFit]]]:
-    """Find the runs that a path leads to, with their releases; `fitted_before`: a run whose model is meant."""
+    """Find the runs that a path leads to, with their releases; `fitted_before`: the path names a run for its model."""
     try:
         if path == Path() or not path.expanduser().exists():
             return []

@@ -31,7 +31,7 @@ def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> Generat
 
 
 def build_embedding(recipe: Recipe, own: Embedding | None = None) -> Embedding:
-    """Construct the embedding; see `build_generator`."""
+    """Construct the embedding that the recipe names, or check the user's `own` object against it."""
     embedding: Embedding = _build("pe.embeddings", recipe.embedding, own)
     check_modality(embedding, "embeds", recipe)
     return embedding
@@ -86,7 +86,7 @@ def build_dispatcher(
 
 
 def price_of(recipe: Recipe) -> Price:
-    """Return the recipe's price: of its generator, of each of several, or of all that do a part of each sample."""
+    """Return the price of the recipe's generator, or of several that share out the samples or make each together."""
     members = members_of(recipe.api).values()
     several = [member.price.price for member in members]
     if all(price.free for price in several):
@@ -107,7 +107,7 @@ def without_price(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
-    """Return the bill of so many calls and images; None: tokens or pixels cost something, and are unknown."""
+    """Return the bill of so many calls and images; None: tokens or pixels cost something, in unknown number."""
     info = PluginInfo() if api is None else info_of(api)
     size, tokens = info.drawn, info.tokens
     if (price.has_tokens and tokens is None) or (price.megapixel and size is None):
@@ -128,7 +128,7 @@ def class_of(kind: str) -> str:
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
-    """Try to construct a plug-in, to ask it what it can do; return None and the reason if that fails here.
+    """Try to construct a plug-in; return it and "", or None and the reason if that fails on this machine.
 
     Raises:
         PluginError: there is no plug-in of this name.

@@ -56,7 +56,7 @@ class PlanSettings:
 def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None) -> list[Release]:
     """Return all releases of a run, with the least noise in the histograms that meets `budget`.
 
-    With a given noise multiplier the ledger judges the total.
+    A given noise multiplier is taken as it is, and the ledger checks the total against the budget.
     """
     others = list(settings.preset)
     if settings.class_counts is not None:
@@ -136,7 +136,7 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
 
 
 def fit_dry_runs(recipe: Recipe) -> tuple[DryRun, ...]:
-    """Try each part of the fit on this machine; nothing where nothing is fitted, or it cannot be tried."""
+    """Try each part of the fit on this machine; empty if nothing is fitted, or the generator cannot be tried."""
     trainer = _trainer(recipe)
     return tuple(trainer.dry_run(fit_terms(recipe))) if isinstance(trainer, Rehearsing) else ()
 
@@ -224,8 +224,8 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
     Args:
         recipe: the recipe.
         counts: the noisy label counts, where the recipe has them estimated; while they are None, labels count as equal.
-        releases: all of the run's; None: they are planned, which for a fit can take many seconds and needs its
-            data.
+        releases: all of the run's; None: they are planned, which for a fit can take many seconds and needs the
+            fit's files.
     """
     evolution = recipe.evolution
     if not evolution.is_complete:
@@ -253,7 +253,7 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
 
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:
-    """Return the plan of a run, from its recipe; the releases of a finished one are those of its certificate."""
+    """Return the plan of a run, from its recipe; a finished run's releases are taken from its certificate."""
     if not (run.folder / CERTIFICATE).is_file():
         return lay_out(recipe)
     try:

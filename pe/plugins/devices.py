@@ -1,4 +1,4 @@
-"""The devices on which torch computes, found by name among those that this machine lets be used; their precision."""
+"""Devices on which torch computes, found by name among those that it may use on this machine; their precision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 DRIVER = Path("/dev")
-"""Where NVIDIA's driver for Linux has a file for each GPU: nvidia0, nvidia1, …"""
+"""The folder in which NVIDIA's driver for Linux has a file for each GPU: nvidia0, nvidia1, …"""
 FITTING_TORCH = "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
 
 Devices = str | list[str]
@@ -42,7 +42,7 @@ _REFUSALS = (
     "cudnn_status_not_initialized",
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
-"""In small letters. The last three may have another cause."""
+"""Parts of the messages of errors for want of memory, in small letters; the last three may have another cause."""
 
 
 @runtime_checkable
@@ -58,7 +58,7 @@ class DescribesPrecision(Protocol):
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:
-    """Import a library that an extra brings; `purpose` is the subject of the message of MissingDependency."""
+    """Import and return a library that an extra brings; `purpose` is the subject of MissingDependency's message."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -68,7 +68,7 @@ def import_library(name: str, extra: str, purpose: str) -> Any:
 
 
 def require_torch(extra: str, purpose: str) -> None:
-    """Raise MissingDependency without torch, as `import_library`."""
+    """Raise MissingDependency if torch is not installed; arguments as of `import_library`."""
     import_library("torch", extra, purpose)
 
 
@@ -150,7 +150,7 @@ def _usual_precision(device: torch.device) -> Precision:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give back what the allocator keeps for later, so that a smaller batch finds room in one piece."""
+    """Give back the memory that the allocator keeps for later, so that a smaller batch finds room in one piece."""
     import torch
 
     gc.collect()
@@ -165,7 +165,7 @@ def free_memory(device: torch.device) -> None:
 
 @cache
 def keep_memory() -> None:
-    """Let this process keep the memory of a layer's output for the next one; before torch computes on the CPU.
+    """Let this process keep a layer's memory for the next layer; to be called before torch computes on the CPU.
 
     The C library of most Linux systems returns large blocks to the system at once, which clears them anew for the next
     layer: that can take longer than the arithmetic. Elsewhere this does nothing.
@@ -176,14 +176,14 @@ def keep_memory() -> None:
 
 
 def find_cards(instead: str) -> int:
-    """Return how many GPUs `auto` may take, by torch; with the setting `instead` none is needed."""
+    """Return the number of GPUs that torch sees; RecipeError proposes `instead` if it sees none of the driver's."""
     if fault := unseen_cards():
         raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
 
 
 def unseen_cards() -> str:
-    """Describe the fault if torch sees none of the driver's GPUs; else return nothing."""
+    """Describe the fault if torch sees none of the driver's GPUs; empty if there is no such fault."""
     cards = listed_cards()
     if not cards or count_cards():
         return ""
@@ -194,7 +194,7 @@ def unseen_cards() -> str:
 
 
 def listed_cards() -> int:
-    """GPUs of NVIDIA's driver on Linux, whatever torch sees; 0 if CUDA_VISIBLE_DEVICES hides all of them."""
+    """Number of GPUs of NVIDIA's driver on Linux, whatever torch sees; 0 if CUDA_VISIBLE_DEVICES hides all of them."""
     count = len(list(DRIVER.glob("nvidia[0-9]*")))
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     is_visible = first.startswith(("GPU-", "MIG-")) or (first.isdecimal() and int(first) < count)
@@ -211,12 +211,12 @@ def has_driver() -> bool:
 
 
 def words_for(cards: int) -> str:
-    """As in a sentence: 1 GPU, 2 GPUs."""
+    """Return the number of GPUs in words: 1 GPU, 2 GPUs."""
     return f"{cards} GPU{'s' * (cards != 1)}"
 
 
 def count_cards() -> int:
-    """CUDA devices that torch sees."""
+    """Return the number of CUDA devices that torch sees."""
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -232,5 +232,5 @@ def memory_refused(error: Exception) -> bool:
 
 
 def words_of(error: Exception) -> str:
-    """The first of an error's words, on one line, for a message that names it as the cause."""
+    """The first 200 characters of an error's message, on one line, for a message that names the error as the cause."""
     return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

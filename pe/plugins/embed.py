@@ -13,10 +13,10 @@ from pe.errors import ContractError, PEError, Unavailable
 from pe.plugins.protocols import Embedding, Vectors
 
 ALONE = 0.01
-"""How far a vector may move when the samples around it change, as a share of how far different samples lie apart.
+"""The most that a vector may move when the samples around it change, as a share of the spread of different samples.
 
-Far above what half precision rounds, which an endpoint may do differently each time; far below what it does to a
-vector to take the block's mean from it.
+Far above the rounding of half precision, which may differ each time at an endpoint; far below the change by an
+embedding that subtracts the block's mean.
 """
 _ROUNDING = 1e-6
 _DIFFERENT = 3
@@ -34,7 +34,7 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
 
     Raises:
         PEError: the embedding's own, if it fails on blank samples, too: then it is out of order.
-        Unavailable: its server is away; an embedding says so of blank samples alone.
+        Unavailable: its server is away; an embedding may raise this only if its server fails on blank samples, too.
     """
     try:
         return check_vectors(embedding, samples)
@@ -53,11 +53,11 @@ def calls_for_a_failing_sample(batch_size: int) -> int:
 
 
 def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -> None:
-    """Embed made-up samples in blocks as private ones come, and refuse an embedding that breaks its promise there.
+    """Embed made-up samples in blocks like the private ones, and refuse an embedding that breaks its promise there.
 
-    One of many different samples, whose vector is the least extreme, is embedded again, at its place, among blank ones:
-    its vector must be the same. The blank ones must all have one vector. Changes in the last bits of a vector are not
-    found here. The embedding may fail on some samples, but not on blank ones.
+    The sample with the least extreme vector is embedded again, at its place, among blank samples: its vector must be
+    the same. All the blank samples must have one vector. Changes in the last bits of a vector are not found here. The
+    embedding may fail on some samples, but not on blank ones.
 
     Raises:
         ContractError: it fails, has no batch size, gives no finite vector or all samples the same, or a vector depends
@@ -114,7 +114,7 @@ def check_vectors(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
-    """As `embed_block`; but the error of an embedding that fails on blank samples is told: none of this is private."""
+    """Do as `embed_block`, but tell why an embedding fails on blank samples: made-up samples are not private."""
     try:
         return check_vectors(embedding, samples)
     except Exception as error:
@@ -129,7 +129,7 @@ def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
-    """The vectors of as many blank samples."""
+    """The vectors of as many blank samples as there are `samples`."""
     name = type(embedding).__name__
     try:
         return check_vectors(embedding, samples.only())

@@ -24,9 +24,9 @@ class Price:
         call: of a request.
         image: of an image.
         megapixel: of a million pixels of images as they are drawn.
-        each: what a sample may cost that is not made yet, by each of several generators in one run; every amount above
-            is then the largest of theirs, and what was billed says itself what it cost (`Usage.cost`). Empty: there is
-            one price.
+        each: the prices of several generators in one run, any of which may make the samples still to come; the amounts
+            above are then the largest of these, and the cost of what was billed is in `Usage.cost`. Empty: there is one
+            price.
     """
 
     call: float = 0.0
@@ -47,7 +47,7 @@ class Price:
 
     @classmethod
     def of_parts(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run whose every sample several generators make together, a call of each for a sample."""
+        """The price of a run in which several generators make every sample together, by one call of each generator."""
         total = {name: sum(getattr(price, name) for price in prices) for name in _AMOUNTS}
         total["image"] += total.pop("call")
         whole = cls(**total, currency=_currency(prices))
@@ -80,7 +80,7 @@ class Price:
         return max(price.of(usage) for price in self.each or (self,))
 
     def of_next(self, usage: Usage, calls: int, images: int) -> float:
-        """The most that `calls` more requests for `images` images cost, if tokens and size are as those of `usage`."""
+        """The most that `calls` more requests for `images` images cost, if each takes tokens and size as in `usage`."""
         size = replace(usage, calls=0, images=0)
         return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(usage.images, 1)
 
@@ -96,7 +96,7 @@ def _currency(prices: Sequence[Price]) -> str:
 
 
 class TokenPrices(Settings):
-    """The price of a million tokens of each kind; a kind that is left out costs as the dearest."""
+    """The price of a million tokens of each kind; a kind that is left out costs as much as the dearest."""
 
     text_in: Amount | None = Field(None, description="of prompts")
     image_in: Amount | None = Field(None, description="of parents")

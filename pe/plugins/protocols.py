@@ -24,7 +24,7 @@ Seeds = npt.NDArray[np.uint64]
 Vectors = npt.NDArray[np.float32]
 
 KINDS = ("text_in", "image_in", "text_out", "image_out")
-"""Of tokens."""
+"""The kinds of tokens."""
 
 MOST = 10**12
 """Largest number of anything that one answer is billed for."""
@@ -59,11 +59,11 @@ class Usage:
     cost: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        """Both together."""
+        """The sum of both."""
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def fill(self, default: int) -> Usage:
-        """Usage of an answer with `default` samples; numbers that no answer can cost count as not stated."""
+        """This usage with impossible numbers replaced: calls by 1, images by `default`, all others by 0."""
         calls, images, *tokens, megapixels, cost = astuple(self)
         counts = (count_of(calls, 1), count_of(images, default), *map(count_of, tokens))
         return Usage(*counts, *(float(_amount_of(each) or 0) for each in (megapixels, cost)))
@@ -79,7 +79,7 @@ def count_of(value: object, unknown: int = 0) -> int:
 
 
 def _amount_of(value: object, whole: bool = False) -> float | None:
-    """A number from 0 to MOST, else None."""
+    """`value` if it is a number from 0 to MOST, and a whole one if `whole`; None for any other value."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if number and 0 <= value <= MOST and (not whole or value == int(value)):  # type: ignore[operator, call-overload]
         return value  # type: ignore[return-value]
@@ -94,11 +94,11 @@ def _log_once() -> None:
 
 
 def _keep_nothing(job: str) -> None:
-    """Outside of a run no id is durable."""
+    """Do nothing: outside of a run no id is durable."""
 
 
 def _go_on() -> None:
-    """Outside of a run nothing stops a request."""
+    """Do nothing: outside of a run nothing stops a request."""
 
 
 @dataclass
@@ -158,27 +158,27 @@ class PluginInfo:
     The class says what holds for all its objects; an object may know more, such as the host in its settings.
 
     Attributes:
-        modality: whose samples it makes, or embeds: the name of an entry point of `pe.modalities`.
-        hosts: other machines that it sends samples to, private ones included; () for none; None: not declared.
-        machine_settings: those that only concern the machine (device, batch size), which may change in a run; dotted.
-        code_settings: settings that name code to run; of a run that somebody else made they must be named again.
+        modality: the kind of samples that it makes or embeds: the name of an entry point of `pe.modalities`.
+        hosts: other machines to which it sends samples, private or not; () for none; None: not declared.
+        machine_settings: keys, dotted, that concern only the machine (device, batch size), so may change in a run.
+        code_settings: settings that name code to run; for a run that somebody else made they must be given again.
         schedules: settings that may be a list of one entry per iteration; one of another length is refused.
         by_label: whether a new sample is of the label that it was asked for.
-        distinct: new samples of a label that differ, at most, where there are so many and no more, as in a pool.
+        distinct: the most different new samples of a label, if their number is limited, as in a pool; None: it is not.
         shape: (height, width, channels) of all the images that a generator makes; None: not declared.
         drawn: (height, width) at which a generator draws images, before it resizes them; None: not declared.
-        kept: (height, width) at which it keeps each image, too, and varies that (condition `drawn`); None: none.
-        tokens: that a sample is billed as, on average, as far as the recipe tells beforehand; None: not known.
+        kept: (height, width) of a copy of each image that it keeps, to vary it (condition `drawn`); None: no copy.
+        tokens: the tokens billed for an average sample, as far as the recipe tells beforehand; None: not known.
         degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
-        anew: variations are drawn from scratch, of a varied caption, say: how far one is from its parent does not tell
-            whether the degree was heeded, so a run does not measure it unless it is told to.
-        fitted_before: of a `Trainer`, that its fit lies behind it, so that no share of the budget is to be set apart.
-        disjoint_from: runs whose models or data it takes, with records declared to be nobody's of this run; () for
-            none; None: not declared. Paths among a plug-in's settings need no declaration.
+        anew: variations are drawn from scratch, of a varied caption, say: the distance from a variation to its parent
+            does not tell whether the degree was heeded, so a run measures it only if told to.
+        fitted_before: of a `Trainer`, that an earlier run did its fit, so that no share of the budget is set apart.
+        disjoint_from: folders of runs whose models or data it uses, and whose records are declared to be of nobody in
+            this run; () for none; None: not declared. Paths among a plug-in's settings need no declaration.
         standard_inception: of an embedding, that distances between its vectors are FID and KID as published.
 
     Raises:
-        ContractError: hosts, or names of settings, are a text.
+        ContractError: a text stands where a list of hosts or of settings is wanted.
     """
 
     modality: str = "images"
@@ -204,7 +204,7 @@ class PluginInfo:
 
     @property
     def elsewhere(self) -> tuple[str, ...]:
-        """Those of the hosts that are not this machine by their address."""
+        """The hosts that are other machines: all but loopback addresses."""
         names = {host: urlsplit(f"//{host}").hostname or "" for host in self.hosts or ()}
         return tuple(host for host, name in names.items() if not re.fullmatch(r"localhost|127\.[\d.]+|::1", name))
 
@@ -253,7 +253,7 @@ class VariationRequest:
         degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
         iteration: t ≥ 1, whose offspring or lookahead it is: a generator may choose its settings by it. A request after
             the run has its last iteration; one that only tries the generator has the first.
-        explores: they become S_t, so that a generator of several may answer some with new samples of others.
+        explores: True if the variations become S_t: a generator of several may then make some of them anew.
         job: for a generator whose host answers by jobs.
     """
 
@@ -396,7 +396,7 @@ class ChecksLabels(Protocol):
 
 @runtime_checkable
 class ChecksMachine(Protocol):
-    """A generator that can tell, before there is a run, whether it can be fitted, and answer, here."""
+    """A generator that can tell, before there is a run, whether it can be fitted and can answer on this machine."""
 
     def check_machine(self) -> None:
         """Raise a PEError if this machine lacks a device, key or file that it will need; asks nobody."""
@@ -413,9 +413,9 @@ class AsksOthers(Protocol):
 
 @runtime_checkable
 class PassesOn(Protocol):
-    """A generator that passes each item on to one of several others, each of which can do something else.
+    """A generator that passes each item on to another, by one of several ways that differ in their capabilities.
 
-    A request holds items of one way alone, and is cut as that way allows.
+    All items of a request go the same way, and requests are cut by the capabilities of that way.
     """
 
     @property
@@ -440,8 +440,8 @@ class ReadsPublicSamples(Protocol):
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """Every sample that it reads, with its name for messages, decoded as the private records are to their `shape`.
 
-        By the private records' own rule (`PrivateSource.rule`, of images `resize`); where that is None, they all have
-        the shape, and samples of another get it by the plug-in's own rule.
+        They get it by `rule`, which is the private records' (`PrivateSource.rule`, for images `resize`). If it is None,
+        all private records have the shape already, and samples of another shape get it by a rule of the plug-in.
 
         Raises:
             PEError: a sample cannot be decoded; none is left out.
@@ -454,7 +454,7 @@ class HasWeights(Protocol):
 
     @classmethod
     def weights_here(cls) -> bool:
-        """True if they are; nothing is fetched, and no network is built."""
+        """True if the usual weights are on this machine; nothing is fetched, and no network is built."""
 
 
 @runtime_checkable
@@ -471,10 +471,10 @@ class DescribesWait(Protocol):
 
 @runtime_checkable
 class TellsOfAnswers(Protocol):
-    """A generator that changes or passes over some of what its model answers."""
+    """A generator that changes or passes over some of its model's answers."""
 
     def describe_answers(self) -> str:
-        """Say in a sentence what became of such answers so far; empty: there were none. Public quantities alone."""
+        """Say in a sentence, of public quantities alone, what became of such answers so far; empty: there were none."""
 
 
 @dataclass(frozen=True)
@@ -497,7 +497,7 @@ class LooksAtEndpoint(Protocol):
     """A generator's class that can look at its endpoint without asking for a sample."""
 
     def look(self, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """Report whether it can be reached, takes the key, who answers and what that server heeds.
+        """Report whether the endpoint can be reached and takes the key, who answers, and what that server heeds.
 
-        Of a recipe's `api` the settings are the address and what tells who asks.
+        `settings` are those of a recipe's `api`: the address, who asks, and what is compared with the server's model.
         """

@@ -31,7 +31,7 @@ def plugins(group: Group) -> dict[str, EntryPoint]:
 
 
 def _change_time(place: str) -> int:
-    """When something came to, or went from, a place where Python looks for packages, in nanoseconds."""
+    """The time of the last change of a folder in which Python looks for packages, in nanoseconds; 0: none there."""
     try:
         return Path(place).stat().st_mtime_ns
     except OSError:
@@ -40,7 +40,7 @@ def _change_time(place: str) -> int:
 
 @lru_cache(maxsize=8)
 def _entry_points(group: Group, times: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
-    """A group's entry points, searched for anew when anything is installed."""
+    """A group's entry points; `times` changes when anything is installed, and then they are searched for anew."""
     return sorted(entry_points(group=group), key=lambda point: point.name)
 
 

@@ -64,7 +64,7 @@ def read_settings(model: type[Model], settings: object, where: str) -> Model:
 def sentence(error: ValidationError, model: type[Any], where: str, section: str = "") -> str:
     """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key.
 
-    `section` is what the model describes, to stand before its keys; empty: it is the whole.
+    `section` is the name to put before the keys if the model describes a section; empty: it describes the whole.
     """
     faults = error.errors()
     fault = next((fault for fault in faults if fault["type"] in _UNKNOWN), None) or _innermost(faults)
@@ -104,7 +104,7 @@ def models_in(annotation: Any) -> list[type[Any]]:
 
 
 def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
-    """The first fault; of a value of several possible kinds, the one of the kind that fits the most of it."""
+    """The first fault; for a value that may be of several kinds, the fault under the kind that fits it best."""
     first = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
     return max(first, key=lambda fault: (len(fault["loc"]), fault["type"] in _RANGES))
 
@@ -124,7 +124,7 @@ def _right(faults: list[ErrorDetails]) -> str:
 
 
 def _plain(value: object) -> str:
-    """A value as a message shows it: as YAML has it, large numbers readable, long things cut."""
+    """A value as a message shows it: null, true and false as in YAML, large numbers readable, long values cut."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e15):

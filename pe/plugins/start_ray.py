@@ -1,4 +1,4 @@
-"""Ray started quietly on this machine alone, or a cluster joined that is there."""
+"""Start Ray quietly on this machine alone, or join a cluster that is running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN = {
 """The environment of Ray's processes; a cluster that is joined has its own."""
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Set for this process and not for each worker: Ray tells a worker of one core to use one thread."""
+"""Variables that are set for this process, not for Ray's workers: Ray tells a worker of one core to use one thread."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -35,7 +35,7 @@ _PATIENCE = 10.0
 def start_ray(
     address: str | None, *, extra: str, purpose: str, environment: Mapping[str, str] | None = None, **own: Any
 ) -> None:
-    """Start Ray on this machine, on loopback, without its dashboard and for whoever has this process's token alone.
+    """Start Ray on this machine, on loopback, without dashboard, and only for those who have this process's token.
 
     Or join the cluster at `address`. `extra` and `purpose` say what brings Ray and what needs it; `environment` and
     `own` are more for Ray's processes and more arguments of `ray.init`, if Ray is started.
@@ -85,7 +85,7 @@ def _check_there(address: str) -> None:
 
 
 def _keep_loopback(address: str) -> None:
-    """Have Ray look on loopback where a cluster listens there alone: it would take this machine's own address."""
+    """Let Ray reach on loopback a cluster that listens only there: Ray would replace loopback by another address."""
     from ray._private import ray_constants, services
 
     if address.rpartition(":")[0] in _LOOPBACK:
@@ -96,7 +96,7 @@ def _keep_loopback(address: str) -> None:
 
 
 def _read_environment() -> None:
-    """Read again what Ray reads from the environment when it is first imported, perhaps before now."""
+    """Let Ray read again the variables that it reads only at its first import, which may lie before this call."""
     import ray
     from ray._private import ray_constants
 

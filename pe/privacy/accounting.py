@@ -1,9 +1,9 @@
 """ε(δ), δ(ε) and μ of a list of releases, always rounded to the safe side.
 
 Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms on fine grids too.
-Sampling and coarse grids go through privacy loss distributions. Rényi bounds, and not crediting the sampling, hold
-always; the least bound counts. No ε is ever below the closed form of the unsampled Gaussians. A new mechanism begins
-in mechanisms.py, which says how each release is accounted.
+Sampling and coarse grids go through privacy loss distributions. Rényi bounds hold always; the closed forms without
+credit for sampling hold where no grid is coarse. The least valid bound counts. No ε is ever below the closed form of
+the unsampled Gaussians. A new mechanism begins in mechanisms.py, which says how each release is accounted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
         quick: take bounds that need no privacy loss distribution; the result is never smaller than without.
 
     Returns:
-        ε ≥ 0; 0 where delta is met already without any ε; infinite if one of them is without noise.
+        ε ≥ 0; 0 where delta is met already without any ε; infinite if one of the releases is without noise.
 
     Raises:
         PrivacyError: delta out of range, or releases that do not add up.
@@ -72,9 +72,9 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
 
 
 def gdp_mu(releases: Iterable[Release]) -> float | None:
-    """μ such that all `releases` together are μ-GDP; None unless all are unsampled Gaussians.
+    """μ such that all `releases` together are μ-GDP; None unless all are unsampled Gaussians on fine grids.
 
-    For discrete noise on a fine grid this holds up to a factor e^±1e-33 a draw in every probability.
+    Since their noise is discrete, this holds up to a factor e^±1e-33 a draw in every probability.
     """
     parts = sort_parts(releases)
     if parts.laplace or not parts.has_closed_form or not parts.gaussian or parts.noiseless:
@@ -83,7 +83,7 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
 
 
 def _total_variation(parts: Parts) -> float:
-    """A bound on δ(0), cheap: total variation adds up, and sampling at rate q multiplies it by q."""
+    """A cheap bound on δ(0): total variation adds up over releases, and sampling at rate q multiplies it by q."""
     gaussian = math.erf(math.sqrt(parts.gaussian) / math.sqrt(8))
     terms = (part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8)) for part in parts.samplings)
     laplace = (part.count * math.tanh(part.shift / part.scale / 2) for part in parts.laplace)

@@ -1,4 +1,4 @@
-"""The least noise that meets a target (ε, δ), and the most hits that releases leave to any attack."""
+"""The least noise that meets a target (ε, δ), and the most hits that any attack on given releases can have."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ LEAST, MOST = 1e-3, 1e9
 """The range of noise multipliers that is searched."""
 
 _DIGITS = 10
-"""Significant digits of a multiplier: a run goes on where sums round otherwise, for it finds the same noise."""
+"""Significant digits of a multiplier: so few that a machine on which sums round differently finds the same noise."""
 
 _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
 _NEAR = 1e-2
-"""How near the quick bounds come to the budget before the slow search begins there."""
+"""Relative tolerance of the search by quick bounds; the slow search begins at the z that it finds."""
 
 _FAR = 50.0
-"""An ε so many times e beyond the target, or below it, tells the search no more than that it is far."""
+"""Bound on |ln(ε/target)| in the search: beyond it, an ε tells only on which side of the target it is."""
 
 _POINTS = 9
 
 
 def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) -> float:
-    """The smallest z (from above) for which `releases(z)` together meet `budget`.
+    """The smallest z, rounded up, for which `releases(z)` together meet `budget`.
 
     Args:
         releases: z → the whole composition, with whatever stays fixed; more z must mean more noise.
@@ -109,8 +109,8 @@ def _round_up(z: float) -> float:
 def most_hits(releases: Iterable[Release], false_alarms: Sequence[float], delta: float) -> list[float]:
     """The largest share of members that any attack on all `releases` together can name, for each of `false_alarms`.
 
-    Of unsampled Gaussians this is their own trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong, Roth, Su 2022). Else it is the least
-    of the bounds by (ε', δ(ε')) at nine ε' from 0 to the ε at `delta`: each holds, so their least does.
+    For unsampled Gaussians it is given by their trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong, Roth, Su 2022). For others it is
+    the least of the bounds by (ε', δ(ε')) at nine ε' from 0 to the ε at `delta`: each bound holds, so the least does.
 
     Args:
         releases: of one relation and one unit.

@@ -1,4 +1,4 @@
-"""The ledger written out for a reader: what is promised, by what, for which files, and what is not."""
+"""The ledger written out for a reader: what is promised, by which releases, for which files; and what is not."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation, Release
 
 FORMAT = 2
-"""Since 2 the warnings hold what follows from ε, and what the recipe adds. Of a run without noise `epsilon`, `delta`,
-`budget` and `gdp_mu` are null."""
+"""From format 2 on, warnings are both those that follow from ε and those that the recipe adds. For a run without noise
+`epsilon`, `delta`, `budget` and `gdp_mu` are null."""
 
 _TOLERANCE = 1e-6
 _MOST = 10_000
-"""Charges of all releases together, and draws of an unsampled one, beyond which nobody's time is spent on a check."""
+"""Most charges of all releases together, and most draws of an unsampled one: a check refuses more, to end soon."""
 
 
 def build_certificate(
@@ -47,12 +47,12 @@ def build_certificate(
         software: distribution → version.
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
         private_data_sent_to: the host to which the recipe lets private records go; None: nobody; or NOT_DECLARED.
-        fitted_on_others: the run that fitted a model of the generator's (or several), and its releases, which this
-            ledger does not hold because the recipe declares that run's private records disjoint from these; None: there
-            is no such run; or NOT_DECLARED.
+        fitted_on_others: the name of a run (or of several) that fitted a model which the generator uses, and its
+            releases; this ledger does not hold these, because the recipe declares that run's private records disjoint
+            from the ones here. None: there is no such run; or NOT_DECLARED.
         pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
         declared_units: the public number of privacy units, where these are not records; None: not stated.
-        warnings: that do not follow from the certificate's own numbers.
+        warnings: further ones, which do not follow from the certificate's numbers.
     """
     events, budget, total = ledger.events(), ledger.budget, words.finite(ledger.total())
     delta, mu = None if budget is None else budget.delta, gdp_mu(events)
@@ -93,7 +93,7 @@ def build_certificate(
 
 
 def _other_fit(run: str, fit: Sequence[Release], events: Sequence[Release], delta: float) -> dict[str, Any]:
-    """The cost of the generator's fit for its own records, and the total for a unit that is in both sets after all."""
+    """The cost of that fit for the records it was made on, and the total for a unit that is in both private sets."""
     return {
         "run": run,
         "private_sets": "declared disjoint, not verified",
@@ -105,7 +105,7 @@ def _other_fit(run: str, fit: Sequence[Release], events: Sequence[Release], delt
 
 
 def _releases(ledger: Ledger) -> list[dict[str, Any]]:
-    """Every planned or charged release, with how often it counts and how far it came."""
+    """Every planned or charged release, with the number of its charges and its state: planned, charged or released."""
     entries = {
         release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False} for release in ledger.plan
     }
@@ -142,7 +142,7 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
-    """The releases, each as often as it was charged."""
+    """The releases of a certificate, each as often as it was charged."""
     releases: list[Release] = []
     for entry in certificate["releases"]:
         own = ("charges", "state", "unsafe")

@@ -9,14 +9,14 @@ from pathlib import Path, PurePosixPath
 CONFIDENTIAL = "confidential"
 RELEASES = "releases"
 BANNER = "NO-GUARANTEE.txt"
-"""Tells whoever sees the folder of a run without noise, and opens no certificate, that nothing is promised."""
+"""The file that tells whoever sees the folder of a run without noise, but no certificate, that nothing is promised."""
 CERTIFICATES = frozenset({"certificate.json", "certificate.md"})
 SIGNED = "certificate.dsse.json"
 """The owner's signature under the certificate, if there is one."""
 
 
 def release_file(name: str) -> str:
-    """Place of the noisy array of the release `name` in a run."""
+    """Path, within a run, of the file with the noisy array of the release `name`."""
     return f"{RELEASES}/{name.replace('/', '-')}.npy"
 
 

@@ -1,7 +1,7 @@
 """The data set's ledger: a file beside the private data that adds up all runs over it.
 
-Every run enters its planned releases before its first one is drawn, and stays entered, finished or not; one that has
-drawn nothing may be struck out again. The file holds no private value; it belongs to the owner of the data.
+Every run enters its planned releases before it draws the first of them, and stays entered, finished or not; a run that
+has drawn nothing may be struck out again. The file holds no private value; it belongs to the owner of the data.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class DataSetLedger:
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
-        """Note, durably, how many releases a run has drawn and kept: a copy of it that has fewer is an older one.
+        """Note, durably, how many releases a run has drawn and kept: a copy of the run that has fewer is an older one.
 
-        Called before the first draw, too, with 0: from then on the run is not struck out any more.
+        Called before the first draw, too, with 0: from then on the run cannot be struck out any more.
 
         Raises:
             PrivacyError: the run is not entered, as when it was struck out meanwhile: it must not draw.
@@ -80,7 +80,7 @@ class DataSetLedger:
     def strike(self, run: str) -> None:
         """Strike a run that has drawn nothing out, durably; it draws only after it was entered again.
 
-        The caller knows that nothing was drawn; the file's own note of draws is held against it.
+        The caller must know that nothing was drawn; the file's note of draws (`drew`) is checked as well.
 
         Raises:
             PrivacyError: the run is not entered, or has begun to draw; nothing was changed.
@@ -116,12 +116,12 @@ class DataSetLedger:
         return ""
 
     def cap(self, budget: Budget | None) -> None:
-        """Set the cap that refuses the next run over it, or take it away."""
+        """Set the cap, which refuses every later run that would bring the total above it; None takes the cap away."""
         with self._open() as (content, save):
             save(content | {"cap": None if budget is None else asdict(budget)})
 
     def add(self, other: DataSetLedger) -> None:
-        """Count all runs of another ledger file in this one, too, durably: for records that both stand for.
+        """Count all runs of another ledger file in this one, too, durably: for two ledger files of the same records.
 
         A run that stands in both counts once.
         """
@@ -145,7 +145,7 @@ class DataSetLedger:
 
     @contextmanager
     def _open(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
-        """The content, and a function that replaces it, whole or not at all; no other process comes between."""
+        """The file's content, and a function that replaces it, whole or not at all; no other process comes between."""
         try:
             with _locked_file(self.path) as (text, write):
                 yield self._parse(text), lambda content: write(json.dumps(content, indent=1) + "\n")
@@ -156,7 +156,7 @@ class DataSetLedger:
             ) from error
 
     def _runs_with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
-        """The file's runs with one more, if the cap allows it."""
+        """The file's runs and `run` with these releases; BudgetExceeded if the cap does not allow it."""
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
             budget = Budget(**content["cap"])
@@ -193,7 +193,7 @@ class DataSetLedger:
 
 
 def total_epsilon(runs: dict[str, Any], delta: float) -> float:
-    """ε of all runs together at `delta`, for those that `whom` names; infinite, if one of them added no noise.
+    """ε of all runs together at `delta`, for the neighbours that `whom` names; infinite if a run added no noise.
 
     docs/proofs.md proves it ("All runs over one data set").
     """
@@ -206,7 +206,7 @@ def total_epsilon(runs: dict[str, Any], delta: float) -> float:
 
 
 def whom(runs: dict[str, Any]) -> str:
-    """For whom a total over runs of several relations or units holds; empty: they have one of each."""
+    """The neighbours for which a total over runs of several relations or units holds; empty: there is one of each."""
     units = {values["unit"] for run in runs.values() for values in run}
     if len(units) > 1:
         return "for one record replaced by another, of the same unit or not, since the runs protect different units"
@@ -216,10 +216,10 @@ def whom(runs: dict[str, Any]) -> str:
 
 
 def for_a_record(release: Release) -> Release:
-    """The release as it protects a record that is replaced by another, whatever its own relation and unit are.
+    """The release as it protects a record that is replaced by another, whatever the release's relation and unit are.
 
-    Two larger units change if the new record is somebody else's. Where units are sampled, that is two releases, each
-    with half of the noise's variance, since each unit has a coin of its own.
+    Where the unit is larger than a record, two units change if the new record is somebody else's: the sensitivity
+    doubles; if units are sampled, each by a coin, the release counts as two, each with half of the noise's variance.
     """
     double = replace(_for_a_replacement(release), unit="record")
     if release.unit == "record":
@@ -230,7 +230,7 @@ def for_a_record(release: Release) -> Release:
 
 
 def _for_a_replacement(release: Release) -> Release:
-    """The release as it protects one unit that is replaced by another: taken away, and added."""
+    """The release as it protects a unit replaced by another; unless that is its relation, the sensitivity doubles."""
     times = 1 if release.relation is Relation.REPLACE_ONE else 2
     return replace(
         release,
@@ -248,10 +248,10 @@ def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
 
 @contextmanager
 def _locked_file(path: Path) -> Iterator[tuple[bytes, Callable[[str], None]]]:
-    """The file's content (b"" of a new one), and a function that replaces it durably; no other process comes between.
+    """The file's content (b"" if new), and a function that replaces the file durably; no other process comes between.
 
-    A new file has mode 0600, and is gone again if nothing is written; an existing one keeps its mode, and a link to it
-    stays one. After an OSError the file is as it was.
+    A new file has mode 0600, and is gone again if nothing is written; an existing file keeps its mode, and a symbolic
+    link to it stays a link. After an OSError the file is as it was.
     """
     while True:
         is_new = not path.exists()

@@ -37,7 +37,7 @@ class PublicClock:
     Attributes:
         deadlines: name → seconds from the start of the work; work without a deadline is not held back.
         overran: called with the name of work that took longer than its deadline.
-        stop: set to wait no longer: the run stops before anything that could tell the time.
+        stop: once set, nothing is held back any longer: the run stops before anything that could tell the time.
     """
 
     deadlines: Mapping[str, float] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class StoredRelease:
     Attributes:
         charges: ≥ 1; more than one after a crash that may have left traces.
         unsafe: True if any of its draws came from unsafe noise.
-        array: the noisy array; None while charged only.
+        array: the noisy array; None while none is kept.
     """
 
     release: Release
@@ -148,14 +148,14 @@ class Budget:
 
 
 class Ledger:
-    """Composes a run's releases and refuses, before the act, what would exceed the budget.
+    """Composes a run's releases, and refuses, before it is charged or drawn, what would exceed the budget.
 
     `release` charges durably, draws, keeps durably and returns, in this order; an array that is kept is returned again
     without a new draw. So the total never under-counts, at whatever instant the process crashes.
 
     Guarantee: all that ever left `release`, together, is (budget.epsilon, budget.delta)-DP under `relation`
     for one `unit`, provided each release's declared sensitivity holds. The planned releases are
-    reserved: the total counts them from the start, also when the run stops early. Without a budget: none.
+    reserved: the total counts them from the start, also when the run stops early. No guarantee without a budget.
 
     `clock` holds each new release back until its deadline, if it has one.
 
@@ -198,12 +198,12 @@ class Ledger:
         self._check_affordable(self.events(), "The plan")
 
     def release(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        """Return the noisy array of `release`, read-only: the kept one, or one drawn and kept at its deadline.
+        """Return the read-only noisy array of `release`: the kept one, or one drawn, kept and returned at its deadline.
 
         Args:
             release: its declaration, equal to the planned one of that name if there is one.
             draw: adds noise from its argument to the clean quantity; called once at most. It must let
-                nothing out by another way than its return value.
+                nothing out in any other way than by its return value.
 
         Raises:
             BudgetExceeded: it does not fit; nothing was charged or drawn.
@@ -243,7 +243,7 @@ class Ledger:
         return totals
 
     def events(self, extra: Release | None = None) -> list[Release]:
-        """Planned ∪ charged, each as often as charged and at least once, with one more charge of `extra`."""
+        """Every planned or charged release, as often as charged and at least once; `extra` as if charged once more."""
         with self._lock:
             times = {release.name: (release, 0) for release in self.plan}
             times |= {one.release.name: (one.release, one.charges) for one in self._store.charges()}

@@ -64,7 +64,7 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Parts:
-    """A composition, sorted."""
+    """A composition, its releases sorted by how they are accounted."""
 
     gaussian: float  # μ² of all unsampled Gaussians that follow from continuous ones
     laplace: tuple[Laplace, ...]
@@ -81,7 +81,7 @@ class Parts:
 
     @property
     def without_sampling(self) -> float:
-        """μ² when sampling is not credited: always an upper bound."""
+        """μ² of all unsampled and sampled Gaussians when sampling is not credited: always an upper bound."""
         return self.gaussian + math.fsum(part.count / part.noise_multiplier**2 for part in self.samplings)
 
 
@@ -133,12 +133,12 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
 
 
 def _continuous(release: Release) -> float:
-    """The noise multiplier of continuous noise from which the release's follows, for a scale ≥ CONVOLVED_FROM."""
+    """The multiplier of continuous noise of which the release is post-processing, at a scale ≥ CONVOLVED_FROM."""
     return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
 
 
 def _unit_shifts(release: Release) -> int:
-    """Return how many one-step shifts cover every integer vector within the sensitivity; 0 if 1 to 3 do not."""
+    """Return how many one-step shifts cover every integer vector within the sensitivity; 0 if not 1, 2 or 3."""
     # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
     square = (release.grid * release.sensitivity) ** 2
     shifts = round(square) if abs(square - round(square)) < 1e-9 else math.floor(square)
@@ -214,7 +214,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _mills(x: FloatArray) -> FloatArray:
-    """Φ(−x)/φ(x); x ≥ −1 keeps it small."""
+    """The Mills ratio Φ(−x)/φ(x); it is small for x ≥ −1."""
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
@@ -275,7 +275,7 @@ def _delta(mu: float, losses: FloatArray, weights: FloatArray, epsilon: float) -
 
 
 def _losses(part: Laplace, most: int) -> tuple[FloatArray, FloatArray]:
-    """The losses of `part`, all its repetitions together, on a lattice of about `most` values at most."""
+    """The losses of `part`, with all its repetitions, on about `most` values or fewer; and their probabilities."""
     k = part.shift
     m = min(k, max(1, most // part.count))
     # Under the first neighbour x loses (k − 2j)/b with j = min(max(x, 0), k): the tails share one loss each.
@@ -293,7 +293,7 @@ def _losses(part: Laplace, most: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _group(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """At most _MOST_EACH values once there are too many: each group keeps its largest."""
+    """Round more than _MOST_LOSSES losses up onto _MOST_EACH values, whose probabilities are sums of theirs."""
     if len(losses) <= _MOST_LOSSES:
         return losses, weights
     edges = np.linspace(losses[0], losses[-1], _MOST_EACH)
@@ -381,13 +381,13 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
 
 @lru_cache(maxsize=1)
 def _fractional_orders() -> tuple[FloatArray, FloatArray]:
-    """As a column, and the logarithms of their binomial coefficients."""
+    """The orders between whole ones, as a column, and the logarithms of their binomial coefficients."""
     orders = _SAMPLED_ORDERS[_SAMPLED_ORDERS % 1 != 0][:, None]
     return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
 
 
 def _term(log_binomial: FloatArray, draws: FloatArray, rest: FloatArray, rate: float, deviation: float) -> FloatArray:
-    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²)."""
+    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²); q is `rate`, σ is `deviation`."""
     log_weight = draws * math.log(rate) + rest * math.log1p(-rate)
     return log_binomial + log_weight + (draws**2 - draws) / (2 * deviation**2)
 
@@ -408,7 +408,7 @@ _MOST_POINTS = 100_000
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
     """The smallest ε of the composition's PLD at `delta`, rounded up; ∞ where it cannot be computed.
 
-    `parts` has no crude zCDP parts (rho = 0). `guess`, an upper bound of ε, sets the discretisation.
+    `parts` has nothing that only zCDP bounds (rho = 0). `guess`, an upper bound of ε, sets the discretisation.
     """
     goal = delta - _slack(parts)
     if goal < delta / 2:
@@ -449,7 +449,7 @@ def _compose(parts: Parts, guess: float) -> Any:
 
 @lru_cache(maxsize=32)
 def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
-    """One part, all its repetitions together; a number is the deviation of all unsampled Gaussians together."""
+    """The PLD of a part with all its repetitions; a number: the multiplier of all unsampled Gaussians together."""
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 
@@ -470,7 +470,7 @@ def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
 
 
 def _interval(parts: Parts, guess: float) -> float:
-    """Fine enough for `guess`, coarse enough that no distribution has more than about _MOST_POINTS values."""
+    """A discretisation fine enough for `guess`, and so coarse that no PLD has more than about _MOST_POINTS values."""
     ranges = [10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.samplings]
     ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
     mu = math.sqrt(parts.gaussian)

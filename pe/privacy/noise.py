@@ -151,8 +151,8 @@ PART = 64
 """Blocks in a part of the tail."""
 LARGEST_SCALE = 2.0**56
 DOUBT = 2.0**-40
-"""How far the computed p may lie from the true one: exp is off by 2^−41 at most, and its argument, at most 16 where a
-block is proposed, by 2^−47."""
+"""The most by which the computed p may differ from the true p: exp is off by 2^−41 at most, and its argument, at most
+16 where a block is proposed, by 2^−47."""
 
 _BLOCKS_PER_SCALE = 32  # at least
 _MOST_BLOCKS = 1024
@@ -208,7 +208,7 @@ class Envelope:
         return cls(law, scale, width_bits, c, cells, block, np.append(c / cells, np.nan))
 
     def accept(self, words: Words) -> Int64Array:
-        """The accepted ones of as many proposals as there are words, in order."""
+        """Make a proposal from each word; return those that are accepted, in order."""
         block = self.block[words & np.uint64(CELLS - 1)]
         negative = (words >> np.uint64(_CELL_BITS)) & np.uint64(1) != 0
         place = (words >> np.uint64(_CELL_BITS + 1)) & np.uint64(2**self.width_bits - 1)
@@ -241,7 +241,7 @@ class Envelope:
         return x, below(bits, digits, PART * 2 ** (part + 1) * Fraction(self.c), self.exponent(x))
 
     def exponent(self, x: int) -> Fraction:
-        """a(x)."""
+        """a(x) of the proof above, exact."""
         ratio = x / Fraction(self.scale)
         return ratio * ratio / 2 if self.law == "gaussian" else ratio
 
@@ -270,7 +270,7 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
 
 
 def _exponents(x: Reals, scale: float, law: Law) -> Reals:
-    """a(x), to a few roundings."""
+    """a(x) of the proof above, in float64 with a few roundings."""
     ratio = x / scale
     return 0.5 * ratio * ratio if law == "gaussian" else ratio
 

@@ -56,10 +56,10 @@ class Release:
         mechanism: "discrete_gaussian" or "discrete_laplace": integers from the system's entropy; or "none": no noise
             is added, so no ε holds.
         sensitivity: the most one unit can change the clean quantity: L2 for Gaussians, L1 for Laplace. Declared by
-            the code that computes the quantity. Its unit is one vote, or, for DP-SGD, one clip C: there it is 1, and
-            under replace_one 2.
+            the code that computes the quantity. It is measured in votes, or, for DP-SGD, in clips C: there it is 1,
+            and under replace_one 2.
         noise_multiplier: noise standard deviation (Laplace: scale) divided by `sensitivity`; > 0, and 0 without
-            noise. For a discrete Gaussian, the parameter σ of Canonne, Kamath and Steinke (2020).
+            noise. For a discrete Gaussian the deviation is the parameter σ of Canonne, Kamath and Steinke (2020).
         relation: the neighbours for which the sensitivity holds.
         unit: "record", or the column or subfolder that names the user.
         sampling: None, or Poisson (Gaussian only).
@@ -117,7 +117,7 @@ class Release:
         return self.grid * self.sensitivity * self.noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The release as JSON values."""
         sampling = None if self.sampling is None else {"poisson_rate": self.sampling.rate}
         return asdict(self) | {"relation": str(self.relation), "sampling": sampling}
 

@@ -30,7 +30,7 @@ WOULD_VOID = (
 )
 
 NOT_DECLARED = "not declared"
-"""In the place of a host: the embedding does not say whether it hands private records on."""
+"""In the place of a host, or of a run that fitted a model: the embedding, or the generator, does not declare it."""
 
 POOL_OVERLAPS = (
     "The public samples that the run reads may be private records: the recipe declares these published "
@@ -107,14 +107,14 @@ def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
 
 
 def guarantee(epsilon: float | None, delta: float | None, digits: int = 6, between: str = " at ") -> str:
-    """`ε = 4 at δ = 1e-06`; NO_EPSILON where no ε holds: None, or infinite."""
+    """The guarantee as text, such as `ε = 4 at δ = 1e-06`; NO_EPSILON where no ε holds (None, or infinite)."""
     if epsilon is None or delta is None or math.isinf(epsilon):
         return NO_EPSILON
     return f"ε = {round_up(epsilon, digits)}{between}δ = {delta:g}"
 
 
 def finite(epsilon: float) -> float | None:
-    """ε as JSON has it: null where none holds."""
+    """Return ε for JSON; None, which is null there, for an infinite ε."""
     return epsilon if math.isfinite(epsilon) else None
 
 
@@ -126,7 +126,7 @@ def statement(
     reasons: Sequence[str],
     mu: float | None = None,
 ) -> str:
-    """The promise in one paragraph; `reasons` say why there is none. `mu`: of all releases, where they are Gaussian."""
+    """The promise in one paragraph, or the `reasons` why there is none; `mu`: of all releases, if all are Gaussian."""
     if reasons or epsilon is None or delta is None:
         return f"NO GUARANTEE. {' '.join(reasons)}"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
@@ -190,7 +190,7 @@ def warnings(
 
 
 def notes(releases: Sequence[Release]) -> list[str]:
-    """The way in which the noise was made."""
+    """Sentences on how the noise was made; none if no release has noise."""
     if not any(release.has_noise for release in releases):
         return []
     return [
@@ -207,7 +207,7 @@ def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def certificate_markdown(certificate: Mapping[str, Any], files: int | None = None) -> str:
-    """The certificate as a page for people; of more covered files than `files` it tells the number alone.
+    """The certificate as a page for people; if it covers more than `files` files, the page tells only their number.
 
     Raises:
         KeyError, TypeError, ValueError: the certificate is damaged.
@@ -228,7 +228,7 @@ def certificate_markdown(certificate: Mapping[str, Any], files: int | None = Non
 
 
 def code(text: str) -> str:
-    """A name as it is, in a code span that nothing in it ends."""
+    """A name in a Markdown code span that no backtick in the name can end."""
     text = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     space = " " if len(fence) > 1 or not text.strip() else ""
@@ -236,10 +236,10 @@ def code(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence of ours in which names of others' may stand: their links, pictures and HTML are text."""
+    """A sentence that may hold names given by others: links, pictures and HTML in it become plain text."""
     return re.sub(r"[<\[\]]", r"\\\g<0>", printable(text))
 
 
 def _cell(value: object) -> str:
-    """Text in a table, whose bars do not end the cell."""
+    """A value as text in a table's cell, with its bars escaped, so that they do not end the cell."""
     return str(value).replace("|", "\\|")

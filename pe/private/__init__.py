@@ -1,7 +1,7 @@
 """Sources of private records, the private data set, and its embeddings.
 
-Only pe.histogram, pe.evaluation and adapters.trained use what stands here; see
-`PrivateDataset` for what is public and what is confidential.
+Private records are read to embed them, to count votes, to fit a generator and to evaluate
+a run; see `PrivateDataset` for what is public and what is confidential.
 """
 
 from pe.private.dataset import BadRecord, PrivateDataset

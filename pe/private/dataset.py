@@ -24,11 +24,11 @@ from pe.errors import BAD_FILES, BadSample, BadTable, ContractError, PEError, Pr
 
 OnBadRecord = Literal["fail", "skip"]
 Outcome = Array | PEError
-"""A decoded sample; or BadSample, or PrivateDataError where the declaration does not fit the record."""
+"""A decoded sample, or the error as a value: BadSample, or PrivateDataError if the record is not as declared."""
 Records = Iterable[Outcome]
 """The samples in order. Each iteration reads anew and yields one outcome per record."""
 Where = Callable[[int], str]
-"""A record's index → its place in messages ('Row 7 of labels.csv'), as a sentence begins."""
+"""A function from a record's index to its place in words ('Row 7 of labels.csv'), with which a sentence begins."""
 Labels = npt.NDArray[np.int32]
 Units = npt.NDArray[np.int64]
 NOBODY = -1
@@ -52,7 +52,7 @@ class Preflight:
 
     bad: Sequence[BadRecord]  # in order; none where `on_bad_record` is "fail"
     fingerprint: str  # of all samples, labels and units, under the caller's key; hexadecimal
-    digests: Digests  # of the readable records, in order: without a key, so they stay in memory
+    digests: Digests  # of the readable records, in order; made without a key, so never stored
 
 
 class PrivateDataset:
@@ -65,21 +65,21 @@ class PrivateDataset:
     Attributes:
         classes: the public label names; a label is an index into them. Some may have no record.
         labels: int32 (n,), confidential.
-        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first appearance. NOBODY where a
-            record's unit cannot be read: it must not vote, and is counted nowhere.
+        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first appearance. NOBODY for a
+            record whose unit cannot be read: the record must not vote, and is counted nowhere.
         unit_name: "record" (each record its own unit), "subfolder", or the column's name.
         declared_size: the public number of records, or None where none is declared.
-        modality: of the samples.
-        shape: of each sample (see `pe.data.samples.Shape`); of images (height, width, channels).
+        modality: the class of the samples, such as `Images`.
+        shape: of each sample (see `pe.data.samples.Shape`); for images (height, width, channels).
         on_bad_record: "fail": `check` raises at a bad record; "skip": it lists them.
 
     Args:
         records: the samples.
         where: names a record's place for its owner.
-        misgiving: tells why the records, once all were read, cannot be meant as they are; empty: they can.
+        misgiving: returns why the records that were read, taken together, look like a mistake; empty: they do not.
 
     Raises:
-        PrivateDataError: labels, units and classes do not fit together, or a class has no name (`class_fault`).
+        PrivateDataError: labels, units and classes do not fit together, or a class name is faulty (`class_fault`).
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class PrivateDataset:
         unit_name: str = "record",
         declared_size: int | None = None,
     ) -> PrivateDataset:
-        """Make a data set of samples that are in memory (or memory-mapped) already; without `units`, one per record."""
+        """Make a data set of samples in memory (or memory-mapped); without `units`, each record is its own unit."""
         numbers = np.asarray(labels, dtype=np.int32)
         if len(samples) != len(numbers):
             raise PrivateDataError("Samples and labels differ in number: give one label per sample.")
@@ -155,18 +155,18 @@ class PrivateDataset:
         )
 
     def check(self) -> list[BadRecord]:
-        """Return the bad records of `preflight`."""
+        """Decode every record once and return the bad ones; raise as `preflight`."""
         return list(self.preflight(b"").bad)
 
     def preflight(self, key: bytes) -> Preflight:
         """Decode every record once, before any API call or release. Equal data have equal fingerprints under one key.
 
-        The bad records are for confidential/ alone; the error, which refuses a start, may be told on the console.
-        Nobody without the `key` of the fingerprint can test a guess at the records.
+        The bad records are for confidential/ alone; the error, which refuses a start, may be shown on the console.
+        Without the `key`, nobody can use the fingerprint to test a guess at the records.
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or a record
-                does not fit its declaration, the source as a whole cannot be read, or has a misgiving.
+                is not as declared, the source as a whole cannot be read, or `misgiving` returns a reason.
         """
         bad: list[BadRecord] = []
         self._misgiving()  # of what was read before
@@ -191,11 +191,11 @@ class PrivateDataset:
         return Preflight(bad, digest.hexdigest(), digests[:readable])
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
-        """Yield all records in order, in blocks of exactly `size` samples, with False for what is blank. Confidential.
+        """Yield all records in order: blocks of exactly `size` samples, with masks, False for blanks. Confidential.
 
         The last block is padded with blank samples. One block is in memory at a time. A record that cannot be decoded,
         even if it could be at the pre-flight, is a blank sample and never an error; a source that is gone is a
-        PrivateDataError. No record, no block.
+        PrivateDataError. Without records there is no block.
         """
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
@@ -206,15 +206,15 @@ class PrivateDataset:
             yield self.modality.stack(rows, self.shape), np.array([row is not None for row in rows])
 
     def first(self, count: int) -> Iterator[Outcome]:
-        """Yield the outcomes of the first records, of whatever shape: for `pe init` to propose one. Confidential."""
+        """Yield the outcomes of the first `count` records, whatever their shapes, for `pe init`. Confidential."""
         return islice(iter(self._records), count)
 
     def padding(self, size: int) -> tuple[Samples, npt.NDArray[np.bool_]]:
-        """Return a block of `size` blank samples, all invalid. Public: it holds no record."""
+        """Return a block of `size` blank samples and its mask, all False. Public: it holds no record."""
         return self.modality.stack([None] * size, self.shape), np.zeros(size, dtype=np.bool_)
 
     def _outcomes(self) -> Iterator[Outcome]:
-        """Yield one outcome per record; a sample of another shape is a PrivateDataError."""
+        """Yield one outcome per record; for a sample of another shape it is a PrivateDataError."""
         records = iter(self._records)
         for index in range(len(self)):
             try:
@@ -243,7 +243,7 @@ def outcome_of(decode: Callable[[], Array]) -> Outcome:
 
 
 def class_fault(name: str) -> str:
-    """Say why a line of a table, a prompt or a picture cannot show a class name; empty: it can."""
+    """Return why a table, a prompt or a picture cannot show a class name ('is empty'); empty: they can."""
     if not name.strip():
         return "is empty"
     if name != name.strip():
@@ -260,7 +260,7 @@ _PIECE = 2**16  # digests compared at a time
 
 @dataclass(frozen=True)
 class Overlap:
-    """Public samples that are equal to a private record to the last bit. It may refuse a start."""
+    """Numbers of public samples, and of those that equal a private record to the last bit, which may refuse a start."""
 
     equal: int  # number of them; confidential
     total: int  # number of all public samples; public
@@ -269,17 +269,17 @@ class Overlap:
 
 
 def sample_digest(sample: Array) -> bytes:
-    """Return the SHA-256 of a sample's shape and values. Of a private record it stays in memory."""
+    """Return the SHA-256 of a sample's shape and values. A private record's digest must stay in memory."""
     return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
 
 
 def find_overlap(
     digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
 ) -> Overlap:
-    """Compare public samples with private records, by digests of all of these. Both are decoded alike.
+    """Find public samples that equal a private record; `digests` are all private records'. Both are decoded alike.
 
     Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
-    them learns nothing of the answer. Memory grows with their number, by a digest and a name each.
+    them learns nothing of the answer. Memory holds a digest and a name of each public sample.
 
     Raises:
         ContractError: a public sample is of another shape: it was not decoded as the private records are.
@@ -302,20 +302,20 @@ def find_overlap(
 
 
 def _beginnings(digests: Digests) -> npt.NDArray[np.uint64]:
-    """Return the first eight bytes of each."""
+    """Return the first eight bytes of each digest, uint64 (n,)."""
     return np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
 
 
 # Messages to the owner about private files at fault. Confidential: every word of it names private files.
 
 SHOWN = 20
-"""Most files at fault that the console names."""
+"""The largest number of files at fault that the console names."""
 
 
 def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
-    """Return the error that tells of all `faults`: the first in its sentence, of several the first SHOWN as notes.
+    """Return one error for all `faults`: its message quotes the first; of several, notes list the first SHOWN.
 
-    `several` is their common predicate: 'private records cannot be read'; `remedy` a sentence, with {it} for them.
+    `several` follows their number: 'private records cannot be read'. In the sentence `remedy`, {it} stands for them.
     """
     if len(faults) == 1:
         return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")
@@ -330,7 +330,7 @@ def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataErro
 
 @contextmanager
 def as_private() -> Iterator[None]:
-    """Turn a BadTable inside into a PrivateDataError."""
+    """Turn a BadTable that the block raises into a PrivateDataError."""
     try:
         yield
     except BadTable as error:
@@ -339,7 +339,7 @@ def as_private() -> Iterator[None]:
 
 @contextmanager
 def listing(place: Path | RemotePath | None) -> Iterator[None]:
-    """List more files at fault than are shown in `<data>.bad-files.txt` beside the data at `place`.
+    """If more than SHOWN files are at fault, list all in `<data>.bad-files.txt` beside the data at `place`.
 
     Only its owner can read that file. Nothing is written where the data have no place on this machine.
     """
@@ -352,7 +352,7 @@ def listing(place: Path | RemotePath | None) -> Iterator[None]:
 
 
 def _write_list(data: Path, faults: Sequence[str]) -> str:
-    """Write the list; say where it is, or why it is not there."""
+    """Write the list; return a sentence that says where it is, or why it cannot be written."""
     path = data.with_name(BAD_FILES.format(data.name))
     try:
         path.unlink(missing_ok=True)

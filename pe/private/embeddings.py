@@ -27,7 +27,7 @@ from pe.private.dataset import Labels, PrivateDataset, Units
 FILE = "private_embeddings.npy"
 
 SPARE = 1.1
-"""How many times the declared size the records may be before their number shows in the number of blocks."""
+"""Up to this many times the declared size, the number of records does not show in the number of blocks."""
 
 EmbedBlocks = Callable[[Embedding, Iterator[Samples]], Iterator[Vectors]]
 """A function like `embed_blocks`, which may do its work elsewhere."""
@@ -53,7 +53,7 @@ class PrivateEmbeddings:
 
 
 def embed_blocks(embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-    """Yield the vectors of each block, in order (see `embed_block`). Nothing of them is printed."""
+    """Yield the vectors of each block, in order (see `embed_block`); meanwhile no warning of a library is printed."""
     for samples in blocks:
         with quiet():
             answer = embed_block(embedding, samples)
@@ -70,18 +70,18 @@ def embed_private(
     while there are no more than SPARE times the declared size. Nothing is printed or timed.
 
     Edge cases: a record that cannot be decoded or embedded, or whose vector is not finite, becomes a row of NaN; the
-    log names it. No record at all: padding is embedded to learn d, and the answer is (0, d). If not one can vote, the
-    log says so and the run goes on, as its neighbour with one that can.
+    log names it. No record at all: padding is embedded to learn d, and the answer is (0, d). If no record can vote,
+    the log says so and the run goes on, as it would over a neighbouring data set in which one can.
 
     Args:
         dataset: the private records.
         embedding: is handed private samples and keeps none.
-        folder: the run's confidential one, for `private_embeddings.npy`, mapped read-only; None keeps all in memory.
+        folder: the run's confidential folder, for `private_embeddings.npy`, mapped read-only; None: all in memory.
         embed: embeds the blocks.
 
     Raises:
-        PEError: the embedding's batch_size or dimension is wrong, it fails on blank samples, too (see `embed_block`),
-            or the source as a whole is gone.
+        PEError: the embedding's batch_size or dimension is wrong, it fails even on blank samples (see
+            `embed_block`), or the source as a whole is gone.
     """
     size = embedding.batch_size
     if not isinstance(size, int) or size < 1:
@@ -144,7 +144,7 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
 
 
 def blocks_for(declared_size: int, batch_size: int) -> int:
-    """Return the number of blocks in which a data set of about this declared size is embedded, ≥ 0."""
+    """Return the number of blocks, ≥ 0, that hold SPARE times as many records as are declared."""
     return -(-math.ceil(declared_size * SPARE) // batch_size)
 
 
@@ -166,18 +166,18 @@ _PIECE = 2**20  # units looked at together, so that memory holds no second array
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
-    """Cut the records into `parts`, each read when it is asked for. CONFIDENTIAL."""
+    """Cut the records into `count` shards by `parts`; each is read when it is asked for. CONFIDENTIAL."""
     for rows in parts(private.units, count, key):
         vectors = np.array(private.vectors[rows], subok=False)
         yield PrivateEmbeddings(vectors, private.labels[rows], private.units[rows], private.classes)
 
 
 def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
-    """Cut the rows of the records of these units into `count` ≥ 1 parts, some of which may be empty. CONFIDENTIAL.
+    """Cut records, given their units, into `count` ≥ 1 parts, some maybe empty; yield each part's rows. CONFIDENTIAL.
 
     Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of all.
 
-    The `key`, 64 random bits, decides which units go together, so nobody can choose that. It changes no sum.
+    The `key`, 64 random bits, decides which units share a part, so that nobody can choose it; no sum depends on it.
     """
     pieces = ((at, units[at : at + _PIECE]) for at in range(0, len(units), _PIECE))
     if count == 1 or all(np.array_equal(piece, np.arange(at, at + len(piece))) for at, piece in pieces):
@@ -191,7 +191,7 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
 
 
 def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
-    """Return the shard of `count` in which each unit is, by a keyed hash."""
+    """Return for each record the number of its unit's shard, in [0, count), by a keyed hash of the unit."""
     places = np.empty(len(units), np.min_scalar_type(count))
     for at in range(0, len(units), _PIECE):
         hashes = mix(units[at : at + _PIECE].astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴

@@ -5,8 +5,8 @@ The rules:
 - A `labels.csv` at the top of the folder lists the records: columns `file` (a path inside the folder),
   `label` unless there are no labels, and any others, such as `patient`. Files that it does not list are
   no records. Order: that of its rows.
-- Without one, the top folders are the classes and everything below a class folder, at any depth, is of
-  that class; a folder without subfolders holds records without labels. Order: by path.
+- Without a `labels.csv`, the top folders are the classes and everything below a class folder, at any depth,
+  is of that class; a folder without subfolders holds records without labels. Order: by path.
 - A file's name tells only whether it is a record: hidden files, what a system puts there (`is_clutter`) and texts of
   types that are not the source's (.txt .md .csv .json .jsonl .xml .yaml .yml .html) are passed over; any other file
   that is not of the source's types is an error rather than a silent loss.
@@ -49,7 +49,7 @@ class FileList:
 
     paths: Sequence[str]  # below the folder, POSIX
     labels: Sequence[str | None] | None  # None: there are none
-    units: Sequence[str | None] | None  # None: each record is its own, or the source knows better
+    units: Sequence[str | None] | None  # None: each record is its own, or `own_units` tells
     where: Where
 
 
@@ -64,9 +64,9 @@ class FolderSource(PrivateSource):
     path: Path
 
     suffixes: ClassVar[frozenset[str]]
-    """Lower-case, of the records' files; "" for files without one. With labels.csv they do not matter."""
+    """Suffixes of records' files, in lower case; "" for files without one. With labels.csv they do not matter."""
     own_units: ClassVar[frozenset[str]] = frozenset()
-    """Units that the source reads from the files, where labels.csv has no such column."""
+    """Names of units that the source can read from the files, where labels.csv has no such column."""
 
     @property
     def place(self) -> Path | None:
@@ -84,7 +84,7 @@ class FolderSource(PrivateSource):
         return self.bind(records, len(files.paths), files.where, labels=files.labels, units=files.units)
 
     def _outcomes(self, paths: Sequence[str], unreadable: Mapping[int, BadSample]) -> Iterator[Outcome]:
-        """Read the files in order, but for the `unreadable`, whose errors are known by place."""
+        """Yield each file's sample or error, in order; `unreadable`, index → error, are not read again."""
         if not self.path.is_dir():
             raise PrivateDataError(f"The folder {self.path} is gone.")
         for index, path in enumerate(paths):
@@ -211,7 +211,7 @@ def _read_csv(root: Path) -> dict[str, Sequence[Any]]:
 
 @as_private()
 def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] | None) -> None:
-    """Refuse Hugging Face's list of files and labels, unless the folders are the classes, or there are none."""
+    """Refuse Hugging Face's list of files and labels, unless `classes` is empty, or names all of the folders."""
     if classes == () or (folders and {text_of(name) for name in folders} <= set(classes or ())):
         return
     tables = [one for name in _METADATA if (one := root / name).is_file() and "file_name" in columns_of(one)]
@@ -227,7 +227,7 @@ def _top_folders(root: Path) -> list[str]:
 
 
 def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: list[str]) -> Iterator[str]:
-    """Yield the records' paths; those of files of other types are added to `strangers`."""
+    """Yield the paths of records; add the paths of files of other types to `strangers`."""
     with os.scandir(root / below) as entries:
         for entry in entries:
             path = f"{below}{entry.name}"
@@ -244,13 +244,13 @@ def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: list[str]
 
 
 def _suffix(name: str) -> str:
-    """Lower-case; the numbers that end a DICOM file's name (1.2.840.10008) are no suffix."""
+    """Return a name's suffix in lower case; the numbers that end a DICOM file's name (1.2.840.10008) are none."""
     suffix = PurePosixPath(name).suffix.lower()
     return "" if suffix[1:].isdecimal() else suffix
 
 
 def _inside(root: Path, text: str | None, where: str) -> str:
-    """Return the path below `root` that a cell names."""
+    """Return the path below `root` that a cell of labels.csv names; PrivateDataError if it is none."""
     if not text or "\0" in text:
         raise PrivateDataError(f"{where} names no file.")
     path = PurePosixPath(text)

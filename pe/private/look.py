@@ -25,7 +25,7 @@ from pe.private.tables import ImageParquet, TextTable
 from pe.private.webdataset import TAR, WebDataset
 
 LOOKED_AT = 32
-"""Records, at most, whose sizes and lengths are looked at."""
+"""The largest number of records whose sizes or lengths are looked at."""
 _FILES_LOOKED_AT = 64
 _OWN_SIDE = 256  # pixels: square images of one size up to this keep it
 _SIDES = (32, 64, 128)
@@ -34,16 +34,16 @@ _LENGTHS = (250, 500, 1000)  # bytes of a text; beyond them LONGEST
 
 @dataclass(frozen=True)
 class Seen:
-    """Private records at a place."""
+    """Private records at a place, as `pe init` sees them. Confidential."""
 
     settings: dict[str, Any]  # kind, path and columns, as the recipe's section `private` has them
-    labels: tuple[str, ...]  # their names; empty where there are none
+    labels: tuple[str, ...]  # the label names; empty: no labels
     units: tuple[str, ...]  # possible privacy units, besides `record`
     where: str  # the unit's place in words: "a column of labels.csv"
 
     @property
     def texts(self) -> bool:
-        """True if they are texts, False if images."""
+        """True if the records are texts, False if they are images."""
         return self.settings["kind"] in (TextFolder.kind, TextTable.kind)
 
 
@@ -60,14 +60,14 @@ def kind_at(path: Path) -> str:
 
 
 def text_kind_at(path: Path) -> str:
-    """Return the kind of source of texts that reads what lies at `path`, as its name and those in it tell."""
+    """Return the kind of source for the texts at `path`: text_folder for a folder without tables, else text_table."""
     return TextFolder.kind if path.is_dir() and not tables_in(path) else TextTable.kind
 
 
 def look(path: Path, image_column: str | None, text_column: str | None, label_column: str | None) -> Seen:
     """Find out what lies at `path`, a folder or a file.
 
-    Columns are those of a table, as the owner names them; None: they are looked for. An empty label column: none.
+    The owner may name columns of a table; None: they are looked for. An empty label column: there are no labels.
     """
     choices = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
     if not path.exists():
@@ -100,7 +100,7 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
 
 
 def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:
-    """Return the side and the channels that suit most of the first records, read as they are. Confidential."""
+    """Return the side and the channels that suit most of the first images, at the size they have. Confidential."""
     images = _readable(dataset)
     sizes = [(image.shape[0], image.shape[1]) for image in images]
     grey = [bool(np.all(image == image[..., :1])) for image in images]
@@ -114,7 +114,7 @@ def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:
 def look_at_length(dataset: PrivateDataset) -> int:
     """Return the bytes that suit most of the first texts: twice the median, as a round number. Confidential.
 
-    The source must cut no text that `longest` might hold.
+    The source must hand over each text whole, or cut at no fewer than LONGEST bytes.
     """
     usual = 2 * median_low(len(bytes(one)) for one in _readable(dataset))
     return next((one for one in _LENGTHS if one >= usual), LONGEST)
@@ -130,7 +130,7 @@ def _readable(dataset: PrivateDataset) -> list[Any]:
 
 
 def _holds_texts(path: Path) -> bool:
-    """Return True if texts lie there, and no images, as names tell; Parquet and Arrow hold either."""
+    """Return True if names of files tell of texts and of no images; not if they tell of Parquet or Arrow, too."""
     if path.is_file():
         suffix = path.suffix.lower()
         return suffix in TABLES and suffix not in COLUMNAR

@@ -50,7 +50,7 @@ _COLOUR = frozenset({"RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT"})
 _REQUIRED = [*_PIXEL_ELEMENTS[:2], *_PIXEL_ELEMENTS[4:8], "PixelRepresentation", "PixelData"]
 _HEAD = 2**12  # bytes, in which the transfer syntax stands
 _DEFLATED = b"1.2.840.10008.1.2.1.99"
-_SYNTAXES = {  # of files that do not say it, by whether they are implicit, and little-endian
+_SYNTAXES = {  # taken for files that state none: (implicit VR, little-endian) → transfer syntax
     (True, True): "1.2.840.10008.1.2",
     (False, True): "1.2.840.10008.1.2.1",
     (False, False): "1.2.840.10008.1.2.2",
@@ -139,7 +139,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _patient(path: Path) -> object:
-    """Return the PatientID, or None. Confidential."""
+    """Return the PatientID in a file's header; None: it has none. BadImage: there is no header. Confidential."""
     pydicom, _ = _libraries()
     try:
         with quiet():

@@ -1,4 +1,4 @@
-"""Settings of sources of one modality: private images, and private texts."""
+"""Settings that all sources of one modality share: of private images, and of private texts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ImageSource(PrivateSource):
 
     @property
     def rule(self) -> str | None:
-        """`resize`."""
+        """The setting `resize`."""
         return self.resize
 
     def decode(self, data: bytes | Path, name: str | None = None) -> UInt8Array:
@@ -70,11 +70,11 @@ class ImageSource(PrivateSource):
 
     @cached_property
     def _deep(self) -> set[bool]:
-        """Notes for `dimness`."""
+        """Notes for `dimness`: True for a 16-bit image that goes beyond a sixteenth of the range, else False."""
         return set()
 
     def misgiving(self) -> str:
-        """Say why the images that were read since the last call cannot be meant as they are; see `dimness`."""
+        """Return why the images read since the last call, taken together, look like a mistake; see `dimness`."""
         why = dimness(self._deep)
         self._deep.clear()
         return why
@@ -111,12 +111,12 @@ class TextSource(PrivateSource):
         return (self.longest,)
 
     def read(self, record: bytes | str | Path, name: str) -> Array:
-        """Return the text of a record; raise BadSample if it is none."""
+        """Return the text of a record, as UTF-8 in an array; raise BadSample as `decode_text`."""
         text = decode_text(record, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name)
         return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes the largest text: letters in parts, which the normal form joins."""
+        """Return a function that decodes the longest text ever read, with accents apart from letters, to be joined."""
         text = "e\u0301" * self.longest
         decode = partial(decode_text, longest=self.longest, cut=True, name="A text")
         return partial(decode, text.encode()[: MARGIN * self.longest])

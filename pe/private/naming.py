@@ -32,7 +32,7 @@ _ZEROS, _POINT_ZERO = re.compile(r"(?<!\d)(?<!\d\.)0+(?=\d)"), re.compile(r"^(\d
 def text_of(value: object) -> str | None:
     """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form C.
 
-    None for what is neither, or is empty: fractions, truth values, lists, missing values, bytes that are not UTF-8.
+    None for empty text and all other values: fractions, truth values, lists, missing values, bytes that are not UTF-8.
     """
     if isinstance(value, str) and value.isascii():  # most are, and are in form C
         return value.strip() or None
@@ -48,7 +48,7 @@ def text_of(value: object) -> str | None:
 
 
 def suggestion(names: Iterable[str]) -> str:
-    """Write the distinct names, numbers in numerical order, as a YAML list for the owner to confirm."""
+    """Return the distinct names (at most 50), numbers first, as a YAML list for the owner to confirm."""
     distinct = sorted_names(names)
     return f"[{', '.join(distinct[:_SHOWN])}{', …' if len(distinct) > _SHOWN else ''}]"
 
@@ -78,8 +78,8 @@ class _Numbers(ABC):
 class LabelNumbers(_Numbers):
     """The labels of records, taken one after another, as indices into the class list: 4 bytes each. Confidential.
 
-    The first fault is kept for `finish`, so that a fault of the whole file is told first. With an empty class list all
-    records are of one class; without one (None) the labels are collected.
+    The first fault is raised by `finish` alone, so that a fault of the whole file is told first. With an empty class
+    list all records are of one class; without a class list (None) the names are collected, for the error to propose.
     """
 
     def __init__(self, classes: Sequence[str] | None, where: Where) -> None:
@@ -131,7 +131,7 @@ class UnitNumbers(_Numbers):
     """The privacy units of records, taken one after another, numbered by first appearance: 8 bytes each. Confidential.
 
     Equal text is one unit, wherever it appears; names that only look alike, and text beside numbers, are refused: one
-    patient would be two units. The first fault is kept for `finish`.
+    patient could become two units. The first fault is raised by `finish` alone.
     """
 
     def __init__(self, unit_name: str, where: Where) -> None:
@@ -174,7 +174,7 @@ class UnitNumbers(_Numbers):
 
 
 def _fold(name: str) -> str:
-    """Fold an id to what look-alikes share: no case, spaces, kinds of dashes, leading zeros, or .0 of a number."""
+    """Return the form that look-alike ids share: without case, spaces, kinds of dashes, leading zeros or a final .0."""
     if not name.isascii():
         kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
         name = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")
@@ -207,9 +207,9 @@ class FoundColumns:
         values: Callable[[str], Iterable[object]],
         like: Iterable[str] = (),
     ) -> FoundColumns:
-        """Look for the labels among the `columns` of the table at `path`, in which `values` reads a column.
+        """Find the label column among the `columns` of the table at `path`; `values` reads a column of it.
 
-        `label` is their column as the owner names it; empty: none; None: one of a usual name, or the first of `like`.
+        `label` is that column as the owner names it; empty: no labels; None: look for a usual name, then in `like`.
         """
         if label is None:
             usual = (name for name in _LABEL_COLUMNS if name in columns)
@@ -227,10 +227,10 @@ def like_labels(columns: Iterable[str]) -> str | None:
 
 
 def label_names(values: Iterable[object]) -> tuple[str, ...]:
-    """Return the names in a column of labels; values that can be none are left out."""
+    """Return the names in a column of labels; values that cannot be labels are left out."""
     return sorted_names(name for value in values if (name := text_of(value)))
 
 
 def list_names(columns: Sequence[str]) -> str:
-    """Name the columns, for a message."""
+    """Return the names of the columns as a phrase for a message."""
     return "the columns " + ", ".join(f"'{name}'" for name in columns)

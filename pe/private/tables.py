@@ -65,7 +65,7 @@ class TableSource(PrivateSource):
 
     @property
     def _unit(self) -> str | None:
-        """The column of units; None: each record is its own."""
+        """The column of units; None: each record is its own unit."""
         return None if self.privacy_unit == RECORD else self.privacy_unit
 
     def _label_hint(self, file: TablePath) -> str:
@@ -78,20 +78,20 @@ class TableSource(PrivateSource):
 
     @abstractmethod
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        """Yield label and unit of each record of a file, each as a row of one; `is_first`: it has the first of all."""
+        """Yield each record's label and unit, each in a tuple; `is_first`: no file before this one held a record."""
 
     @abstractmethod
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
-        """Read all samples in order."""
+        """Yield all samples in order, or their errors."""
 
 
 @source
 class ImageParquet(TableSource, ImageSource):
-    """A Parquet or Arrow file, or a folder of one such kind (read in the order of their names): one image per row.
+    """A Parquet or Arrow file, or a folder of files of one kind (read in the order of their names): one image per row.
 
     The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct {bytes, path}, of which
-    only the bytes are read. One page of Parquet is in memory, or one record batch of Arrow. Where the file's Hugging
-    Face metadata name the label column's numbers, labels are those names. A folder that `datasets` wrote by
+    only the bytes are read. One page of Parquet, or one record batch of Arrow, is in memory at a time. Where the file's
+    Hugging Face metadata name the label column's numbers, labels are those names. A folder that `datasets` wrote by
     `save_to_disk` is such a folder of Arrow files.
 
     Attributes:
@@ -152,7 +152,7 @@ class ImageParquet(TableSource, ImageSource):
         return self.decode(data, name)
 
     def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
-        """Refuse a file without one of the columns, or whose images are no bytes."""
+        """Refuse a file that does not have each column once, or whose image column holds no bytes."""
         for column in (self.image_column, self.label_column, self._unit):
             if column is not None and file.schema.names.count(column) != 1:
                 raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}")
@@ -178,7 +178,7 @@ def _reader(files: Sequence[TablePath]) -> Callable[[str], Iterator[object]]:
 
 @source
 class TextTable(TableSource, TextSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of one such kind, by name: one text per row.
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind, by name: one text per row.
 
     The rows are streamed: no file is in memory as a whole. Parquet and Arrow are always UTF-8.
 
@@ -196,7 +196,7 @@ class TextTable(TableSource, TextSource):
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`; the texts' is the one with most text. See `FoundColumns.find`. Confidential."""
+        """Propose columns to `pe init`: `text`, or that with most text; see `FoundColumns.find`. Confidential."""
         files = table_files(path)
         columns = columns_of(files[0])
         text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))

@@ -1,4 +1,4 @@
-"""Private images in WebDataset's form: .tar files, in which neighbouring members of one key are a sample.
+"""Private images in WebDataset's form: .tar files, in which neighbouring members with one key are a sample.
 
 The rules:
 
@@ -6,8 +6,8 @@ The rules:
   Folders, hidden files and what a system puts there (`is_clutter`) are passed over. Links, devices and sparse files are
   refused.
 - A key comes once in a .tar file. Several files may have samples of the same key.
-- Of each sample the image is read, and what holds its label and its unit; no other member. No member is ever written to
-  a file, and none is read whose length is beyond what such a member may have.
+- Only the image of each sample is read, and the members that hold its label and its unit. No member is ever written
+  to a file, and none is read that is too long: more than 256 MiB for an image, 1 MiB for another member.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _LONGEST_IMAGE, _LONGEST_TEXT = 2**28, 2**20  # bytes
 class WebDataset(TableSource, ImageSource):
     """A .tar file, or a folder of them (read in the order of their names): one image per sample, as WebDataset has it.
 
-    Neighbouring members of one key (`a/0001` of `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a sample. The files are
-    streamed: one image is in memory, and while a file is opened its keys. Compressed .tar files are refused.
+    Neighbouring members with one key (`a/0001` of `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a sample. Files are
+    streamed: one image is in memory at a time, and all keys of a file while it is opened. Compressed files are refused.
 
     Attributes:
         path: the file, or the folder of files `*.tar`; or an address of theirs, such as s3://bucket/folder (extra
@@ -123,7 +123,7 @@ class WebDataset(TableSource, ImageSource):
 
 @dataclass(frozen=True)
 class _Sample:
-    """The members of one key, by suffix: their bytes; None for what was not asked for, or is too long. Confidential."""
+    """A sample; members: suffix → bytes, None for one that was not asked for, or is too long. Confidential."""
 
     path: TablePath
     key: str
@@ -133,7 +133,7 @@ class _Sample:
         return f"Sample '{self.key}' of {self.path}"
 
     def image(self, column: str | None) -> str:
-        """Return the suffix of its image."""
+        """Return the suffix of the sample's one image; PrivateDataError if there are several, or none."""
         images = [name for name in self.members if (name in _IMAGES if column is None else name == column.lower())]
         is_numbered = any(re.fullmatch(r"[\d._-]+", suffix.rpartition(".")[0]) for suffix in self.views())
         if len(images) == 1 and not (is_numbered and "." in images[0] and len(self.views()) > 1):
@@ -145,11 +145,11 @@ class _Sample:
         raise PrivateDataError(f"{self} has {'several images' if images else 'no image'} ({has}): {remedy}.")
 
     def views(self) -> list[str]:
-        """Return the suffixes of images with a dot in them: views of one record, or several records run together."""
+        """Return the images' suffixes that hold a dot: views of one record, or several records run together."""
         return sorted(each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES)
 
     def run_together(self) -> PrivateDataError:
-        """Return the error: several records in one sample."""
+        """Return the error that says that the sample seems to be several records."""
         views = ", ".join(f"'{suffix}'" for suffix in self.views()[:3])
         return PrivateDataError(
             f"{self} seems to be several records ({views}), because a key ends at the first dot of a name: rename the "
@@ -157,7 +157,7 @@ class _Sample:
         )
 
     def value(self, name: str, must: bool = False) -> object:
-        """Return the content of a member, or of a key of .json; None where there is neither, unless it is required."""
+        """Return what the member `name`, or else that key of .json, holds; without both None, or an error if `must`."""
         if name.lower() in self.members:
             return self._text(name.lower()).strip() or None
         if must and name not in self.names():
@@ -183,7 +183,7 @@ class _Sample:
 
 
 class _Bounded(io.BufferedReader):
-    """A file of which no read is longer than the longest image, whatever length a header announces."""
+    """A file that refuses to read more than the longest image at a time, whatever length a header announces."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _LONGEST_IMAGE:
@@ -192,7 +192,7 @@ class _Bounded(io.BufferedReader):
 
 
 def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
-    """Yield the samples of a file in order, with their members of these suffixes up to a length. Confidential."""
+    """Yield a file's samples in order; members of these suffixes, up to `longest` bytes, are read. Confidential."""
     read, sample = {suffix.lower() for suffix in suffixes}, None
     for member, file in _members(path):
         folder, slash, last = member.name.rpartition("/")
@@ -219,7 +219,7 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
 
 
 def _members(path: TablePath) -> Iterator[tuple[tarfile.TarInfo, _Bounded]]:
-    """Yield the headers of a file's members, one in memory, and the file."""
+    """Yield the header of each member, one in memory at a time, together with the open file."""
     try:
         file = _Bounded(path.open("rb").detach(), 2**16)  # type: ignore[union-attr]
         with file, tarfile.open(fileobj=file, mode="r:") as tar:

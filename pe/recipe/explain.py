@@ -54,12 +54,12 @@ class Part:
 
     @property
     def summary(self) -> str:
-        """Its first paragraph, which is a line."""
+        """The first paragraph of `text`, which is one line."""
         return self.text.partition("\n\n")[0]
 
 
 def sections() -> list[Part]:
-    """The recipe's sections in order, first the keys that stand in none."""
+    """The recipe's sections in order, after a part for the keys that stand in no section."""
     fields = dict(Recipe.model_fields)
     top = {name: fields.pop(name) for name in ("name", "seed")}
     parts = [Part("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
@@ -83,7 +83,7 @@ def kinds() -> list[Part]:
 
 
 def _sources() -> list[Part]:
-    """All sources; first the keys that sources of one modality share."""
+    """A part for each source, after one for the keys that all sources of a modality share."""
     models: list[type[PrivateSource]] = []
     faults = []
     for kind in plugins("pe.sources"):
@@ -96,12 +96,12 @@ def _sources() -> list[Part]:
 
 
 def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
-    """The classes directly above a source that stand for all of its modality."""
+    """The direct bases of a source that all sources of its modality share: `ImageSource`, say."""
     return [base for base in model.__bases__ if issubclass(base, PrivateSource) and hasattr(base, "modality")]
 
 
 def _source(model: type[PrivateSource], name: str = "") -> Part:
-    """A source, or under `name` what several share; without the keys that it has as the classes above have them."""
+    """The part of a source, or, under `name`, of a base of several; keys unchanged from a base are left out."""
     above = {key for base in (*_of_a_modality(model), PrivateSource) for key in _describe(base)}
     keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in above)
     return Part("private", name or str(fields_of(model)["kind"].default), _text(model), keys)
@@ -113,7 +113,7 @@ def _describe(model: Any) -> list[Key]:
 
 
 def _plugin(group: Group, section: str, kind: str) -> Part:
-    """A plug-in; first its required keys, last those that only concern the machine."""
+    """The part of a plug-in: required keys come first, keys that only concern the machine last."""
     try:
         factory = load(group, kind)
     except PluginError as error:
@@ -126,7 +126,7 @@ def _plugin(group: Group, section: str, kind: str) -> Part:
 def _keys(
     fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", defaults: Any = None
 ) -> Iterator[Key]:
-    """The keys of these fields and of sections in them, by dotted names; `defaults`: a section that holds theirs."""
+    """The keys of these fields and of sections in them, by dotted names; `defaults`: an object with their defaults."""
     for name, field in fields.items():
         default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
         inner = _section(field.annotation)
@@ -147,7 +147,7 @@ def _keys(
 
 
 def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
-    """The keys of a section that has a `kind`; each of the others says of which kinds it is."""
+    """The keys of a section that has a `kind`; the meaning of every other key begins with the kinds that have it."""
     yield Key(f"{prefix}kind", ", ".join(kinds), None, " ".join(f"`{kind}`: {_text(kinds[kind])}" for kind in kinds))
     owners: dict[Key, list[str]] = {}
     for kind, model in kinds.items():
@@ -165,7 +165,7 @@ def _section(annotation: Any) -> Any:
 
 
 def _meanings(item: Any) -> dict[str, str]:
-    """Each argument or attribute as the docstrings of a class and its bases, or of a function, describe it."""
+    """Argument or attribute → its meaning, from the docstrings of a class and its bases, or of a function."""
     meanings: dict[str, str] = {}
     for one in reversed(inspect.getmro(item)) if inspect.isclass(item) else (item,):
         if one.__module__.partition(".")[0] not in ("builtins", "pydantic") and one.__doc__:
@@ -175,7 +175,7 @@ def _meanings(item: Any) -> dict[str, str]:
 
 
 def _text(item: Any) -> str:
-    """The docstring before its sections."""
+    """The docstring up to its sections (Args, Attributes, …), each paragraph in one line."""
     doc = parse(inspect.getdoc(item) or "", style=DocstringStyle.GOOGLE)
     paragraphs = f"{doc.short_description or ''}\n\n{doc.long_description or ''}".strip().split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
@@ -191,7 +191,7 @@ def _values_of(field: FieldInfo) -> str:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """A JSON schema in words; that nothing may be given shows in the default."""
+    """The values that a JSON schema allows, in words; null is left out, since the default shows it."""
     if "anyOf" in schema:
         one, *others = dict.fromkeys(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
         return ", or ".join([one, *("a list of such" if each == f"list of {one}" else each for each in others)])

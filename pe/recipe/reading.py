@@ -1,4 +1,4 @@
-"""Recipes as text: YAML in which no key is given twice and a value may stand in a file of its own; single changes."""
+"""Recipes as text: YAML in which no key is given twice and a value may stand in another file; changes of values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it ho
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, as plain mappings, lists and scalars, with what it includes in its place."""
+    """The content of a YAML file and of the files that it includes, as plain mappings, lists and scalars."""
     return _parse(_text_of(path, "YAML", " Name a recipe."), str(path), path.parent)
 
 
@@ -41,7 +41,7 @@ def with_change(content: Any, change: str) -> Any:
 
 
 def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
-    """A value that is no mapping, and no list with such an entry, is replaced by a mapping."""
+    """A copy of `content` with `value` at `keys`; whatever on the way cannot hold the next key becomes a mapping."""
     if not keys:
         return value
     first, *others = keys
@@ -80,7 +80,7 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
 
 
 def _count(node: Any, counts: dict[int, int]) -> int:
-    """Count the values of a node once each alias is what it names."""
+    """Count the values of a node, with every alias replaced by what it names; `counts` holds earlier results."""
     if id(node) not in counts:
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         pairs = [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
@@ -89,7 +89,7 @@ def _count(node: Any, counts: dict[int, int]) -> int:
 
 
 def _refuse_twice(node: Any, path: str, where: str, nodes: set[int]) -> None:
-    """Refuse a mapping that gives a key twice, of which YAML would silently take the last."""
+    """Refuse a mapping that gives a key twice: YAML would silently take the last value."""
     if id(node) in nodes:  # aliases may name it
         return
     nodes.add(id(node))
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
         return [line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()]
 
     def whole(self, node: Any) -> int:
-        """A whole number, if it stands there as it is read: YAML takes 010 for 8, and 1:30 for 90."""
+        """A whole number; RecipeError if YAML reads another than is written: it takes 010 for 8, and 1:30 for 90."""
         text, number = str(self.construct_scalar(node)), int(self.construct_yaml_int(node))
         if text.replace("_", "").lstrip("+-") != str(abs(number)):
             raise RecipeError(
@@ -179,8 +179,8 @@ _Loader.add_implicit_resolver(
 
 # Paths in a recipe: relative ones are taken from one folder, so that a recipe means the same wherever it is read from.
 #
-# A path is a source's field, or a plug-in's setting, that is annotated as `Path` and not as text, too; words that the
-# annotation names besides stay. Text that may be a path or any name (of a model on a hub, say) stays as it is.
+# A path is a source's field, or a plug-in's setting, whose annotation has `Path` and not `str`; a word that the
+# annotation also allows (a Literal) stays as it is, and so does text that may be a path or a name (a hub's model, say).
 
 WITHHELD = "withheld"
 """Stands in a run's shareable recipe for the place of the private records."""
@@ -208,7 +208,7 @@ def with_full_paths(content: Any, folder: Path) -> Any:
 
 
 def _reader(group: Group, kind: Any) -> type[Any] | None:
-    """The model or dataclass that reads a section of this kind; None: none here does."""
+    """The model or dataclass that reads a section of this kind; None: no plug-in of this name can be loaded."""
     if not isinstance(kind, str) or kind not in plugins(group):
         return None
     try:
@@ -243,7 +243,7 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
 
 
 def _types_of(annotation: Any) -> Iterator[Any]:
-    """All types and words among an annotation's alternatives; of a BeforeValidator those that it says it takes."""
+    """All types and words among an annotation's alternatives; for a BeforeValidator, of `json_schema_input_type`."""
     if isinstance(annotation, BeforeValidator):
         annotation = annotation.json_schema_input_type
     if isinstance(annotation, type | str):
@@ -253,7 +253,7 @@ def _types_of(annotation: Any) -> Iterator[Any]:
 
 
 def _full_path(path: str | Path, folder: Path) -> str | Path:
-    """The path from `folder`, of the type given; an address stays."""
+    """The full path, taken from `folder` if it is relative, as text or Path as it was given; an address stays."""
     if str(path) == WITHHELD or is_remote(path):
         return path
     try:

@@ -28,9 +28,9 @@ from pe.recipe.usual_embedding import usual_embedding
 
 
 def check_length(name: str, value: Any, iterations: int, extra: int = 0, only_list: bool = False) -> None:
-    """Refuse a list that has not one entry per iteration, and `extra` ones for S_0; one number fits always.
+    """Refuse a list that has not one entry per iteration and `extra` entries for S_0; a single number always fits.
 
-    `only_list`: it cannot be one number. The ValueError names the ways to mend it.
+    `only_list`: the key takes no single number. The ValueError names the ways to mend the list.
     """
     if not isinstance(value, list) or len(value) == iterations + extra:
         return
@@ -66,8 +66,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 class Evolution(Settings):
     """Algorithm 1's parameters, or `auto`; a schedule is one number, or a list with one number per iteration.
 
-    Without `iterations` or `population`, all that is not given is chosen from public numbers (docs/plan.md), before the
-    run is stored; `evolution: auto` gives nothing.
+    If `iterations` or `population` is missing, every key left out is chosen from public numbers (docs/plan.md), before
+    the run is stored; `evolution: auto` leaves out all keys.
     """
 
     iterations: int = Field(0, ge=0, le=10_000, description="T; 0 gives random samples only", json_schema_extra=CHOSEN)
@@ -170,11 +170,11 @@ class Evolution(Settings):
 
 
 OBJECT = "object:"
-"""How the recipe records a plug-in that was handed over as an object: this, and its class."""
+"""The start of the recorded `kind` of a plug-in that was handed over as an object; its class follows."""
 
 WITHOUT_NOISE = "none"
 NOMINAL = 1e-6
-"""δ where none is asked for, because no ε holds: no number that follows from it is shown."""
+"""The δ of a run without noise, which has no guarantee and states no δ; no number that follows from it is shown."""
 
 BOTH_WAYS = "give epsilon or noise_multiplier, and delta; or `privacy: none`: no noise and no guarantee, for studies"
 
@@ -250,7 +250,7 @@ class Privacy(Settings):
 
 
 class LimitSection(Settings):
-    """Limits at which a run stops, at a chunk's boundary; `pe resume` goes on with it."""
+    """Limits at which a run stops, at a chunk's boundary; `pe resume` goes on with the run."""
 
     max_images: Count | None = Field(None, description="samples (images, texts) made over the whole run")
     max_cost: Amount | None = Field(None, description="in api.price's currency")
@@ -272,7 +272,7 @@ class RefusalSection(Settings):
 
 
 class FitSection(Settings):
-    """The cost of fitting a generator on the private records."""
+    """The part of the budget that fitting a generator on the private records takes."""
 
     budget_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="share of privacy.epsilon; the rest evolves; without iterations, all of it"
@@ -287,7 +287,7 @@ class ApiSpec(PluginSpec):
 
 
 class Recipe(Settings):
-    """A run, whole: data, generator, embedding, guarantee, evolution."""
+    """All that describes a run: data, generator, embedding, guarantee, evolution, limits."""
 
     name: str = Field("run", description="goes into the run's name: ASCII letters, digits, '.', '_', '-'")
     seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
@@ -329,10 +329,10 @@ class Recipe(Settings):
     def parse(cls, content: Any, where: str) -> Recipe:
         """Read `content`, plain mappings and scalars; paths are taken from the current folder.
 
-        Without an embedding it has the usual one, which depends on what is installed here (`usual_embedding`).
+        Content without an embedding gets the usual one, which depends on what is installed here (`usual_embedding`).
 
         Raises:
-            RecipeError: it describes no recipe; one sentence on the first fault, which begins with `where`.
+            RecipeError: `content` is no valid recipe; one sentence on the first fault, which begins with `where`.
         """
         if not isinstance(content, dict):
             raise RecipeError(f"{where} is not a mapping of keys to values.")
@@ -368,7 +368,7 @@ class Recipe(Settings):
         return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
 
     def chosen_as(self, other: Recipe) -> Recipe:
-        """This recipe; unset keys of its evolution and its schedule are taken from `other`."""
+        """A copy of this recipe in which unset keys of `evolution`, and an unset schedule, are taken from `other`."""
         evolution = Evolution.model_validate(other.evolution.own_values | self.evolution.own_values)
         schedule = self.privacy.schedule or other.privacy.schedule
         return self.model_copy(

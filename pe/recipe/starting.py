@@ -33,7 +33,7 @@ class Undeclared:
     """Stands in a starting recipe for a value that nobody has declared."""
 
     def __str__(self) -> str:
-        """A blank, which no run takes, and what to do."""
+        """A blank value, which no run takes, and a comment that says what to do."""
         return "\t# declare this"
 
 
@@ -46,7 +46,7 @@ class HasStarter(Protocol):
 
     Attributes:
         starter: lines of `api` after `kind`, indented by two; before a comment stands a tab. {prompts} becomes a
-            prompt; of images {size} and {channels} those of the private ones, of texts {longest} their bytes.
+            prompt; {size} and {channels} become those of the private images, {longest} the most bytes of a text.
     """
 
     starter: str
@@ -61,7 +61,7 @@ class Start:
         classes: the label names, as the user declared them; empty: no labels.
         unit: the privacy unit; `units`: other possible ones, in words.
         declared_units: the number of privacy units, ≥ 1; None where a unit is a record.
-        shape: lines of `private` on what all samples share; `api` and `embedding`: those of their sections.
+        shape: lines of `private` on what all samples share; `api` and `embedding`: lines of these sections.
     """
 
     noun: str
@@ -97,7 +97,7 @@ def starter_recipe(start: Start) -> str:
 
 
 def starter_of(kind: str) -> str:
-    """Lines with which a recipe over a generator of this kind may begin."""
+    """Lines of `api` with which a recipe over a generator of this kind may begin; RecipeError if it brings none."""
     factory = load("pe.adapters", kind)
     if not isinstance(factory, HasStarter):
         raise RecipeError(f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`.")
@@ -124,7 +124,7 @@ def _scalar(text: str) -> str:
 
 
 def _align(line: str) -> str:
-    """A line whose comment, if it has one, stands below the others'."""
+    """The line, with its comment, if it has one, moved to the column where all comments begin."""
     code, tab, comment = line.partition("\t")
     comment = comment.replace("\t#", ":")  # of a blank, and of its key
     return f"{code.rstrip():<{_COLUMN - 2}}  {comment}" if tab else code
@@ -135,7 +135,7 @@ class Pool:
     """A pool of public samples, a folder or a file.
 
     Attributes:
-        labels: of its samples; none where they have none, or where it does not exist.
+        labels: of its samples; empty where the samples have none, or the pool does not exist.
         text_column: of a table of texts.
         label_column: of a table of texts; None: it has none.
     """
@@ -147,7 +147,7 @@ class Pool:
 
     @property
     def exists(self) -> bool:
-        """True if it is there."""
+        """True if the folder or file is there."""
         return self.path.exists()
 
     def lacks(self, classes: Sequence[str]) -> list[str]:
@@ -190,7 +190,7 @@ class ImageStart:
             raise RecipeError(f"The public images {path} are neither a folder nor an .npz file.") from error
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` over a generator of this kind; errors as of `starter_of`, or it makes no images."""
+        """Lines of `api` for a generator of this kind; RecipeError as `starter_of`, or if it makes no images."""
         prompts = json.dumps("a photo of a {label}" if classes else "a photo")
         return _generator(kind, self.noun, size=self.side, channels=self.channels, prompts=prompts)
 
@@ -237,7 +237,7 @@ class TextStart:
         return Pool(path, frozenset(label for label in folder_labels(path, files_below(path, (TEXT,))) if label))
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` over a generator of this kind; errors as of `starter_of`, or it makes no texts."""
+        """Lines of `api` for a generator of this kind; RecipeError as `starter_of`, or if it makes no texts."""
         prompts = json.dumps("Write a short text about {label}." if classes else "Write a short text.")
         return _generator(kind, self.noun, longest=self.longest, prompts=prompts)
 
@@ -263,7 +263,7 @@ class TextStart:
 
 
 def _generator(kind: str, noun: str, **values: object) -> str:
-    """Lines of `api` over a generator of this kind; `values` take the place of names in braces."""
+    """Lines of `api` for a generator of this kind; `values` take the place of the names in braces."""
     starter, makes = starter_of(kind), modality(info_of(load("pe.adapters", kind)).modality).noun
     if makes != noun:
         raise RecipeError(f"--api {kind}: it makes {makes}, and the private records are {noun}: name another one.")

@@ -15,7 +15,7 @@ from pe.private.source import PrivateSource
 PIXELS = "pixels"
 _SMALL, _SMALL_GREY = 8, 32  # pixels a side, up to which images in colour and in grey need no network
 _CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
-"""Networks as they are proposed, in order: those whose weights a cache may hold, and one that brings its own."""
+"""The networks to propose, in order: two whose weights may be in a cache, and one that is installed with weights."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ProposedEmbedding:
 
     @property
     def lines(self) -> str:
-        """Lines of the recipe's section."""
+        """The lines of the recipe's section `embedding`."""
         return f"  kind: {self.kind}\t# {self.why}\n{self.settings}"
 
 
@@ -46,14 +46,14 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
 
 
 def usual_embedding(private: PrivateSource) -> dict[str, Any]:
-    """The section `embedding` of a recipe that has none: of images what `pe init` proposes, else the modality's own."""
+    """The section `embedding` for a recipe without it: `pe init`'s proposal for images, else the modality's default."""
     standard = private.modality.embedding
     kind = propose_embedding(private.shape).kind if standard == PIXELS else standard
     return {"kind": kind} | ({"offline": True} if kind in _CACHED else {})
 
 
 def lacks_network(private: PrivateSource, kind: str) -> str:
-    """Say that a network would serve better than this embedding, and none is installed; else return nothing."""
+    """Return a warning if a network would serve better than this embedding and none is at hand; else ''."""
     large = private.modality.embedding == kind == PIXELS and not _is_small(private.shape)
     if not large or any(_networks_here()):
         return ""

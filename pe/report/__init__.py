@@ -1,1 +1,1 @@
-"""Pictures and pages made of a run's shareable side."""
+"""Pictures and pages of a run: those to share come from its shareable side alone, others are marked."""

@@ -16,11 +16,11 @@ from pe.store.places import RECIPE
 from pe.store.run import Run
 
 _MOST = 200
-"""Characters of a list."""
+"""The most characters of a list that a row shows."""
 _SHOWN = ("name", "api.kind", "embedding.kind")  # in the heads, and in rows of their own
 
 Rows = tuple[tuple[str, tuple[str, ...]], ...]
-"""Name, and one value per run."""
+"""Rows of a table, each a name and one value per run."""
 Settings = tuple[tuple[str, tuple[Any, ...]], ...]
 """Dotted keys of the recipes whose values differ, and one value per run; None: not given."""
 
@@ -47,7 +47,7 @@ class Comparison:
 
     @property
     def rows(self) -> Rows:
-        """All of them, the internal ones with that in their names."""
+        """All rows; the names of the internal ones begin with `internal, not for sharing`."""
         return *self.shareable_rows, *((f"internal, not for sharing: {name}", values) for name, values in self.internal)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _rows(columns: Sequence[dict[str, str]]) -> Rows:
 
 
 def _internal(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """Name the real samples, then the numbers measured with them."""
+    """Return internal rows, name → value: first the real samples, then the numbers measured with them."""
     rows = {}
     for name in ("test", "reference"):
         if name in metrics:
@@ -97,7 +97,7 @@ def _noun(metrics: Mapping[str, Any]) -> str:
 
 
 def _warnings(all_metrics: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Warn if evaluations rest on different real samples."""
+    """Return a warning if the evaluations used different real samples; else none."""
     for name, numbers in (("test", "internal numbers"), ("reference", "fidelity")):
         sets = [metrics.get(name, metrics["test"]) for metrics in all_metrics if "test" in metrics]
         if len({real.get("sha256") for real in sets}) > 1:
@@ -126,7 +126,7 @@ def _public(run: Run) -> dict[str, str]:
 
 
 def _settings(runs: Sequence[Run]) -> Settings:
-    """Settings of the shareable recipes, but those that other rows show."""
+    """Return the settings that differ between the shareable recipes, without those that other rows show."""
     recipes = [dict(_flat(read_yaml(run.folder / RECIPE))) for run in runs]
     keys = dict.fromkeys(key for recipe in recipes for key in recipe if key not in _SHOWN)
     rows = ((key, tuple(recipe.get(key) for recipe in recipes)) for key in keys)

@@ -131,7 +131,7 @@ class LivePage:
         self._epsilon = math.inf if run.noiseless else epsilon(self.plan.releases, delta)
 
     def page(self, nonce: str) -> str:
-        """Return the page without its pieces; `nonce` is its script's."""
+        """Return the page without its pieces; `nonce` marks the one script that the browser may run."""
         values = {
             "name": self.run.name,
             "nonce": nonce,
@@ -143,7 +143,7 @@ class LivePage:
         return render("live.html", values)
 
     def pieces(self, running: bool, waits: str, stands: dict[str, object] | None = None) -> Pieces:
-        """Return the current pieces, whether or not a process writes the run, and why that waits.
+        """Return the current pieces; `running`: a process writes the run; `waits`: what it waits for, or ''.
 
         `stands` is the answer of `pe status`, for the owner's page alone.
 
@@ -198,7 +198,7 @@ class LivePage:
         return self._remember(f"S{t}", note, figure)
 
     def _votes(self, votes: int, count: int) -> str:
-        """The first `votes` votes."""
+        """The votes of the first `votes` iterations as charts and a table; empty for none."""
 
         def figure() -> str:
             generations_now = [one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes]
@@ -214,5 +214,5 @@ class LivePage:
 
 
 def _part(name: str, *values: object) -> str:
-    """A macro of templates/parts.html, filled in."""
+    """The HTML that the macro `name` of templates/parts.html makes of `values`."""
     return str(getattr(environment().get_template("parts.html").module, name)(*values))

@@ -1,7 +1,7 @@
-"""Loggers: an iteration as values that may be shared, and no other.
+"""Loggers: each gets every iteration as values that may be shared, and no other values.
 
-Guarantee: made of the run's shareable side (populations, releases, recipe) and of the generator's bill, all
-post-processing of the releases; no time, and nothing under confidential/.
+Guarantee: the values are made of the run's shareable side (populations, releases, recipe) and of the generator's
+bill, all post-processing of the releases; none is a time, or comes from confidential/.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Logged:
         t: the iteration, ≥ 0.
         noun: what samples are called.
         sizes: label → members.
-        votes: of S_{t−1}, noisy: highest, mean, over the threshold (a share); empty at t = 0.
-        epsilon: of all planned releases; None: none holds.
+        votes: noisy votes for S_{t−1}: highest, mean, and share over the threshold; empty at t = 0.
+        epsilon: ε of all planned releases; None: no ε holds.
         delta: δ.
         images: billed so far; None: S_t was there before this process.
         cost: of all that was billed so far, in the price's currency; None: S_t was there before this process.
@@ -161,7 +161,7 @@ class TensorBoard:
 class WandB:
     """Logs to the project `where` of Weights & Biases, with all that wandb collects by itself (console, …) off.
 
-    WANDB_MODE, WANDB_DIR and WANDB_API_KEY are wandb's own.
+    wandb itself reads WANDB_MODE, WANDB_DIR and WANDB_API_KEY.
     """
 
     def __init__(self, where: str) -> None:

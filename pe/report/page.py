@@ -27,7 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """Return the page that a file of templates/ makes of `values`; a missing one is an error."""
+    """Return the page that a file of templates/ makes of `values`; a value that it lacks is an error."""
     return environment().get_template(template).render(values) + "\n"
 
 
@@ -79,7 +79,7 @@ class Chart(NamedTuple):
     """Places in the picture of a small line chart, which templates/parts.html draws."""
 
     x_ticks: list[tuple[float, float]]  # places of the horizontal axis, and their numbers
-    y_ticks: list[tuple[float, float]]  # the same of the vertical one
+    y_ticks: list[tuple[float, float]]  # places of the vertical axis, and their numbers
     curves: list[tuple[str, int, list[tuple[float, float]]]]  # name, per cent of the accent colour, points
 
 
@@ -106,7 +106,7 @@ def chart(lines: Sequence[Line]) -> Chart:
 
 
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
-    """Return round numbers that span from `low` to `high`: at least two; whole ones alone for counts."""
+    """Return round numbers that span `low` to `high`, some `about` of them, at least two; `whole`: whole ones alone."""
     half = 1.0 if whole else 0.5
     if high <= low:
         low, high = low - half, low + half

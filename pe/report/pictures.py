@@ -27,12 +27,12 @@ Strips = list[tuple[str, Strip]]
 NEAR = 0.2
 """Two samples are nearly equal if they are no further apart than this share of the usual distance in S_0."""
 PAIRS = 1000
-"""Random pairs of one label whose median distance is the usual one."""
+"""Random pairs of samples, both of one label, whose median distance is the usual distance."""
 MOST, WORK = 1000, 1e8
-"""Samples of a label that are compared with each other, at most; and bytes times pairs of a population, at most."""
+"""The most samples of a label that are compared with each other; and the most bytes that all pairs of them have."""
 COLLAPSED, FEW = 0.2, 10
-"""Share of the samples compared that differ clearly, below which a population has collapsed; of one that holds copies
-of what votes chose, as many of a label are enough."""
+"""A population has collapsed if less than this share of the samples compared differ clearly; one that holds unvaried
+copies of chosen candidates has not if FEW per label do."""
 
 _CELL = (96, 96)
 _CARDS, _CARD = 3, (384, 102)  # of texts: so many below each other, and of each its beginning, not shrunk
@@ -76,7 +76,7 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> 
 
 
 def _shorten(name: str, font: Font, wide: int) -> str:
-    """The name, or as much of its beginning as a column is wide, in pixels, with dots."""
+    """The name, or, with dots, as much of its beginning as fits into `wide` pixels, one letter at least."""
     short, length = name, len(name)
     while font.getlength(short) > wide and length > 1:
         length -= 1
@@ -87,7 +87,7 @@ def _shorten(name: str, font: Font, wide: int) -> str:
 def mosaic(population: Population, label: int) -> Image.Image | None:
     """Draw up to _PER_CELL members of a label, spread evenly over them, in a square; its empty places are transparent.
 
-    Of texts the beginnings of _CARDS, below each other. None if the label has no member.
+    For texts, draw the beginnings of up to _CARDS of them, below each other. None if the label has no member.
     """
     is_text = isinstance(population.samples, Readable)
     pictures = population.samples.take(_spread(population, label, _CARDS if is_text else _PER_CELL)).pictures()
@@ -134,7 +134,7 @@ def strips(population: Population, classes: Sequence[str]) -> Strips:
 
 
 def extremes(candidates: Population, votes: npt.NDArray[np.float64]) -> Strips:
-    """Return a row of the members with most and one of those with fewest noisy votes, none of them in both."""
+    """Return a row of the members with the most noisy votes and one of those with the fewest, no member in both."""
     order = np.argsort(-votes, kind="stable")
     count = min(_EXTREMES, len(order) // 2)
     if not count:
@@ -173,20 +173,20 @@ def _resize(picture: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Variety:
-    """Counts of different samples of one label; sums are of several labels, not compared with each other."""
+    """Counts of samples that differ within one label; a sum over labels compares no samples of different labels."""
 
     samples: int
     different: int  # those that equal no other, and one of each set of equal ones
-    trials: int  # samples drawn at random, each of which was compared with each
+    trials: int  # samples drawn at random that were all compared with each other
     apart: int  # of these, those that differ clearly: in their order, none nearly equals one counted before
 
     def __add__(self, other: Variety) -> Variety:
-        """Add up both labels."""
+        """Add up the counts of two labels."""
         return Variety(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 def varieties(populations: Sequence[Population], classes: Sequence[str], seed: int) -> list[dict[str, Variety]]:
-    """Return the variety of each of S_0 … S_t: label → its own, labels without samples left out.
+    """Return for each of S_0 … S_t label → variety; labels without samples are left out.
 
     Guarantee: post-processing of the populations.
     """
@@ -197,7 +197,7 @@ def varieties(populations: Sequence[Population], classes: Sequence[str], seed: i
 
 
 def whole(by_label: dict[str, Variety]) -> Variety:
-    """Add up all labels."""
+    """Return the sum over all labels."""
     return reduce(Variety.__add__, by_label.values())
 
 

@@ -109,7 +109,7 @@ def shareable_report(run: Run) -> str:
 
 
 def promise(certificate: Certificate) -> str:
-    """Return the certificate's promise without a technical term; of a void one, its statement."""
+    """Return the certificate's promise without technical terms; for a void certificate, its statement."""
     if not certificate["holds"]:
         return str(certificate["statement"])
     epsilon, delta, unit = certificate["epsilon"], certificate["delta"], certificate["unit"]["name"]
@@ -134,17 +134,17 @@ def internal_report(run: Run) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """Iteration t ≥ 1; what needs S_t is None while that is not finished."""
+    """Iteration t ≥ 1 of a run; fields that need S_t are None while S_t is not finished."""
 
     t: int
     degree: float
     votes: Floats  # (m,), noisy votes of S_{t−1}'s m members, in votes; may be negative
     threshold: float  # H, in votes
     sigma: float  # standard deviation of the noise, in votes
-    # votes per candidate by the declared size, of the label with the fewest, over σ; None: not declared, or no noise
+    # expected votes per candidate, by declared size, of the label with the fewest, over σ; None: no size, or no noise
     signal: float | None
     passing: float  # share of candidates over the threshold, in [0, 1]
-    effective: float  # (Σw)² / Σw² with w = max(votes − H, 0): as many equal parents would be as even
+    effective: float  # (Σw)² / Σw² with w = max(votes − H, 0): as even as so many equal parents
     parents: int | None  # distinct members of S_{t−1} that have offspring in S_t
     founders: int | None  # distinct members of S_0 that have descendants in S_t
     equals: int | None  # members of S_t that equal their parent: kept ones, refused ones
@@ -238,13 +238,13 @@ def sorted_votes(one: Generation) -> Line:
 
 @dataclass(frozen=True)
 class GeneratorShare:
-    """One of several generators at iteration t."""
+    """The part that one of several generators has in iteration t."""
 
-    t: int  # the iteration that votes for S_{t−1}; one more than the last for S_T, for which none does
+    t: int  # the iteration that votes for S_{t−1}; T + 1 for S_T, for which no iteration votes
     name: str
     part_of_all: float  # share of S_{t−1}'s samples that it made, in [0, 1]
-    votes: float | None = None  # share of the noisy votes for them; None: there are none, or their sum is not above 0
-    noise: float | None = None  # standard deviation of that share by the noise alone, the sum of votes taken as large
+    votes: float | None = None  # its samples' share of the noisy votes; None: no votes, or their sum is not above 0
+    noise: float | None = None  # standard deviation of `votes` by the noise alone, if the sum of votes is large
 
 
 def generator_shares(populations: Sequence[Population], history: Sequence[Generation]) -> list[GeneratorShare]:
@@ -275,7 +275,7 @@ def generator_shares(populations: Sequence[Population], history: Sequence[Genera
 
 
 def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
-    """Return each generator's share of S_0 …, in per cent."""
+    """Return a curve for each generator: its share of the samples of S_0, S_1, …, in per cent."""
     by_name = {name: [one for one in shares if one.name == name] for name in dict.fromkeys(one.name for one in shares)}
     return [(name, [one.t - 1 for one in own], [100 * one.part_of_all for one in own]) for name, own in by_name.items()]
 
@@ -352,7 +352,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
 
 
 def _bound(run: Run, noun: str) -> str:
-    """The certificate's bound on the difference that the membership test sees."""
+    """A sentence on how much the certificate lets a membership test find."""
     certificate = certificate_of(run)
     if certificate is None or not certificate["holds"]:
         return f"No certificate bounds what the {noun} tell of a record."
@@ -362,7 +362,7 @@ def _bound(run: Run, noun: str) -> str:
 
 
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
-    """Return (name, value of the synthetic data), one of each classifier, embedding and test."""
+    """Return (name, value) of the synthetic data's results: the verdict, and one by classifier, embedding and test."""
     verdict = metrics.get("verdict") or {}
     questions = {"did the votes help": "outcome", "did evolving beat one vote": "evolving"}
     numbers = [(what, verdict[key].replace("_", " ")) for what, key in questions.items() if verdict.get(key)]
@@ -381,7 +381,7 @@ def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
 
 
 def distance_names(fidelity: Metrics) -> tuple[str, str]:
-    """Return the names of the Fréchet and the kernel distance."""
+    """Return the names of the Fréchet and the kernel distance: FID and KID if by the standard Inception network."""
     return ("FID", "KID") if fidelity.get("standard_inception") is True else ("Fréchet", "kernel")
 
 
@@ -398,13 +398,13 @@ def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) ->
 
 
 def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:
-    """Distribution functions of distances, as far as they were measured."""
+    """A curve for each of `names`, key → name, that was measured: the distribution function of its distances."""
     curves = [(name, memorisation[key]) for key, name in names.items() if memorisation.get(key)]
     return [(name, one["quantiles"], [100 * level for level in one["levels"]]) for name, one in curves]
 
 
 def _pairs(run: Run, memorisation: Metrics, suffix: str) -> list[bytes]:
-    """The files of the nearest pairs with this suffix, as far as they lie in the run's confidential folder."""
+    """The contents of the nearest pairs' files with this suffix, if they lie in the run's confidential folder."""
     paths = [run.folder / name for name in (memorisation.get("nearest_pairs") or {}).get("files", [])]
     inside = [path for path in paths if path.resolve().is_relative_to(run.confidential.resolve())]
     return [path.read_bytes() for path in inside if path.is_file() and path.suffix == suffix]

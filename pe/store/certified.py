@@ -43,7 +43,7 @@ def check_has_samples(folder: Path) -> None:
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:
-    """Return the certificate in a run's folder; it lists files and can be shown as a page, and is not verified."""
+    """Return the certificate in a run's folder, not verified; RunError unless it lists files and makes a page."""
     certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
     try:
         digests(certificate)
@@ -66,7 +66,7 @@ def read_finished(folder: Path, name: str) -> str:
 def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mapping[str, str]) -> None:
     """Put a certificate for `files` (name → SHA-256) into `folder`, as JSON and as Markdown.
 
-    The signature under the one before is deleted.
+    A signature of the certificate that stood there before is deleted.
     """
     (folder / SIGNED).unlink(missing_ok=True)
     entries = [{"file": name, "sha256": digest} for name, digest in sorted(files.items())]
@@ -116,7 +116,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
-    """Return the JSON object that the file `path` holds; raise RunError unless numbers are finite, and keys differ."""
+    """Return the JSON object in `text`, read from `path`; RunError if it is none, or holds a key twice or NaN."""
     try:
         return json_object(text)
     except ValueError as error:

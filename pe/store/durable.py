@@ -25,7 +25,7 @@ Piece = bytes | memoryview
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a disk's refusal of a write below `path` into a RunError: what was committed stands, the run can go on."""
+    """Turn an OSError of a write below `path` into a RunError: what was committed stands, so the run can go on."""
     try:
         yield
     except OSError as error:
@@ -38,7 +38,7 @@ def writing(path: Path) -> Iterator[None]:
 def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that appears at `path`, whole and durable, when the block ends.
 
-    Until then it lies in the folder `by_way_of`, on the same file system; default: its own.
+    Until then it lies in the folder `by_way_of`, on the same file system; default: the folder of `path`.
     """
     temporary = (by_way_of or path.parent) / (path.name + TEMPORARY)
     with writing(path):
@@ -62,7 +62,7 @@ def write_durably(path: Path, data: bytes | list[Piece], by_way_of: Path | None 
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
-    """Make the folder `temporary`, its files complete, appear durably under the name `final`."""
+    """Rename the folder `temporary`, whose files are complete, to `final`, durably; an older `final` is replaced."""
     with writing(final):
         for path in (temporary, *temporary.rglob("*")):
             sync(path)
@@ -128,7 +128,7 @@ class RunLock:
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes that lock `folder` out until the block ends; raise BlockingIOError if not to `wait`."""
+    """Keep other processes that lock `folder` out until the block ends; BlockingIOError if locked and not to `wait`."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +198,7 @@ def publish(folder: Path) -> None:
 
 
 def level_times(folder: Path) -> None:
-    """Set the times of a run's directory, and of all in it that may be shared, to its beginning, in whole seconds."""
+    """Set the times of a run's directory, and of all in it that may be shared, to the second when the run began."""
     with writing(folder):
         began = _beginning(folder)
         for top in folder.iterdir():

@@ -30,14 +30,14 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
     """Copy the shareable side of a finished run to the new folder `to`; it appears whole or not at all.
 
     What the run's certificate covers is copied and verified, and nothing else: no stray file, no link and no
-    time stamp. Of the paths that the recipe names the copy has the last parts. The certificate is issued anew for the
-    files of the copy: that is post-processing of the same releases.
+    time stamp. In the copy, paths that the recipe names are cut to their last parts. The certificate is issued anew for
+    the files of the copy: that is post-processing of the same releases.
 
     Args:
         folder: a finished run's; its confidential side may have been purged.
         to: must not exist, nor lie inside the run.
         form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
-            `extension-<k>.npz`; any other writes all of them, in this order, in its own way instead (formats.py).
+            `extension-<k>.npz`; any other format writes these samples, in this order, in other files (formats.py).
 
     Raises:
         RunError: `to` exists or cannot be written, the run is not finished or is itself an export in another

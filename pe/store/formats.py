@@ -1,4 +1,4 @@
-"""Ways to write the synthetic data down, each a function of the folder and the samples, by its format's name."""
+"""Formats of exported data: for the name of each, a function that writes the samples into a folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARQUET = "synthetic.parquet"
 _OF_TEXTS = ("csv", "jsonl")
 _ROWS_TOGETHER = 500
 _SHARD = 200_000_000
-"""Bytes of samples, about, in one shard or one of a hub's Parquet files."""
+"""The approximate bytes of samples in one shard, or in one Parquet file for a hub."""
 
 
 class Part(NamedTuple):
@@ -49,9 +49,9 @@ class Part(NamedTuple):
 class Row(NamedTuple):
     """A sample, as it is written."""
 
-    file: str  # its name in folders by label
+    file: str  # its file's name, in a folder for its label
     label: int  # its place among the label names
-    data: bytes  # its file
+    data: bytes  # the content of its file
     description: dict[str, Any]  # label; where there are some, soft_label and caption
 
 
@@ -80,7 +80,7 @@ class Table:
         return [*first, *(f"p({name})" for name in self.names if self.soft), *([CAPTION] if self.has_captions else [])]
 
     def csv_row(self, first: str, row: Row) -> list[str | float]:
-        """Return a row's cells, for columns as of `csv_head`."""
+        """Return a row's cells, in the order of the columns that `csv_head` names."""
         about = row.description
         return [first, about["label"], *about.get("soft_label", ()), *([about[CAPTION]] if self.has_captions else [])]
 
@@ -119,7 +119,7 @@ def _rows(parts: list[Part], names: list[str]) -> Iterator[Row]:
 
 
 def _read_samples(path: Path) -> tuple[list[str], Part]:
-    """Return the label names, and all else, of a run's .npz file: no more than its own size in memory."""
+    """Return the label names and the samples of a run's .npz file; they take no more memory than its size."""
     try:
         with ZipFile(path) as members:
             if any(member.compress_type != ZIP_STORED for member in members.infolist()):
@@ -143,7 +143,7 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
 
 
 def _check(name: str, names: list[str], kind: type[Samples], columns: Sequence[Any]) -> Part:
-    """Return labels, samples, soft labels and captions as a part, if they are as this software writes them."""
+    """Return labels, samples, soft labels and captions as a part; RunError if this software does not write them so."""
     labels, array, soft, captions = columns
     number = len(array) if kind.check(array) else -1
     fits = (
@@ -346,7 +346,7 @@ _CONTEXT: dict[str, Any] = {
 
 
 def write_card(folder: Path, table: Table, certificate: Mapping[str, Any]) -> None:
-    """Write card and Croissant metadata of the run's `certificate` beside the Parquet files in `folder`/data."""
+    """Write a data-set card and Croissant metadata, by the `certificate`, for the Parquet files in `folder`/data."""
     import pyarrow.parquet as pq
 
     files = sorted((folder / "data").glob("*.parquet"))
@@ -392,7 +392,7 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
 
 
 def _croissant(folder: Path, table: Table, certificate: Mapping[str, Any], files: list[Path]) -> dict[str, Any]:
-    """Return Croissant 1.0: the Parquet files by their hashes, and one record set a file set."""
+    """Return Croissant 1.0 metadata: the Parquet files with their hashes, a file set of them, and its record set."""
 
     def node(kind: str, name: str, above: str = "", **more: Any) -> dict[str, Any]:
         return {"@type": f"cr:{kind}", "@id": above + name, "name": name, **more}

@@ -1,6 +1,6 @@
 """The journal of a run: one SQLite file in which every chunk of API work, charge and release is a row.
 
-A row is committed only after the file that it names is durable, so whatever the journal says exists.
+A row is committed only after the file that it names is durable, so every file that the journal names exists.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ChunkRow:
 
 @dataclass(frozen=True)
 class Miss:
-    """An item that an answer left without a sample; `attempt`: a failure that counts as one."""
+    """An item that an answer left without a sample; `attempt`: False if the failure does not count as an attempt."""
 
     item: int
     outcome: str
@@ -123,7 +123,7 @@ class Totals:
 
 @contextmanager
 def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
-    """Turn SQLite's errors about the journal into a sentence."""
+    """Turn SQLite's errors into a RunError: the journal at `path` cannot be read, written, ... (`participle`)."""
     try:
         yield
     except sqlite3.Error as error:
@@ -132,7 +132,7 @@ def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
 
 
 def has_tables(path: Path) -> bool:
-    """Return True if the journal has its tables; opening one without them would make them while its writer works."""
+    """Return True if the journal has its tables; before that, its writer is making them, and nobody can read it."""
     if not path.exists() or not path.stat().st_size:
         return False
     address = _read_only_address(path) or f"{path.absolute().as_uri()}?mode=ro"
@@ -151,8 +151,8 @@ def _read_only_address(path: Path) -> str:
 class Journal:
     """The journal file; one writer at a time. Any thread may use it.
 
-    A reader sees the moment in which it opened the file, whatever is written meanwhile; no writer waits for it. Every
-    method raises RunError for a bad disk, and so does opening one that is damaged or of another version.
+    A reader sees the journal as it was when the reader opened it; no writer waits for a reader. Every method raises
+    RunError for a bad disk, and so does opening a journal that is damaged or of another version.
     """
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
@@ -229,7 +229,7 @@ class Journal:
     # Answers of the generator.
 
     def add_chunks(self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()) -> None:
-        """Commit answers whose files are durable already, with what each left without a sample: all or none.
+        """Commit answers whose files are durable already, with the items that each left without a sample: all or none.
 
         The jobs of `requests`, to which these are the answers, are forgotten.
         """
@@ -262,7 +262,7 @@ class Journal:
         return rows
 
     def phases(self) -> list[str]:
-        """Return the phases that have answers, in the order of their first."""
+        """Return the phases that have answers, in the order of their first answers."""
         return [phase for (phase,) in self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")]
 
     def misses(self, phase: str) -> list[Miss]:
@@ -275,7 +275,7 @@ class Journal:
         return [Miss(item, outcome, bool(bits & 1), reason, bits < 2) for item, outcome, bits, reason in rows]
 
     def totals(self) -> Totals:
-        """Return the cost of all phases so far."""
+        """Return what was billed, refused and answered in all phases so far."""
         if self._totals is None:
             sums = ", ".join(f"TOTAL({name})" for name in ("answered", *_BILLED))  # SUM may overflow
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
@@ -285,12 +285,12 @@ class Journal:
         return self._totals
 
     def samples_per_second(self) -> float | None:
-        """Return the images that one request at a time brings; None: nothing was answered yet."""
+        """Return the samples per second of one request at a time; None: nothing was answered yet."""
         [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
-        """Take back the rows of answers whose files are lost: their items are asked for again."""
+        """Empty the rows of answers whose files are lost: their items are asked for again; what they cost stays."""
         self._totals = None
         statement = "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?"
         self.write(statement, *((phase, chunk) for chunk in ids))
@@ -316,7 +316,7 @@ class Journal:
         return self.read("SELECT at, event FROM events ORDER BY id")
 
     def has_event(self, event: str) -> bool:
-        """Return True if the run's state ever changed so."""
+        """Return True if this change of the run's state was ever committed."""
         return bool(self.read("SELECT 1 FROM events WHERE event = ? LIMIT 1", (event,)))
 
     # Charges and releases.
@@ -335,7 +335,7 @@ class Journal:
         self.write("INSERT INTO releases VALUES (?, ?, ?)", (name, file, sha256))
 
     def releases(self) -> dict[str, str]:
-        """Return name → SHA-256 of the files of all drawn releases."""
+        """Return file → SHA-256 of all drawn releases, by file."""
         return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 
     def release(self, name: str) -> tuple[str, str] | None:

@@ -29,7 +29,7 @@ FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 FOUNDERS = "populations/founders"
 """Random samples of a run whose S_0 holds variations of them."""
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
-"""What a run waits for, while it does."""
+"""Tells what a run waits for; there only while it waits."""
 EXTENSION = f"{CONFIDENTIAL}/extension.json"
 """The extension under way."""
 
@@ -59,7 +59,7 @@ def new_name(recipe_name: str) -> str:
 def without_folders(text: str) -> str:
     """Cut each full path in a recipe's YAML to its last part: the folders above are this machine's own.
 
-    Their content stays known by its hashes: public samples by `public_samples.json`, a model by its own.
+    Hashes still identify what lay there: public samples by `public_samples.json`, a fitted model by the certificate.
     """
     content = yaml.safe_load(text)
     short = without_paths(content)

@@ -61,7 +61,7 @@ class Run:
 
     @classmethod
     def open_own(cls, folder: str | Path, command: str) -> Run:
-        """Return the run in `folder`, for a `command` that writes into it: no export, which is handed on as it is."""
+        """Return the run in `folder` for a `command` that writes into it; RunError for an export: nobody changes it."""
         run = cls.open(folder)
         if is_export(run.folder):
             raise RunError(
@@ -73,12 +73,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its folder's name, which every page uses."""
+        """The name of the run's folder, which every page uses."""
         return self.folder.resolve().name
 
     @property
     def confidential(self) -> Path:
-        """The folder of all that touched private data un-noised, and of the run's timings; `pe purge` removes it."""
+        """The folder of all that comes from private data without noise, and of times; `pe purge` removes it."""
         return self.folder / CONFIDENTIAL
 
     @property
@@ -99,7 +99,7 @@ class Run:
     def populations(self, labels: int | None = None) -> list[Population]:
         """Load S_0, S_1, …, as far as they are finished, memory-mapped.
 
-        DamagedFile: one does not follow from the one before, or has other `labels` than so many.
+        Raise DamagedFile if one does not follow from the one before, or has labels beyond the first `labels`.
         """
         populations: list[Population] = []
         while (one := self.population(len(populations))) is not None:
@@ -198,7 +198,7 @@ def purge(run: Run) -> None:
 
 
 def _delete_list(recipe: Path) -> None:
-    """Delete `<data>.bad-files.txt` of the data that a run's whole recipe names."""
+    """Delete `<data>.bad-files.txt` beside the data that a run's full recipe names."""
     content = yaml.safe_load(recipe.read_text(encoding="utf-8")) if recipe.is_file() else {}
     place = content.get("private", {}).get("path")
     if place is not None and not is_remote(place):

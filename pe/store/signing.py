@@ -1,8 +1,8 @@
 """Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key; push an export to a hub.
 
-The envelope is the one of https://github.com/secure-systems-lab/dsse (protocol 1.0.2), the statement that of
-https://in-toto.io/Statement/v1: its subjects are the certified files and the certificate itself, its predicate is the
-certificate. Any DSSE tool checks the signature.
+The envelope follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement in it
+https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the certificate itself, its
+predicate is the certificate. Any DSSE tool checks the signature.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     Args:
         folder: an export's, or a finished run's whose confidential side was purged.
         key: an Ed25519 private key, as PEM or as OpenSSH writes it, not in the folder that is to be handed over.
-        passphrase: asks for the key's, if it has one.
+        passphrase: called to ask for the key's passphrase, if the key has one.
 
     Returns:
         The key's id: the SHA-256 of its public half, in hexadecimal.
@@ -69,7 +69,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
     """Check that the holder of `key` signed the certificate of `folder`, and all that `pe privacy` checks.
 
-    `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received by another way.
+    `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received apart from `folder`.
 
     Returns:
         The key's id, the certificate ({} if it cannot be read), and one sentence for each problem.
@@ -102,7 +102,7 @@ def _signature_problems(folder: Path, key: Ed25519PublicKey, certificate: Mappin
 
 
 def _statement(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the signed values: the SHA-256 of each file, the certificate's two included, and its content."""
+    """Return what is signed: the SHA-256 of each file, the certificate's two included, and the certificate."""
     files = digests(certificate) | _certificate_files(folder)
     return {
         "_type": STATEMENT,
@@ -117,7 +117,7 @@ def _certificate_files(folder: Path) -> dict[str, str]:
 
 
 def _encoding(payload_type: str, payload: bytes) -> bytes:
-    """Return DSSE's pre-authentication encoding, of which the signature is made."""
+    """Return DSSE's pre-authentication encoding: the bytes that are signed."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
@@ -194,10 +194,10 @@ _EMPTY = frozenset({".gitattributes"})
 def push(folder: Path, to: str, *, public: bool = False) -> str:
     """Put the export in `folder` into the new or empty data-set repository `to`, whole, in one commit.
 
-    All that `pe privacy` checks is checked first; then the covered files, the certificate and its signature go there,
-    and nothing else. The token is HF_TOKEN's, or that of `hf auth login`; the hub is HF_ENDPOINT's.
+    All that `pe privacy` checks is checked first; then the covered files, the certificate and its signature are
+    pushed, and no other file. The token comes from HF_TOKEN or `hf auth login`, the hub's address from HF_ENDPOINT.
 
-    `to` is `owner/name`; `public`: everybody may read it at once, else only the owner. Return its address.
+    `to` is `owner/name`; `public`: everybody may read the repository at once, not only its owner. Return its address.
     """
     if not is_export(folder):
         raise RunError(f"{folder} is no export: `pe export RUN --to FOLDER --format huggingface` makes one.")

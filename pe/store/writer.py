@@ -139,7 +139,7 @@ class RunWriter:
             (self.folder / WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
-        """Load the finished population in the run's folder `place`, as `check_files` allows; None while unfinished."""
+        """Load the finished population in the run's folder `place`, after `check_files`; None while unfinished."""
         if not self.journal.files(f"{place}/"):
             return None
         self.check_files(f"{place}/")
@@ -205,7 +205,7 @@ class RunWriter:
         return {name: entries[name] for name in sorted(entries) if not name.startswith(f"{CONFIDENTIAL}/")}
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
-        """Put a population into the run as the .npz file `name`: images, labels, label_names; soft labels, captions."""
+        """Put a population into the run as the .npz file `name`: samples, labels, names, soft labels and captions."""
         names = np.array(classes)
         columns = {population.samples.kind: population.samples.array, "labels": population.labels, "label_names": names}
         if SOFT_LABEL in population.conditions:
@@ -238,9 +238,9 @@ class JournalReleases:
     """A `pe.privacy.ledger.ReleaseStore` in a run, whose every record survives a crash of the process and the machine.
 
     Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is written on the
-    confidential side, synced and moved to `releases/`, and then entered as a row. A file that a crash left there
-    without its row is whole, so it is taken as the draw that it is. One that was not moved yet was nowhere to be seen,
-    and is destroyed when the run is reopened. So no draw that was not kept leaves a trace.
+    confidential side, synced and moved to `releases/`, and then entered as a row. A file that a crash left in
+    `releases/` without its row is whole, so it counts as the draw. A file that was not moved yet was never shareable,
+    and is deleted when the run is reopened. So no draw that was not kept leaves a trace.
 
     `note` is called before the first charge, and whenever one more array has been stored; if it raises, the release
     stops. RunError: a stored array is gone or changed; or a file was never charged, as when the journal was lost.

@@ -1,13 +1,13 @@
 """One gradient per record, by torch.func.
 
-Why not Opacus (1.6.0). Its hooks give one gradient per row of the batch; a record with several draws of noise is
-several rows, which must all be held until they are averaged, where `vmap` over records of `grad` of the mean over draws
-holds one. Its rule for convolutions reads an input as if it were laid out row by row; diffusers' attention hands on
-another layout, and the gradients it gives for a UNet2DModel's convolutions behind attention are wrong (many are zero),
-without an error. Its noise and batches come from PyTorch's generators, not from the system's entropy. And `vmap` makes
-it plain that no record's gradient depends on another record: a model never sees two of them at once.
+Opacus (1.6.0) does not serve here. Its hooks give one gradient per row of the batch; a record with several draws of
+noise is several rows, and the gradients of all are held until they are averaged. `vmap` over records of `grad` of the
+mean over draws holds one per record. Opacus's rule for convolutions reads an input as if it were laid out row by row;
+diffusers' attention returns another layout, so the gradients of a UNet2DModel's convolutions after attention are wrong
+(many are zero), without an error. Opacus's noise and batches come from PyTorch's generators, not from the system's
+entropy. And `vmap` makes it plain that no record's gradient depends on another record: a model sees one at a time.
 
-A loss is run under `vmap`: it decides nothing by a tensor's value, and draws nothing itself.
+A loss runs under `vmap`: it must not branch on a tensor's value, nor draw random numbers itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Loss(Protocol):
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
         """Draw randomness for images of c×h×w: tensors on the generator's device, each records×draws×…; () for none.
 
-        It is independent of images and labels, and comes from `generator` alone.
+        The randomness is independent of images and labels, and comes from `generator` alone.
         """
         ...
 
@@ -48,10 +48,10 @@ class Loss(Protocol):
         """Return the losses of ONE record, (draws,), or of any shape if it draws nothing; their mean is taken.
 
         Args:
-            model: called as the module is, with a batch dimension; for several draws, on a batch of them.
+            model: called as the module is, with a batch dimension; several draws make one batch.
             image: float32 c×h×w in [−1, 1].
             label: int64, without dimensions.
-            randomness: this record's part of what `draw` gave, each draws×…
+            randomness: this record's part of the tensors that `draw` returned, each draws×…
         """
         ...
 
@@ -62,13 +62,13 @@ def record_gradients(
     """Return the gradient of each record's mean loss over its draws: for each parameter, float32 n×its shape.
 
     Args:
-        model: gives all that is not in `parameters`. Its buffers are copied for each call: what a layer writes to them
-            reaches no other micro-batch.
+        model: gives all parameters that `parameters` leaves out. Its buffers are copied for each call: what a layer
+            writes to them reaches no other micro-batch.
         loss: of one record.
         parameters: the trained ones, by name.
         images: float32 n×c×h×w.
         labels: int64 (n,).
-        randomness: each n×draws×…
+        randomness: of all records, each tensor n×draws×…
     """
     constants = {name: value.detach() for name, value in model.named_parameters() if name not in parameters}
     constants |= {name: value.detach().clone() for name, value in model.named_buffers()}
@@ -86,18 +86,18 @@ def record_gradients(
 
 
 def clipped_sum(gradients: Sequence[Tensor], is_record: Tensor, clip: float, singly: bool | None = None) -> Tensor:
-    """Sum the records' gradients, each cut to an L2 norm of `clip` over all parameters together, in whole steps.
+    """Return the sum of the records' gradients, each cut to an L2 norm of `clip` over all parameters, in integer steps.
 
-    Guarantee: a record adds integers of its own, whose L2 norm is at most GRID, and the sum is exact: adding or
-    removing a record moves it by at most GRID steps, replacing one by at most 2·GRID. A gradient that holds anything
-    but finite numbers counts as zero, and so does a row that is no record.
+    Guarantee: each record adds a vector of integers, computed from its gradient alone, of L2 norm at most GRID, and the
+    sum is exact: adding or removing a record moves it by at most GRID steps in L2 norm, replacing one by at most
+    2·GRID. A gradient that is not finite in every number counts as zero, and so does a row that is no record.
 
     Args:
         gradients: for each parameter, float32 n×its shape.
-        is_record: bool (n,), of the rows.
+        is_record: bool (n,): True for each row that is a record, not padding.
         clip: C, finite and above 0.
-        singly: one record after the other, which stays in a processor's cache, or all in a few kernels; None: by the
-            device.
+        singly: True: one record after the other, each within a processor's cache; False: all together, in a few
+            kernels; None: True on a CPU, otherwise False.
 
     Returns:
         int64 (p,), all parameters one after the other, in steps of C/GRID.
@@ -149,23 +149,23 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 _FAR = 0.01
-"""Largest distance of a gradient from that of the record alone, in its own norm: TF32's ten bits stay below."""
+"""Largest distance of a record's gradients among others and alone, over the latter's norm: TF32 rounds by less."""
 
 _NOTHING = 1e-6
-"""Rounding, as a share of the whole gradient's norm."""
+"""Distance that is put down to rounding, as a share of the norm of the gradient of all parameters."""
 
 
 def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], name: str) -> None:
     """Check, by two noise images of h×w×c, that a record's gradient among others is the one that it has alone.
 
-    `vmap` has a rule for each operation, and a model of others may hold one without, or with a wrong one.
+    `vmap` needs a rule for each operation; a model that others wrote may have operations with no rule or a wrong one.
     Raises PluginError, whose sentence begins with `name`, for a layer that `vmap` does not cover or gets wrong.
     """
     height, width, channels = shape
     device, generator = next(model.parameters()).device, torch.Generator().manual_seed(0)
     images = (torch.rand((2, channels, height, width), generator=generator) * 2 - 1).to(device)
     noise = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
-    # They are moved a little, and not in the model, as LoRA matrices begin where half of the gradient is zero.
+    # These copies are moved a little, because LoRA matrices begin where half of the gradient is zero.
     parameters = {
         key: value + 0.01 * torch.randn(value.shape, generator=generator).to(device)
         for key, value in trained_parameters(model).items()
@@ -200,7 +200,7 @@ def check_stateless(model: nn.Module, images: Tensor) -> None:
     """Check, by a trial, that a model's answer follows from its parameters and its images alone.
 
     State kept from one call to the next would carry private records past every clip and all noise. In training and in
-    evaluation mode the model sees the first image, all others, and the first again.
+    evaluation mode the model is called on the first image, on all others, and on the first again.
     Raises PluginError if a call moved a buffer or a parameter, or the first image got another answer the second time.
 
     Args:

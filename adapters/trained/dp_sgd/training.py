@@ -40,12 +40,12 @@ Labels = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class State:
-    """All that the next step builds upon; one flat array, so that it can be a release.
+    """All that the next step builds upon; as one flat array, see `to_array`, it can be a release.
 
     Attributes:
-        step: how many steps were done.
+        step: number of steps done.
         parameters: the trained ones, float32 (p,).
-        average: their exponential moving average, float32 (p,).
+        average: the exponential moving average of `parameters`, float32 (p,).
         moments: the optimiser's averages of earlier gradients, each float32 (p,).
     """
 
@@ -63,10 +63,10 @@ class State:
 
     @classmethod
     def from_array(cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device) -> State:
-        """Reverse `to_array`, for `count` parameters.
+        """Return the state that `to_array` flattened, for `count` parameters and `moments` vectors of moments.
 
         Raises:
-            RunError: an array of another training.
+            RunError: the array belongs to another training.
         """
         length = 1 + (2 + moments) * count
         if array.dtype != np.float32 or array.shape != (length,):
@@ -81,14 +81,14 @@ class State:
 # A step is post-processing of a noised gradient, by public rules.
 
 MOMENTS: dict[Optimiser, int] = {"adam": 2, "sgd": 0}
-"""Optimiser → vectors that it keeps beside the parameters."""
+"""Optimiser → number of vectors that it keeps beside the parameters."""
 
 _BETAS = (0.9, 0.999)
 _TINY = 1e-8
 
 
 def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
-    """Take one step of the optimiser and of the moving average, by a noised gradient, float32 (p,)."""
+    """Return the state after one step of optimiser and moving average, by a noised gradient, float32 (p,)."""
     rate = settings.rate_at(state.step)
     if settings.optimiser == "adam":
         parameters, moments = _adam(state, gradient, rate)
@@ -99,7 +99,7 @@ def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
 
 
 def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Algorithm 1 of Kingma and Ba (2015)."""
+    """Return parameters and moments after a step of Adam (Algorithm 1 of Kingma and Ba 2015)."""
     step = state.step + 1
     first = torch.lerp(state.moments[0], gradient, 1 - _BETAS[0])
     second = (_BETAS[1] * state.moments[1]).addcmul(gradient, gradient, value=1 - _BETAS[1])
@@ -129,12 +129,12 @@ class Training:
 
     Args:
         model: public; its parameters with `requires_grad` are trained, neither clipping nor noise touches the others.
-            It is moved to the device and else left alone until `load`.
+            It is moved to the device, and not changed otherwise until `load`.
         loss: of one record; see `Loss`.
-        settings: everything public.
+        settings: of the training, all public.
         device: cpu, or a CUDA device. On a CPU, state, noise and data determine every bit of the next state.
-        others: devices that share every step, each in a thread of its own. With the same `micro_batch` they change no
-            bit of a state on a CPU.
+        others: further devices that share every step, each in a thread of its own. With the same `micro_batch` they
+            change no bit of a state on a CPU.
 
     Raises:
         PluginError: a model that DP-SGD cannot train (BatchNorm, active dropout, nothing to train).
@@ -165,10 +165,10 @@ class Training:
         return self._count
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
-        """Return how many records' gradients are held at once, of images h×w×c: as set, or tried on blank ones.
+        """Return how many records' gradients are held at once, of images h×w×c: as set, or by trying blank images.
 
         Raises:
-            RecipeError: there is no memory for one.
+            RecipeError: there is no memory for the gradient of one record.
         """
         if self._size is None:
             batch = self.settings.expected_batch
@@ -190,29 +190,29 @@ class Training:
         return self._state(state).step
 
     def block(self, state: FloatArray, images: Images, labels: Labels, noise: Noise) -> FloatArray:
-        """Return the state after the next block of steps: the one value that leaves.
+        """Return the state after the next block of steps: the only value that leaves the block.
 
         Guarantee: `settings.steps_from(step)` Poisson-sampled Gaussian releases of the records, at rate q, with
         sensitivity C under add/remove and zero-out, 2C under replace-one, and noise of standard deviation σ·C, as
-        `block_releases` declares them: integers, with discrete noise. All else is post-processing, however many steps a
-        block has. There may be any number of records, none included.
+        `block_releases` declares them: integers, with discrete noise. The rest of a block is post-processing, however
+        many steps it has. There may be any number of records, none included.
 
         The loss's own randomness comes from seeds that `noise` gives, one for every record and step. So the draws of
-        two records are independent and of one law, whatever PyTorch's generators are worth (on a CPU they heed 32 bits
-        of a seed): when a record goes, those behind it move up a place, and their draws have the law they had. The
-        guarantee holds given any draws, and so on their average. From one seed for a whole micro-batch they would be
-        parts of one sequence, and to someone who found it, one record less would move the gradients of all behind it.
+        two records are independent and identically distributed, however poor PyTorch's generators are (on a CPU they
+        use 32 bits of a seed): if a record is removed, those behind it move up a place, with draws of an unchanged
+        distribution. The guarantee holds given any draws, hence on average over them. With one seed per micro-batch,
+        removing a record would, given that seed, shift the draws, and so the gradients, of all records behind it.
 
         Args:
-            state: of `start`, or the last block's; left as it is.
+            state: from `start`, or from the last block; left as it is.
             images: private, uint8 n×h×w×c.
             labels: private, integers (n,).
             noise: the source of noise, coins and seeds.
 
         Raises:
             RecipeError: the training is over, its noise is not calibrated, or memory does not suffice.
-            RunError: a state of another training.
-            PrivateDataError: images and labels of another form.
+            RunError: the state belongs to another training.
+            PrivateDataError: images or labels have another form.
         """
         _check_records(images, labels)
         now = self._state(state)
@@ -225,7 +225,7 @@ class Training:
         return now.to_array()
 
     def load(self, state: FloatArray, average: bool = True) -> nn.Module:
-        """Return the model with the moving average of `state`, or with its last parameters."""
+        """Return the model with the moving average in `state`, or, if not `average`, with the last parameters."""
         now = self._state(state)
         parameters = self._by_name(now.average if average else now.parameters)
         with torch.no_grad():
@@ -237,7 +237,7 @@ class Training:
     def share(self, parameters: Tensor, parts: Iterable[Part]) -> Tensor:
         """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,), in steps of C/GRID.
 
-        It is exact: the sums of several shares add up to that of all their parts, in any order.
+        The sum is exact: the sums of several shares add up to the sum of all their parts, in any order.
 
         Raises:
             RecipeError: memory does not suffice.
@@ -254,14 +254,14 @@ class Training:
         return total
 
     def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
-        """Algorithm 1, lines 3 to 11; the gradient's noise is added once, to an empty batch, too."""
+        """Return the state after one step (Algorithm 1, lines 3 to 11); noise is added once, to an empty batch, too."""
         sample = self._sample(len(images), noise)
         total = self._sum_over(sample, state, images, labels, noise)
         gradient = self._mean(self._add_noise(total, noise))
         return advance(state, gradient.float(), self.settings)
 
     def _sample(self, records: int, noise: Noise) -> npt.NDArray[np.intp]:
-        """Poisson sampling: a coin for every record, of whatever label."""
+        """Return the places of a Poisson sample: a coin for every record, of whatever label."""
         return np.flatnonzero(noise.coins(records, self.settings.rate))
 
     def _sum_over(
@@ -283,7 +283,7 @@ class Training:
             return torch.stack(list(pool.map(share, range(len(all_devices))))).sum(dim=0)
 
     def _replica(self, device: torch.device) -> Training:
-        """Copy model and loss, as they are now, to another device."""
+        """Return a training on another device, with copies of model and loss as they are now."""
         stream = BytesIO()
         torch.save((self._model, self._loss), stream)
         place = f"cuda:{self._device.index or 0}" if self._device.type == "cuda" else str(self._device)
@@ -310,8 +310,8 @@ class Training:
         return True
 
     def _micro_batch(self, parameters: dict[str, Tensor], part: Part) -> Tensor:
-        """Sum over up to `micro_batch` records."""
-        # They are filled up with blank ones, which do not count: the shape of the arithmetic and its memory are always
+        """Return the sum of the clipped gradients of up to `micro_batch` records, int64 (p,)."""
+        # Blank records, which do not count, fill up the batch: the shape of the arithmetic and its memory are always
         # the same. A record's gradient may still be rounded otherwise in another place of a batch (by a GPU's
         # libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
         size, records = self._records, len(part.images)
@@ -329,17 +329,17 @@ class Training:
         return clipped_sum(gradients, is_record, self.settings.clip)
 
     def _add_noise(self, total: Tensor, noise: Noise) -> Tensor:
-        """Add discrete Gaussian noise of scale σ·GRID in each coordinate; none if σ is 0, which protects nobody."""
+        """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate; none, unsafe, if σ is 0."""
         if not self.settings.sigma:
             return total
         return total + torch.from_numpy(noise.discrete_gaussian(self._count, self.settings.scale)).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
-        """Divide by the EXPECTED size of a batch, float64 (p,): the real one is private."""
+        """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,): the real size is private."""
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
     def _seeds(self, noise: Noise) -> npt.NDArray[np.uint64]:
-        """Draw one for every place of a micro-batch, each of 64 fair coins."""
+        """Draw a seed, of 64 fair coins, for every place of a micro-batch: uint64."""
         return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
 
     def _randomness(self, shape: tuple[int, int, int], seeds: npt.NDArray[np.uint64]) -> Randomness:
@@ -355,7 +355,7 @@ class Training:
         return State.from_array(array, self._count, MOMENTS[self.settings.optimiser], self._device)
 
     def _by_name(self, flat: Tensor) -> dict[str, Tensor]:
-        """Cut a flat vector into parts, each in its parameter's shape."""
+        """Return the parts of a flat vector by parameter name, each in its parameter's shape."""
         parts = torch.split_with_sizes(flat, [shape.numel() for shape in self._shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
@@ -369,7 +369,7 @@ class Training:
 
 
 def _check_records(images: Images, labels: Labels) -> None:
-    """Raise PrivateDataError if images or labels have another form; how many there are is not said."""
+    """Raise PrivateDataError if images or labels have another form; no message tells their number."""
     if images.dtype != np.uint8 or images.ndim != 4:
         raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
@@ -387,19 +387,19 @@ def dry_run(
     devices: Sequence[torch.device] = (torch.device("cpu"),),
     part: str = "training",
 ) -> DryRun:
-    """Measure two full micro-batches and an empty step; the model stays as it is.
+    """Return a forecast, measured by two full micro-batches and an empty step; the model stays as it is.
 
     Args:
         model: to be trained.
         loss: of one record.
         image_shape: h, w, c.
-        settings: of the training; the noise may be open.
+        settings: of the training; the noise multiplier may be None.
         devices: where the training will run; the first is tried.
-        part: prefix of its releases' names.
+        part: prefix of the names of the training's releases.
 
     Raises:
         PluginError: a model that DP-SGD cannot train.
-        RecipeError: memory does not suffice; it says which micro_batch to take.
+        RecipeError: memory does not suffice; the message says which micro_batch to take.
     """
     noise, device = SystemNoise(), devices[0]
     size = Training(model, loss, settings, *devices).micro_batch(image_shape, noise)
@@ -431,9 +431,9 @@ _SELF = Path("/proc/self")
 
 
 def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
-    """Do `work`; return the bytes that it held at most, beyond those before it; None if the system does not tell.
+    """Do `work`; return its peak of memory in bytes, above the memory held before; None if the system does not tell.
 
-    On a CUDA device, of its memory, as PyTorch counts it; on a CPU, of the process, as Linux does.
+    For a CUDA device: the device's memory, as PyTorch counts it; for a CPU: the process's, as Linux counts it.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
