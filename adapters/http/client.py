@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 MAX_BYTES = 2**28
-"""Most bytes of one response, once decompressed, that are read; 256 MiB hold ten PNG files of 8 megapixels."""
+"""Most bytes of a response, counted after decompression, that are read; 256 MiB hold ten PNG files of 8 megapixels."""
 
 LONGEST_NUMBER = 40
 """Most digits of a whole number in JSON; a longer one is read as None (Python itself reads some 4,000)."""
@@ -85,7 +85,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Let a response be read up to MAX_BYTES, once decompressed, and until `seconds` after the request; else raise."""
+    """Raise once a response exceeds MAX_BYTES (after decompression), or `seconds` have passed since the request."""
     import httpx2
 
     chunks, end = response.iter_bytes, response.request.extensions["asked"] + seconds

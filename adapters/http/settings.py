@@ -258,7 +258,7 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def kept_size(self) -> tuple[int, int] | None:
-        """(height, width) at which samples are kept to be varied, beside `image_size`; None: they are not."""
+        """(height, width) of a second copy of each sample, which variations start from; None: there is no such copy."""
         size = self.fixed_size if self.keep_size is True else self.keep_size or None
         return None if size == self.image_size else size
 

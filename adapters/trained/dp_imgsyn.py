@@ -235,7 +235,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
-        """Return a SHA-256 of images that were read; of made ones, which other fonts change, of their shape alone."""
+        """Return a SHA-256 of images read from files; of drawn ones, of their shape alone, since fonts differ."""
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 

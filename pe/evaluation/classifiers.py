@@ -167,7 +167,7 @@ def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
 
 
 def log_probabilities(model: Any, features: Any, classes: int) -> Logits:
-    """Return the model's log-probabilities of all classes; a class without training samples has the least."""
+    """Return the model's log-probabilities of all classes; none is below log(_LEAST)."""
     probabilities = np.full((features.shape[0], classes), _LEAST)
     with on_one_thread():
         probabilities[:, model.classes_] = model.predict_proba(features)

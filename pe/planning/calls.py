@@ -78,7 +78,7 @@ def variation_images(candidates: Sequence[int], step: Step) -> Span:
 
 
 def variation_calls(candidates: Sequence[int], step: Step, api: GenerationAPI) -> Span:
-    """Count the requests for iteration t's lookahead and offspring from S_{t-1}, cut as pe.dispatch.work cuts."""
+    """Count the requests for iteration t's lookahead and offspring from S_{t-1}, split as pe.dispatch.work splits."""
     groups = (2 if step.lookahead else 1) * sum(size > 0 for size in step.sizes)
     images = variation_images(candidates, step).most
     return _over_ways(api, lambda can: _calls_of(candidates, step, can), groups, images)

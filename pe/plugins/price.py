@@ -24,9 +24,8 @@ class Price:
         call: of a request.
         image: of an image.
         megapixel: of a million pixels of images as they are drawn.
-        each: the prices of several generators in one run, any of which may make the samples still to come; the amounts
-            above are then the largest of these, and the cost of what was billed is in `Usage.cost`. Empty: there is one
-            price.
+        each: with several generators, any of which may make the next samples: their prices. Each amount above is then
+            the largest of theirs, and what was billed is in `Usage.cost`. Empty if there is one price.
     """
 
     call: float = 0.0

@@ -243,7 +243,7 @@ def outcome_of(decode: Callable[[], Array]) -> Outcome:
 
 
 def class_fault(name: str) -> str:
-    """Return why a table, a prompt or a picture cannot show a class name ('is empty'); empty: they can."""
+    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'; '' if it can."""
     if not name.strip():
         return "is empty"
     if name != name.strip():

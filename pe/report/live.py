@@ -22,8 +22,8 @@ from pe.planning.releases import plan_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE, finite
 from pe.recipe.schema import Recipe
-from pe.report.page import environment, render
 from pe.report.pictures import strips
+from pe.report.render import environment, render
 from pe.report.sections import costs, generations, sorted_votes
 from pe.steps import Plan, by_label
 from pe.store.journal import Journal, Totals

@@ -28,8 +28,8 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, found_at_most, round_up
 from pe.recipe.schema import Recipe
-from pe.report.page import Line, render, show
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
+from pe.report.render import Line, render, show
 from pe.steps import Plan, Step
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE, without_folders
 from pe.store.run import Run

@@ -12,7 +12,7 @@ import pytest
 from pe.engine.report import write_report
 from pe.errors import RunError
 from pe.report.compare import compare
-from pe.report.page import render
+from pe.report.render import render
 from pe.report.sections import headline_numbers, quality
 from pe.store.run import Run
 from tests.evaluation.conftest import evaluate
