@@ -45,11 +45,11 @@ NOTED = 64
 
 @dataclass
 class CaptionNote:
-    """Captions that wait for their drawing, in the note of the request's job: a run that is killed pays for them once.
+    """Captions that wait to be drawn, kept in the note of the request's job, so that a killed run pays for them once.
 
     Attributes:
         job: the note of the request's job.
-        parts: items of the request, and the captions that were written for them.
+        parts: for each part of the request, its items and the captions that were written for them.
         drawing: the job of the drawing, as its host names it; empty: none was noted.
     """
 
@@ -69,7 +69,7 @@ class CaptionNote:
         self._write()
 
     def drawing_job(self) -> JobNote:
-        """Return the note in which the generator that draws keeps its own job."""
+        """Return the note for the job of the generator that draws."""
         return JobNote(self.drawing, int(bool(self.drawing)), self.job.key, self._keep, self.job.check_stop)
 
     def _keep(self, drawing: str) -> None:
@@ -108,10 +108,10 @@ class CaptionThenDrawSettings(Settings):
     """Settings of `caption_then_draw`.
 
     Attributes:
-        captions: a generator of texts, written as under `api`, with a `price` of its own: `chat`, `causal_lm`,
-            `masked_lm`, `public_texts`.
-        draw: a generator that draws images from prompts, written as `captions` is. In its `prompts`, which may be left
-            out, `{caption}` becomes the caption.
+        captions: a generator of texts (`chat`, `causal_lm`, `masked_lm` or `public_texts`), written as under `api`; a
+            `price` in it is for captions alone.
+        draw: a generator that draws images from prompts, written as `captions` is. `{caption}` in its `prompts` becomes
+            the caption; without `prompts` the caption alone is the prompt.
     """
 
     captions: PartSpec
@@ -296,7 +296,7 @@ def _drawer_settings(spec: PartSpec) -> dict[str, Any]:
 
 
 def _texts(setting: Any) -> list[str]:
-    """The texts of a setting: one, a list, or either by label."""
+    """Return the texts of a setting, which holds one, a list, or either for each label."""
     if isinstance(setting, dict):
         setting = list(setting.values())
     return [text for each in setting for text in _texts(each)] if isinstance(setting, list) else [str(setting)]

@@ -54,15 +54,15 @@ class ChatSettings(Concurrent, OpenAIConnection, Written):
     """Settings of `chat`.
 
     Attributes:
-        model: as the endpoint names it; there is no default, because names are retired often.
+        model: the model's name at the endpoint; there is no default, because names are retired often.
         n: most texts of one request, for one prompt or one parent; above 1 only with variation: paraphrase.
         max_tokens_field: the field that takes `max_tokens`; None: max_completion_tokens for OpenAI and Azure, else
             max_tokens.
         seed_field: the field of a request that takes a seed; None: no seed is sent.
-        batch: ask by OpenAI's Batch API, with at most so many texts a batch; None: each text is a request of its own.
-        poll: seconds before a batch is first looked at; later looks come up to ten times as rarely.
-        expected_tokens: of a request for one text, so that the plan tells what a run costs where tokens have a price.
-        extra: further fields, sent as they are (top_k, reasoning_effort, chat_template_kwargs …).
+        batch: most texts of one batch, to ask by OpenAI's Batch API; None: requests are sent without batches.
+        poll: seconds before the first look at a batch; the pauses between looks grow, up to ten times as long.
+        expected_tokens: tokens of a request for one text; with a price of tokens the plan then tells a run's cost.
+        extra: further fields of a request, sent unchanged (top_k, reasoning_effort, chat_template_kwargs …).
     """
 
     model: str
@@ -140,7 +140,7 @@ class Chat:
 
     @property
     def capabilities(self) -> Capabilities:
-        """One parent or prompt per request, any in a batch; degree `wording`: a model may fill blanks with anything."""
+        """One parent or prompt per request, any in a batch; degree `wording`: models may fill blanks with anything."""
         config, workers = self._config, workers_for(self._config.concurrency)
         if config.batch is not None:
             return Capabilities(config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)
@@ -151,7 +151,7 @@ class Chat:
         return self._asking.describe(degree)
 
     def describe_wait(self) -> str:
-        """The reason for which requests wait now; empty: none."""
+        """Return the reason why requests wait now; empty if there is none."""
         endpoint = self._clients.value
         return "" if endpoint is None else endpoint[0].policy.wait or endpoint[1].wait
 
@@ -194,7 +194,7 @@ class Chat:
         return answer_of(outcomes, self._config.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
 
     def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
-        """Return the answers of a batch; raise APIError if they cannot be had now: the run stops, to pay none twice."""
+        """Return a batch's answers; APIError if they cannot be had now: the run stops, so that none is paid twice."""
         (endpoint, batches), job = self._clients.get(), request.job
         bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
         try:
@@ -215,7 +215,7 @@ class Chat:
         return answer_of(outcomes, self._config.longest, request.conditions, usage)
 
     def _text_of_line(self, line: Line) -> tuple[Outcome, Usage]:
-        """The outcome of one request of a batch, and its cost."""
+        """Return the outcome of one request of a batch, and the cost of that request."""
         try:
             if isinstance(line, Fault):
                 raise line

@@ -2,7 +2,7 @@
 
 Read from ComfyUI's server.py and execution.py, version 0.3.64 (commit a125cd8, October 2025), and its master of 2026
 (server.py at 002c3fb, comfy_execution/jobs.py at 172be43): POST /prompt takes an id of ours, `prompt_id`, which the
-newer one wants as a UUID; GET /history/{id} is empty until the job has ended, GET /queue lists those that have not.
+newer one wants as a UUID; GET /history/{id} is empty until the job has ended, GET /queue lists jobs that have not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Places = Annotated[
     list[Place],
     BeforeValidator(lambda config: config if isinstance(config, list) else [config], str | list[str]),
 ]
-"""NODE.INPUT, the id of a node in the workflow's file and the name of one of its inputs; or several, for one value."""
+"""One or several places for a value, each NODE.INPUT: a node's id in the workflow's file, and the name of an input."""
 
 
 class Workflow(Settings):
@@ -46,11 +46,11 @@ class Workflow(Settings):
 
     Attributes:
         file: the workflow, exported from ComfyUI in API format.
-        prompt: NODE.INPUT that takes the prompt, such as 6.text; or a list of such.
-        seed: takes the seed.
-        width: takes the width, if the workflow sets one.
-        height: takes the height.
-        batch: takes the number of images of one request.
+        prompt: NODE.INPUT that takes the prompt, such as 6.text; here and below, one place or a list of places.
+        seed: place that takes the seed.
+        width: place that takes the width, if the workflow has one.
+        height: place that takes the height, if the workflow has one.
+        batch: place that takes the number of images of one request, if the workflow has one.
         output: id of the node whose images are the samples; None: the one that saves images.
     """
 
@@ -67,8 +67,8 @@ class Variations(Workflow):
     """A workflow that varies an image.
 
     Attributes:
-        image: takes the parent's name; the input `image` of a LoadImage node.
-        denoise: takes the degree; a sampler's `denoise`. None: the degree is put in words.
+        image: place that takes the parent's name: the input `image` of a LoadImage node.
+        denoise: place that takes the degree: a sampler's `denoise`. None: the degree is put in words.
     """
 
     image: Places
@@ -79,12 +79,12 @@ class ComfyUISettings(ByJobs):
     """Settings of `comfyui`.
 
     Attributes:
-        base_url: of the server, such as http://127.0.0.1:8188.
+        base_url: the server's address, such as http://127.0.0.1:8188.
         random: the workflow that draws new images.
-        variations: the workflow that varies one.
+        variations: the workflow that varies an image.
         size: height and width that the workflows' places `height` and `width` take; None: `image_size`.
         batch: most images of one request; above 1, both workflows must name a place `batch`.
-        concurrency: jobs at once, at the most: ComfyUI works on one, the others wait in its queue.
+        concurrency: most jobs at once: ComfyUI works on one, the others wait in its queue.
     """
 
     random: Workflow
@@ -115,7 +115,7 @@ class ComfyUISettings(ByJobs):
 
 
 class ComfyUI(JobHost[ComfyUISettings]):
-    """RANDOM_API and VARIATION_API by a workflow each; a parent is uploaded, the degree is a sampler's `denoise`.
+    """RANDOM_API and VARIATION_API by one workflow each; a parent is uploaded, the degree is a sampler's `denoise`.
 
     A request is a job under an id of ours, noted before the job is sent: after a kill none is paid twice. Images of one
     request share its seed, so a sample depends on the request that it came in.
@@ -152,7 +152,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
         return "/prompt", {"json": {"prompt": workflow, "prompt_id": call.job.job}}
 
     def job_status(self, job: str) -> JobStatus:
-        """GET the history, and the queue."""
+        """Return the state of a job, by the server's history and queue."""
         for once_more in (True, False):  # a job leaves the queue for the history between two requests
             entry = object_of(self._client.ask("GET", f"/history/{job}")).get(job)
             if isinstance(entry, dict):
@@ -208,7 +208,7 @@ def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _images(outputs: Any, node: str | int | None) -> list[Any]:
-    """Return the images of `node`; None: of the one node that saves images, or raise Ended if not exactly one does."""
+    """Return the images of `node`; for None, of the one node that saves images: Ended if not exactly one does."""
     by_node = {
         str(name): output["images"]
         for name, output in (outputs if isinstance(outputs, dict) else {}).items()

@@ -1,11 +1,11 @@
 """A simulator as the generator: text drawn in many fonts, sizes, slants and strokes.
 
-A font is rasterised once, to a template: a signed distance field, per pixel the depth inside the ink. Thresholding it
-at another level makes strokes thicker or thinner, continuously, without drawing the font again.
+A text is rasterised once in each font, to a template: a signed distance field, which holds the depth inside the ink at
+each pixel. Thresholding the field at another level makes strokes thicker or thinner without drawing the text again.
 
-A sample carries the parameters it was drawn with, so a variation draws it again with these moved. The parameters are
-kept as standard normal scores z; a variation of degree d is z' = √(1−d²)·z + d·ξ with new scores ξ, which leaves
-their distribution as it is: d = 0 changes nothing, d = 1 forgets all. The font, and the text where a label has
+A sample carries the parameters it was drawn with; a variation draws it again with these moved. The parameters are
+kept as standard normal scores z; a variation of degree d has z' = √(1−d²)·z + d·ξ with new scores ξ, so that scores
+stay standard normal: d = 0 changes nothing, d = 1 forgets all. The font, and the text where a label has
 several, are drawn anew with probability d².
 """
 
@@ -52,8 +52,8 @@ class Templates:
     Attributes:
         fields: float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in
             units of the text's longer side; the text is centred.
-        stems: float32 (m,): half the typical stroke width, in the same units.
-        hairs: float32 (m,): half the width of the thin strokes, in the same units.
+        stems: float32 (m,): half the typical stroke width, in units of the text's longer side.
+        hairs: float32 (m,): half the width of the thin strokes, in units of the text's longer side.
     """
 
     fields: Floats
@@ -123,7 +123,7 @@ class Pen:
     Args:
         size: pixels of an image's side.
         low: float32 (8,): the least value of each parameter of SHAPE.
-        high: float32 (8,): the greatest.
+        high: float32 (8,): the greatest value of each parameter.
         warp: typical elastic displacement, as a fraction of the side.
     """
 
@@ -170,7 +170,7 @@ class Pen:
 
 
 def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
-    """a·x + b·y + the template's middle, with one a and b per image."""
+    """Return a·x + b·y + the template's middle, with one a and b per image."""
     total = x * a[:, None, None]
     total += y * b[:, None, None]
     total += np.float32(SIDE / 2 - 0.5)
@@ -199,7 +199,7 @@ def _bilinear(fields: Floats, rows: Indices, u: Floats, v: Floats) -> Floats:
 
 
 def _spline_basis(size: int) -> Floats:
-    """float32, GRID×size: uniform cubic B-splines over the image; at every pixel they sum to 1."""
+    """Return uniform cubic B-splines over the image, float32 GRID×size; at every pixel they sum to 1."""
     knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
     places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
     distance = np.abs(places[None, :] - knots[:, None])
@@ -226,13 +226,13 @@ WORDS = {
 
 
 def read_quote(prompt: str) -> str:
-    """Return the first text in quotation marks; empty: there is none."""
+    """Return the first text in quotation marks; empty if there is none."""
     match = _QUOTED.search(prompt)
     return "" if match is None else match[1].strip()
 
 
 def heed_words(scores: Floats, prompts: Sequence[str]) -> Floats:
-    """Return the scores (n×p, SHAPE first), each parameter in the half of its range that its prompt's words ask for."""
+    """Return the scores (n×p, SHAPE first), with parameters moved to the half of their range that a prompt asks for."""
     scores = scores.copy()
     for row, prompt in zip(scores, prompts, strict=True):
         for word in _WORD.findall(prompt.lower()):
@@ -254,19 +254,19 @@ class Glyphs:
     Args:
         size: pixels of an image's side, ≥ 8.
         channels: 1 (grey) or 3.
-        white_on_black: light text on a dark ground; else the reverse.
+        white_on_black: true: light text on a dark ground; false: the reverse.
         fonts: a folder of .ttf and .otf files, or `matplotlib` for those that it installs. Fonts
             without glyphs for a text are left out for that text.
-        texts: label name → the texts drawn for it; labels that are not named are drawn themselves.
-        prompts: a text, a list to draw from, or either for each label; `{label}` is replaced. A new sample is then
-            the first text in quotation marks of its prompt, 1 to 40 characters, whose words name halves of ranges:
+        texts: label name → the texts drawn for it; of a label that is not named, the name is drawn.
+        prompts: a text, a list to draw from, or either for each label; `{label}` is replaced. A new sample then shows
+            the first text in quotation marks (1 to 40 characters); the prompt's words ask for halves of ranges:
             small, large; narrow, wide; short, tall; backward, italic (slant); thin, bold (stroke).
         scale: range of the text's longer side, as a fraction of the image's side.
         width: range of the factor that stretches the text horizontally.
-        height: range of the factor that stretches it vertically.
-        rotation: range, degrees clockwise.
+        height: range of the factor that stretches the text vertically.
+        rotation: range of the rotation, degrees clockwise.
         slant: range of the shear, horizontal shift per height; positive leans right.
-        shift: range of the centre's place, to the right and down, as fractions of the side.
+        shift: range of the centre's shift, to the right and down, as fractions of the side.
         stroke: range of the width of the strokes, as a fraction of the side.
         warp: typical elastic displacement, as a fraction of the side, ≥ 0.
 
@@ -378,7 +378,7 @@ class Glyphs:
         return Answer(Images(pixels), Conditions(conditions | ({} if prompts is None else {PROMPT: prompts})))
 
     def _choices(self, label: str) -> tuple[int, ...]:
-        """Return the places of a label's texts in the book, which learns new ones; RecipeError if no font draws one."""
+        """Return the places of a label's texts in the book, which learns new texts; RecipeError if no font does."""
         texts = self._texts.get(label, (label,))
         if not texts:
             raise RecipeError(f"texts names none for label '{label}': give it at least one, or leave the label out.")
@@ -388,7 +388,7 @@ class Glyphs:
         return tuple(self._book.places[text] for text in texts)
 
     def _refusal(self, text: str) -> Refused | None:
-        """The refusal of the text that a prompt quotes; None: it can be drawn."""
+        """Return the refusal of a text that a prompt quotes; None if the text can be drawn."""
         if not text:
             return Refused("the prompt has no text of 1 to 40 characters in quotation marks")
         try:
@@ -481,7 +481,7 @@ class _Book:
 
 
 def _uniforms(seeds: Seeds, count: int, *, stream: int) -> npt.NDArray[np.float64]:
-    """float64, n×count in (0, 1): the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014)."""
+    """Return n×count numbers in (0, 1), float64: the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014)."""
     golden = 0x9E3779B97F4A7C15
     state = mix(np.asarray(seeds, dtype=np.uint64) ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64))
     steps = np.array([golden * (k + 1) % 2**64 for k in range(count)], dtype=np.uint64)

@@ -42,15 +42,15 @@ class HFSettings(Worded):
 
     Attributes:
         model: the model's name at the provider.
-        provider: one of those that Hugging Face's client knows; None: the client's default.
-        base_url: an endpoint of your own in place of a provider.
-        variation_model: for image_to_image; None: `model`.
+        provider: a provider that Hugging Face's client knows; None: the client's default.
+        base_url: address of an endpoint of your own, given in place of `model`.
+        variation_model: the model for image_to_image; None: `model`.
         size: height and width asked of text_to_image; None: the model's default.
         steps: denoising steps; None: the model's default.
-        guidance_scale: None: the model's default.
-        negative_prompt: None: none.
-        send_seed: tell text_to_image the sample's seed.
-        timeout: seconds.
+        guidance_scale: classifier-free guidance scale; None: the model's default.
+        negative_prompt: what images should not be like; None: no negative prompt.
+        send_seed: true to send the sample's seed to text_to_image.
+        timeout: most seconds to connect, and from one byte to the next.
     """
 
     key_env: str | None = "HF_TOKEN"
@@ -74,7 +74,7 @@ class HFSettings(Worded):
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that all images, variations too, must have with `keep_size`; None, without it: any."""
+        """(height, width) that all images, variations too, must have if `keep_size` is given; None: any."""
         return self.size if self.keep_size else None
 
     @property
@@ -199,7 +199,7 @@ class HFInference(Host[HFSettings]):
 
 
 def _open_image(send: Callable[[], Image]) -> Image:
-    """Make one call and return its image; raise Fault, translated from the client's error, if it brings none."""
+    """Make one call and return its image; raise Fault, made from the client's error, if the call brings no image."""
     import httpx2
     from PIL import UnidentifiedImageError
 

@@ -40,9 +40,9 @@ class StabilityModel(Prompted):
     """A model of Stability AI.
 
     Attributes:
-        aspect_ratio: of new images, width:height.
-        negative_prompt: None: none.
-        extra: further fields, sent as they are (cfg_scale, style_preset).
+        aspect_ratio: width:height of new images.
+        negative_prompt: what images should not be like; None: no negative prompt.
+        extra: further fields of a request, sent unchanged (cfg_scale, style_preset).
     """
 
     strength_field = "strength"
@@ -56,7 +56,7 @@ class StabilityModel(Prompted):
             **(self.extra or {}),
             **non_null(negative_prompt=self.negative_prompt),
             "prompt": call.prompt,
-            "seed": max(1, call.seed),  # 0 draws one
+            "seed": max(1, call.seed),  # the host takes 0 for a random seed
             "output_format": "png",
             **call.degree,
         }
@@ -74,11 +74,11 @@ class BedrockSettings(StabilityModel):
     """Settings of `bedrock`.
 
     Attributes:
-        model: as Bedrock names it: stability.sd3-5-large-v1:0.
-        region: of AWS, such as us-west-2.
+        model: the model's name at Bedrock, such as stability.sd3-5-large-v1:0.
+        region: the AWS region, such as us-west-2.
         key_env: the environment variable that holds a key of Bedrock; without any key, requests are signed with the
             credentials that botocore finds (environment, ~/.aws, SSO, a role).
-        base_url: None: Bedrock's own in the region.
+        base_url: the address to ask; None: Bedrock's own in the region.
     """
 
     model: str
@@ -110,7 +110,7 @@ class Bedrock(Host[BedrockSettings]):
         return f"/model/{quote(config.model, safe='')}/invoke", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
-        """Read `images`, or the filter's reason."""
+        """Return the images in the field `images`, or Refused with the filter's reason."""
         content = object_of(answer)
         reasons = content.get("finish_reasons")
         reason = str(reasons[0]) if isinstance(reasons, list) and reasons and reasons[0] else ""
@@ -178,12 +178,12 @@ class GeminiSettings(Worded):
     """Settings of `gemini`.
 
     Attributes:
-        model: as Google names it, such as gemini-3.1-flash-image.
-        base_url: what stands before /models; None: the Gemini API. For Vertex AI
+        model: the model's name at Google, such as gemini-3.1-flash-image.
+        base_url: the address up to /models; None: that of the Gemini API. For Vertex AI
             https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION/publishers/google, with
             `key_command`, whose output is sent as a bearer token.
         aspect_ratio: width:height, such as 1:1 or 3:2; None: the parent's, or the model's default.
-        resolution: 1K, 2K or 4K, where the model takes it; None: its default.
+        resolution: 1K, 2K or 4K, where the model takes it; None: the model's default.
     """
 
     default_url = "https://generativelanguage.googleapis.com/v1beta"
@@ -220,7 +220,7 @@ class Gemini(Host[GeminiSettings]):
         return f"/models/{quote(config.model, safe='')}:generateContent", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
-        """Read the first image, or the reason why there is none; and the tokens."""
+        """Return the first image, or the reason why there is none; and the tokens billed."""
         content = object_of(answer)
         usage = _gemini_usage(_mapping(content.get("usageMetadata")))
         feedback = _mapping(content.get("promptFeedback"))
@@ -287,7 +287,7 @@ class StabilitySettings(StabilityModel):
 
     Attributes:
         model: sd3.5-large, sd3.5-large-turbo or sd3.5-medium; ultra: Stable Image Ultra.
-        base_url: None: Stability's own.
+        base_url: the address to ask; None: Stability's own.
         cfg_scale: how closely the prompt is followed; None: the model's default.
     """
 
@@ -330,7 +330,7 @@ class Stability(Host[StabilitySettings]):
         return path, {"files": form, "headers": {"Accept": "image/*"}}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
-        """Read the image, unless it was blurred."""
+        """Return the image, or Refused if the image was blurred."""
         if not answer.headers.get("content-type", "").startswith("image/"):
             raise Fault.of_response(answer.status_code, {}, answer.content[:4096])
         if answer.headers.get("finish-reason") == "CONTENT_FILTERED":
@@ -350,15 +350,15 @@ class TogetherSettings(Worded):
     """Settings of `together`.
 
     Attributes:
-        model: as Together names it; it must be able to edit an image.
+        model: the model's name at Together; it must be a model that can edit an image.
         parent_field: how the model takes a parent: `image_url` (FLUX.1 Kontext, FLUX.2 pro and flex) or
-            `reference_images` (FLUX.2 dev, Google's); a model may ignore the other.
-        base_url: None: Together's own.
+            `reference_images` (FLUX.2 dev, Google's); a model may ignore the other field.
+        base_url: the address to ask; None: Together's own.
         size: height and width asked of the model, in multiples of 8; an image of another size counts as failed. None:
             the model's default. Kontext takes `extra: {aspect_ratio: "1:1"}` in place of a size.
         output_format: png or jpeg; None: the model's default.
-        n: most images of one request, up to 4; those of one request share a seed.
-        extra: further fields, sent as they are (steps, guidance_scale, negative_prompt …).
+        n: most images of one request, up to 4; the images of one request share a seed.
+        extra: further fields of a request, sent unchanged (steps, guidance_scale, negative_prompt …).
     """
 
     default_url = "https://api.together.ai/v1"
@@ -380,7 +380,7 @@ class TogetherSettings(Worded):
 class Together(Host[TogetherSettings]):
     """RANDOM_API and VARIATION_API by images/generations, with or without a parent.
 
-    A request is for up to `n` images of one prompt, or variations of one parent. Nothing is taken as deterministic.
+    A request is for up to `n` images of one prompt, or variations of one parent. No answer is taken as deterministic.
     """
 
     Settings = TogetherSettings
@@ -411,7 +411,7 @@ class Together(Host[TogetherSettings]):
         return "/images/generations", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
-        """Read `data`."""
+        """Return the images in the field `data`."""
         entries = images_in(object_of(answer), "data")
         texts = [entry.get("b64_json") if isinstance(entry, dict) else None for entry in entries]
         return [self._rule.decode_text(text) for text in texts], None

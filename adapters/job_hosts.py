@@ -33,7 +33,7 @@ class OfModels(ByJobs):
     """Settings of a host that serves models by name.
 
     Attributes:
-        model: as the host names it.
+        model: the model's name at the host.
         variation_model: the model that varies images, if it is another one; None: `model`.
         size: height and width that the model is asked for; None: its default.
     """
@@ -60,9 +60,9 @@ class BFLSettings(OfModels):
 
     Attributes:
         model: the last part of the model's address, such as flux-2-pro.
-        base_url: of the API; https://api.eu.bfl.ai keeps to Europe.
+        base_url: the API's address; https://api.eu.bfl.ai stays in Europe.
         size: height and width that are asked for, multiples of 16; None: the model's default.
-        extra: further fields, sent as they are (safety_tolerance, steps, guidance …).
+        extra: further fields of a request, sent unchanged (safety_tolerance, steps, guidance …).
     """
 
     base_url: str = "https://api.bfl.ai"
@@ -88,7 +88,7 @@ class BFL(JobHost[BFLSettings]):
     )
 
     def request(self, call: ImageCall) -> Sending:
-        """POST to the model."""
+        """Return a POST to the model."""
         config = self._config
         height, width = config.size or (None, None)
         body = {
@@ -101,7 +101,7 @@ class BFL(JobHost[BFLSettings]):
         return f"/v1/{config.model_for(call)}", {"json": body}
 
     def job_status(self, job: str) -> JobStatus:
-        """GET the polling address."""
+        """Return the state of a job, by a GET of its polling address."""
         answer = self._find(job)
         status = "Task not found" if answer is None else answer.get("status")
         if answer is None or status == "Task not found":
@@ -113,7 +113,7 @@ class BFL(JobHost[BFLSettings]):
         return answer if status == "Ready" else "waiting"
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
-        """Read `result.sample`."""
+        """Return the image that `result.sample` names."""
         result = answer.get("result")
         return [self._image(call, result.get("sample") if isinstance(result, dict) else None)], None
 
@@ -136,10 +136,10 @@ class ManyModels(OfModels):
 
     Attributes:
         degree_field: the model's input that takes the degree as a number, 1 for a new image: `strength`,
-            `prompt_strength`; it must be among those that the model describes. None: the degree is put in words.
-        image_field: the model's input that takes the parent; None: the first usual name that the model has.
+            `prompt_strength`; it must be an input that the model describes. None: the degree is put in words.
+        image_field: the model's input that takes the parent; None: the first that has a usual name (`image` …).
         n: most images of one request.
-        inputs: further inputs, sent as they are.
+        inputs: further inputs, sent unchanged.
     """
 
     degree_field: str | None = None
@@ -209,7 +209,7 @@ class ModelHost(JobHost[Config]):
 
 
 def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
-    """Return the inputs in a schema, or in one that it refers to in the OpenAPI `document`; Fault without `prompt`."""
+    """Return the inputs in a schema, following `$ref` into the OpenAPI `document`; Fault if there is no `prompt`."""
     for _ in range(DEEPEST):
         if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
             break
@@ -237,8 +237,8 @@ class FalSettings(ManyModels):
     Attributes:
         model: the endpoint's id, such as fal-ai/flux/dev.
         variation_model: the model that varies images, such as fal-ai/flux/dev/image-to-image; None: `model`.
-        base_url: of the queue.
-        description_url: where models are described, asked without the key.
+        base_url: the queue's address.
+        description_url: the address of the models' descriptions, asked without the key.
     """
 
     base_url: str = "https://queue.fal.run"
@@ -260,11 +260,11 @@ class Fal(ModelHost[FalSettings]):
     )
 
     def request(self, call: ImageCall) -> Sending:
-        """POST to the model's queue."""
+        """Return a POST to the model's queue."""
         return f"/{self._config.model_for(call)}", {"json": self._fill(call)}
 
     def job_status(self, job: str) -> JobStatus:
-        """GET the status, and then the result."""
+        """Return the state of a job, by a GET of the status, and then of the result."""
         answer = self._find(f"{job}/status")
         if answer is None:
             return "unknown"
@@ -278,11 +278,11 @@ class Fal(ModelHost[FalSettings]):
             raise Ended(fault.words) from fault
 
     def cancel(self, job: str) -> None:
-        """PUT /cancel."""
+        """Have the host cancel a job, by PUT …/cancel."""
         self._client.ask("PUT", f"{job}/cancel")
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
-        """Read `images`, or `image`, and `has_nsfw_concepts`."""
+        """Return the images in `images` or `image`; Refused for one that `has_nsfw_concepts` flags."""
         images, flags = answer.get("images"), answer.get("has_nsfw_concepts")
         images = images if isinstance(images, list) else [answer.get("image")]
         flags = flags if isinstance(flags, list) else []
@@ -312,7 +312,7 @@ class Fal(ModelHost[FalSettings]):
 # status of a prediction that was deleted.
 
 LARGEST = 1_000_000
-"""Most bytes of a parent that a request holds itself; a larger parent is uploaded as a file."""
+"""Most bytes of a parent that is sent within the request; a larger parent is uploaded as a file."""
 
 
 class ReplicateSettings(ManyModels):
@@ -320,7 +320,7 @@ class ReplicateSettings(ManyModels):
 
     Attributes:
         model: OWNER/NAME of an official model, or OWNER/NAME:VERSION of any.
-        base_url: of the API.
+        base_url: the API's address.
     """
 
     base_url: str = "https://api.replicate.com"
@@ -339,13 +339,13 @@ class Replicate(ModelHost[ReplicateSettings]):
     )
 
     def request(self, call: ImageCall) -> Sending:
-        """POST a prediction, after the upload of a large parent."""
+        """Return a POST of a prediction, after the upload of a large parent."""
         name, _, version = self._config.model_for(call).partition(":")
         body = {"input": self._fill(call, self._place), **non_null(version=version or None)}
         return "/v1/predictions" if version else f"/v1/models/{name}/predictions", {"json": body}
 
     def job_status(self, job: str) -> JobStatus:
-        """GET the prediction."""
+        """Return the state of a job, by a GET of the prediction."""
         answer = self._find(f"/v1/predictions/{job}")
         if answer is None or (answer.get("data_removed") and answer.get("output") is None):
             return "unknown"
@@ -357,11 +357,11 @@ class Replicate(ModelHost[ReplicateSettings]):
         return answer if status == "succeeded" else "waiting"
 
     def cancel(self, job: str) -> None:
-        """POST /cancel."""
+        """Have the host cancel a job, by POST …/cancel."""
         self._client.ask("POST", f"/v1/predictions/{job}/cancel")
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
-        """Read `output`."""
+        """Return the images that `output` names."""
         output = answer.get("output")
         return [self._image(call, url) for url in (output if isinstance(output, list) else [output])], None
 
@@ -373,7 +373,7 @@ class Replicate(ModelHost[ReplicateSettings]):
         return _inputs_in(name, document, {"$ref": "#/components/schemas/Input"})
 
     def _place(self, parent: bytes) -> str:
-        """Return an address at which the host reads a parent: a data URI, or that of an uploaded file."""
+        """Return an address at which the host reads a parent: a data URI, or the address of an uploaded file."""
         if len(parent) <= LARGEST:
             return data_uri(parent)
         files = {"content": ("parent.png", parent, "image/png")}

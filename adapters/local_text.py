@@ -1,7 +1,7 @@
-"""Language models on this machine: loaded without running code of theirs, one copy on each device, batch by batch.
+"""Language models on this machine: code that comes with a model is not run, and each device has a copy of the model.
 
 All randomness of a text comes from its item's seed, which gives a number for each token. Neither the order of the
-items nor the rest of a batch changes a text, but for the last bits of a batch's arithmetic (not with `batch_size: 1`).
+items nor the rest of a batch changes a text, except through rounding in a batch (not with `batch_size: 1`).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class LocalModel(Settings):
     Attributes:
         model: a folder (from the current one, if relative) or a repository of the Hugging Face hub (OWNER/NAME), with
             weights as .safetensors. Code that lies there is not run.
-        revision: of a repository; None: its newest.
+        revision: the revision of a repository; None: the newest.
         device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs, each with a copy.
         precision: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else fp32.
         batch_size: texts at once on each device; halved where memory does not take so many.
-        chunk: most texts of one request; what a run loses at most when it is killed.
-        offline: fetch nothing.
+        chunk: most texts of one request; a killed run makes the texts of unfinished requests again.
+        offline: true: fetch nothing from the hub.
     """
 
     model: str
@@ -68,7 +68,7 @@ class LocalModel(Settings):
 
         Raises:
             MissingDependency: transformers is not installed.
-            RecipeError: the model cannot be loaded, or has not all weights of such a model.
+            RecipeError: the model cannot be loaded, or lacks weights that such a model has.
         """
         try:
             import transformers
@@ -169,11 +169,11 @@ class CausalSettings(LocalModel, Written):
     """Settings of `CausalLM`.
 
     Attributes:
-        temperature: of sampling; None: as the model's generation_config.json has it, else 1.
-        top_p: sample among the likeliest tokens up to this joint share; None: as generation_config.json has it, else 1.
-        top_k: sample among so many likeliest tokens, 0: among all; None: as generation_config.json has it, else 0.
-        template: arguments of the model's chat template, such as enable_thinking. A model without one continues the
-            system prompt and the prompt as plain text.
+        temperature: temperature of sampling; None: that in the model's generation_config.json, else 1.
+        top_p: sample among the likeliest tokens up to this joint share; None: that in generation_config.json, else 1.
+        top_k: sample among this many likeliest tokens, 0: among all; None: that in generation_config.json, else 0.
+        template: arguments of the model's chat template, such as enable_thinking. A model without a template
+            continues the system prompt and the prompt as plain text.
     """
 
     top_k: Annotated[int, Field(ge=0)] | None = None
@@ -338,8 +338,8 @@ class MaskedSettings(LocalModel, Drawn):
             the names of `attributes` are replaced.
         random_degree: the share of a public text's tokens that are filled in anew for a new sample.
         passes: number of passes that fill in the masked tokens; each sees what earlier passes wrote.
-        temperature: of sampling.
-        top_k: sample among so many of the most likely tokens; 0: among all.
+        temperature: temperature of sampling.
+        top_k: sample among this many of the most likely tokens; 0: among all.
     """
 
     random_degree: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -375,7 +375,7 @@ class MaskedLM(LocalTexts["_Filler"]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request."""
+        """Any items in a request; degrees are obeyed exactly."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -436,7 +436,7 @@ class _Filler:
         return text or Failed("the model filled in nothing that can be read")
 
     def _fault(self, row: Tokens, free: Tokens) -> Failed | None:
-        """Return why a text cannot be filled in; None: it can."""
+        """Return why a text cannot be filled in; None if it can."""
         if not len(free):
             return Failed("the text has no token that could be masked", retryable=False)
         if len(row) <= self._longest:

@@ -47,9 +47,9 @@ class Member:
     """One generator of several.
 
     Attributes:
-        name: unique; begins the names of its conditions, and the reasons for samples that it does not make.
+        name: unique; stands before the names of the member's conditions, and before reasons for missing samples.
         api: the generator itself.
-        price: of its provider.
+        price: the prices of the generator's provider.
         gate: lets as many requests through at once as the generator can take.
         share: public share of the new samples; in a portfolio the shares of all members add up to 1.
     """
@@ -86,7 +86,7 @@ class Member:
         return self.api.draw_conditions(labels, seeds) if isinstance(self.api, DrawsConditions) else Conditions()
 
     def ask(self, request: Request) -> Answer:
-        """Pass a request on to the generator; its answer has conditions for every sample, and a cost in its usage."""
+        """Return the generator's answer to a request, with conditions for every sample and the cost in `usage`."""
         with self.gate:
             random = isinstance(request, RandomRequest)
             answer = self.api.random_api(request) if random else self.api.variation_api(request)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ class Member:
         return Conditions(columns)
 
     def with_prefix(self, conditions: Conditions) -> Conditions:
-        """Return the generator's columns, each but `drawn` with this member's name before its own."""
+        """Return the generator's columns with this member's name before each column's name, except before `drawn`."""
         return Conditions(
             {name if name == DRAWN else f"{self.name}{PART}{name}": each for name, each in conditions.items()}
         )
@@ -115,7 +115,7 @@ class Member:
         return self.api.describe_degree(degree, iteration) if isinstance(self.api, DescribesDegree) else ""
 
     def describe_wait(self) -> str:
-        """Return the reason for which the generator's requests wait now, after its name; empty: there is none."""
+        """Return the reason why the generator's requests wait now, after the member's name; empty if there is none."""
         wait = self.api.describe_wait() if isinstance(self.api, DescribesWait) else ""
         return f"{self.name}: {wait}" if wait else ""
 
@@ -128,7 +128,7 @@ class Member:
 
 
 class OfSeveral(ABC):
-    """A generator that consists of several: the methods that ask each member."""
+    """The base of a generator that consists of several; its methods ask each member."""
 
     _members: tuple[Member, ...]
 
@@ -144,7 +144,7 @@ class OfSeveral(ABC):
         return None if None in hosts else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
 
     def describe_wait(self) -> str:
-        """The reasons for which requests wait now, by member."""
+        """Return the reasons why requests wait now, each after its member's name; empty if there is none."""
         return "; ".join(filter(None, (member.describe_wait() for member in self._members)))
 
     def check_machine(self) -> None:
@@ -200,7 +200,7 @@ def _group_key(request: Request, item: int, can: Capabilities) -> object:
 
 
 def part_of(request: Request, items: Items) -> Request:
-    """Return `items` of a request as a request of their own, whose job is not noted durably."""
+    """Return `items` of a request as a separate request, whose job is not noted durably."""
     labels, conditions = tuple(request.labels[item] for item in items), request.conditions.take(items)
     job = JobNote(check_stop=request.job.check_stop)
     if isinstance(request, RandomRequest):

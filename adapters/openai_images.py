@@ -28,22 +28,22 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
     """Settings of `openai_images`.
 
     Attributes:
-        model: as the endpoint names it; there is no default, because names are retired often.
-        base_url: of the endpoint; None: OpenAI's own.
+        model: the model's name at the endpoint; there is no default, because names are retired often.
+        base_url: the endpoint's address; None: OpenAI's own.
         server: the software that answers; it sets `response_format`, `seed_field`, `degree_field` and `degree_exact`
             where they are not given. `auto`: the server is asked which it is before the first request
             (docs/endpoints.md). None: software that is not known; nothing is asked.
-        azure_api_version: for Azure OpenAI, whose `base_url` is the resource's address.
+        azure_api_version: the API version of Azure OpenAI, whose `base_url` is the resource's address; None: not Azure.
         variation: how variations are made: `edit` by a prompt, `variations` by images/variations.
         input_fidelity: high or low, for edits; None: the server's default.
-        size: asked of the server, "WIDTHxHEIGHT"; another size counts as failed. None: the server's default.
-        quality: asked of the server.
+        size: "WIDTHxHEIGHT" asked of the server; an image of another size counts as failed. None: the server's default.
+        quality: the quality asked of the server; None: the server's default.
         output_format: png, jpeg or webp; None: the server's default.
         n: most images of one request.
-        response_format: `b64_json` is sent, without which many servers name an address in place of the image; None: it
-            is not sent, as to OpenAI and Azure, whose gpt-image models refuse it.
+        response_format: `b64_json` asks for the image itself; else many servers name an address. None: the field is
+            not sent, as to OpenAI and Azure, whose gpt-image models refuse it.
         seed_field: the field of a request that takes a seed; None: no seed is sent.
-        extra: further fields, sent as they are (guidance_scale, num_inference_steps …).
+        extra: further fields of a request, sent unchanged (guidance_scale, num_inference_steps …).
     """
 
     api = "openai_images"
@@ -137,7 +137,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return path, {"headers": billed_to(), "data": fields, "files": files}
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
-        """Read `data` and `usage`; note an answer with addresses: it is paid before the images are fetched."""
+        """Return the images in `data` and the tokens in `usage`; an answer with addresses is noted, as it is paid."""
         content = answer if isinstance(answer, dict) else object_of(answer)
         entries = images_in(content, "data")
         if content is not answer and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
@@ -151,7 +151,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return super()._send(call)
 
     def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
-        """Return the image of an entry, decoded from it or fetched from the address that it names."""
+        """Return the image of an entry, decoded from the entry or fetched from the address in it; or Failed."""
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
         url = entry.get("url")

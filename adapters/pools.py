@@ -1,4 +1,4 @@
-"""A pool of public samples: RANDOM_API deals it out, VARIATION_API takes a neighbour."""
+"""A pool of public samples: RANDOM_API deals it out, VARIATION_API takes a neighbour of the parent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FromPool(ABC):
     noun: ClassVar[str]
 
     def _fill(self, count: int, names: Sequence[str] | None) -> None:
-        """Set up a pool of `count` samples; `names` has the label that each serves, None: each serves every label."""
+        """Set up a pool of `count` samples; `names` holds each sample's label; None: all serve every label."""
         self._everyone = np.arange(count)
         self._by_label = None if names is None else dict(_group(names))
         distinct = count if self._by_label is None else max(map(len, self._by_label.values()))
@@ -66,7 +66,7 @@ class FromPool(ABC):
             self._of_label(label)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal places in the pool to new samples: those of each label in random order, and again when all are dealt."""
+        """Deal places in the pool to new samples, in random order for each label; once all are dealt, start again."""
         places = np.empty(len(labels), dtype=np.int64)
         for label, items in _group(labels):
             pool, rng = self._of_label(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
@@ -79,7 +79,7 @@ class FromPool(ABC):
         return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Return for each parent, uniformly, itself or one of its ⌈degree·(m-1)⌉ nearest of the m that serve its label.
+        """Draw for each parent, uniformly, from itself and its ⌈degree·(m-1)⌉ nearest of the m that serve the label.
 
         Raises:
             APIError: the parents carry no places in this pool.
@@ -105,7 +105,7 @@ class FromPool(ABC):
 
     @abstractmethod
     def _samples(self, places: Indices) -> Samples:
-        """The samples at these places."""
+        """Return the samples at these places."""
 
     def _answer(self, places: Indices) -> Answer:
         return Answer(self._samples(places), Conditions({"pool": places}))
@@ -120,7 +120,7 @@ class FromPool(ABC):
         return self._by_label[label]
 
     def _places(self, conditions: Conditions) -> Indices:
-        """Return the places in the pool that samples carry; raise APIError if they carry none, or lie outside."""
+        """Return the places that samples carry; raise APIError if they carry none, or a place outside the pool."""
         if "pool" not in conditions:
             raise APIError(f"The samples carry no 'pool': {self.kind} makes and varies only what it drew itself.")
         places = conditions["pool"].astype(np.int64)
@@ -129,7 +129,7 @@ class FromPool(ABC):
         return places
 
     def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
-        """Return for each parent the member of `pool` at its rank in nearness (0: the parent); ties go to the first."""
+        """Return for each parent the place in `pool` at its rank of nearness (0: the parent); ties go to the first."""
         keys = self._distances(parents, pool).astype(np.int64) * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = -1
         return np.array([pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)])
@@ -142,7 +142,7 @@ def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
 
 
 def _uniforms(seeds: Seeds, *, stream: int) -> npt.NDArray[np.float64]:
-    """float64 (n,) in [0, 1): one number per seed, by SplitMix64's mixing (Steele, Lea and Flood, 2014)."""
+    """Return a number in [0, 1) per seed, float64 (n,), by SplitMix64's mixing (Steele, Lea and Flood, 2014)."""
     z = np.asarray(seeds, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15 * stream % 2**64)
     return (mix(z) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -221,7 +221,7 @@ class PublicImages(FromPool):
         return (self._path,)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
-        """Decode the pool's images anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        """Yield the pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
         return images_at(self._path, shape, rule or self._resize)
 
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
@@ -268,7 +268,7 @@ GRID = 2**12
 
 
 class PublicTexts(FromPool):
-    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of so many words.
+    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of `words` words.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
     from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m texts that serve its label: degree 0 gives the
@@ -277,12 +277,12 @@ class PublicTexts(FromPool):
     Args:
         path: a .txt file (one text per line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a
             folder of tables.
-        text_column: of tables.
-        label_column: of tables, where `by_label`.
-        encoding: of the files.
-        longest: bytes of the longest text; longer ones are cut.
-        words: cut each text into windows of so many words, each a text of the pool; a last window of less than half as
-            many is left out, unless it is the only one. A .txt file is then one text. None: whole texts.
+        text_column: the column of tables that holds the texts.
+        label_column: the column of tables that holds the labels, if `by_label`.
+        encoding: encoding of the files.
+        longest: most bytes of a text; longer texts are cut.
+        words: cut each text into windows of this many words, each a text of the pool; a last window of less than half
+            this length is left out, unless it is the only one. A .txt file is then one text. None: whole texts.
         by_label: draw for each label only from the texts to which `label_column`, or a folder's `labels.csv` or
             subfolder, gives this label; false: from all.
 
@@ -348,7 +348,7 @@ class PublicTexts(FromPool):
 
     @cached_property
     def _vectors(self) -> csr_array:
-        """int64 m×words: each text's TF-IDF weights as whole numbers, of length about GRID."""
+        """Each text's TF-IDF weights as whole numbers, int64 m×words; the Euclidean length of a row is about GRID."""
         texts = [words_of(text) for text in self._texts.strings]
         rarity = Rarity.among(keys for keys, _, _ in texts)
         entries, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -366,7 +366,7 @@ class PublicTexts(FromPool):
 
 
 def _windows(text: str, words: int) -> Iterator[str]:
-    """Yield runs of `words` words, one after another; a last one of less than half as many only if it is the first."""
+    """Yield runs of `words` words, one after another; a last run under half that length only if there is no other."""
     runs = text.split()
     for start in range(0, len(runs), words):
         part = runs[start : start + words]

@@ -43,8 +43,8 @@ class PortfolioSettings(Settings):
 
     Attributes:
         of: the generators, two or more, each written as under `api`.
-        explore: public share of the offspring that are new samples, of a generator drawn by the shares, in place of
-            variations of their parents, so that no generator is lost for good.
+        explore: public share of the offspring that are new samples in place of variations, each by a generator drawn by
+            the shares, so that no generator is lost for good.
     """
 
     of: Annotated[list[MemberSpec], Field(min_length=2)]
@@ -123,9 +123,9 @@ class Portfolio(OfSeveral):
 
     @property
     def ways(self) -> tuple[Capabilities, ...]:
-        """Capabilities of each generator for samples of its own; then of each for new samples in place of variations.
+        """Capabilities of each generator for samples that it made; then of each for new samples in place of variations.
 
-        The latter are asked for one by one of a generator that draws conditions, or whose `shares` is not `nothing`.
+        These new samples are asked for one by one if the generator draws conditions or `shares` is not `nothing`.
         """
         own = [member.api.capabilities for member in self._members]
         draws = [isinstance(member.api, DrawsConditions) for member in self._members]
@@ -264,12 +264,12 @@ def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
 
 
 def _mark(member: Member, conditions: Conditions, count: int) -> Conditions:
-    """Return `count` rows of a member's columns, after its name, and the column `generator`."""
+    """Return a member's columns under the member's name, and the column `generator` with `count` rows."""
     return Conditions({GENERATOR: np.full(count, member.name), **member.with_prefix(conditions)})
 
 
 def _same(what: str, values: Mapping[str, Any]) -> Any:
-    """The one value that all generators declare; None: none does. Raise RecipeError if two differ."""
+    """Return the one value that all generators declare, or None if none does; RecipeError if two differ."""
     if len(set(values.values())) > 1:
         words = ", ".join(f"'{name}' has {value}" for name, value in values.items())
         raise RecipeError(f"portfolio: the generators differ in their {what} ({words}): let all have the same.")

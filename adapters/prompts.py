@@ -36,7 +36,7 @@ class Prompts:
 
     Attributes:
         texts: one list for all labels, or label → list; `{label}` in a text becomes the label's name.
-        name: of the setting, for messages.
+        name: the setting's name, for messages.
     """
 
     texts: Mapping[str, Sequence[str]] | Sequence[str]
@@ -96,7 +96,7 @@ class NegativePrompts:
         return any([self.texts] if isinstance(self.texts, str) else self.texts.values())
 
     def of_labels(self, labels: Sequence[str]) -> list[str]:
-        """Return the text of each label; raise RecipeError for a label that is not named; an empty text is allowed."""
+        """Return the text of each label, which may be empty; raise RecipeError for a label that is not named."""
         if isinstance(self.texts, str):
             return [self.texts] * len(labels)
         if missing := [label for label in labels if label not in self.texts]:
@@ -106,13 +106,13 @@ class NegativePrompts:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Wordings of the degree of a variation, a field that takes it as a number, or both.
+    """Wordings of the degree of a variation, a field that takes the degree as a number, or both.
 
     Attributes:
         rungs: (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in which
             `{prompt}` becomes the sample's own prompt. Empty: degrees are not put in words.
         field: the field of a request that takes the degree as a number; None: no number is sent.
-        exact: the generator is known to heed the field.
+        exact: true if the generator is known to heed the field.
     """
 
     rungs: tuple[tuple[float, tuple[str, ...]], ...] = ()
@@ -127,10 +127,10 @@ class Ladder:
     def of(cls, wordings: Mapping[float, Texts] | None, field: str | None = None, exact: bool = False) -> Ladder:
         """Read the recipe's `wordings`: degree → text, or several to choose from.
 
-        None stands for `LADDER`; or for no words, where the field is exact.
+        None stands for `LADDER`, or for no wordings if the field is exact.
 
         Raises:
-            RecipeError: a degree outside (0, 1], or none for degree 1; or an exact field without a name.
+            RecipeError: a degree lies outside (0, 1], no degree is 1, a text is empty, or an exact field has no name.
         """
         if wordings is None and exact:
             return cls((), field, exact)
@@ -153,7 +153,7 @@ class Ladder:
         return self.word(degree, prompt, seed) if self.rungs else prompt, {self.field: degree} if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
-        """Return the text for `degree`, in [0, 1]; of several, the seed chooses."""
+        """Return the text for `degree`, in [0, 1]; the seed chooses among several texts."""
         texts = next(texts for top, texts in self.rungs if degree <= top)
         return texts[seed % len(texts)].replace("{prompt}", prompt)
 
@@ -191,9 +191,9 @@ class Classes:
     """The classes of a model.
 
     Attributes:
-        model: its name, for messages.
-        count: how many it knows; None: it takes none.
-        names: in order; empty where it names none.
+        model: the model's name, for messages.
+        count: number of classes; None: the model takes none.
+        names: names of the classes, in order; empty if the model names none.
     """
 
     model: str
@@ -203,12 +203,12 @@ class Classes:
     def draw(
         self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None
     ) -> npt.NDArray[np.int64] | None:
-        """Draw the class of each item by its seed alone, int64 (n,); None: the model takes none.
+        """Draw the class of each item by the item's seed alone, int64 (n,); None if the model takes no classes.
 
         Args:
-            labels: of the items.
-            seeds: uint64 (n,).
-            choices: label → the classes that it draws from; None: all, whatever the label.
+            labels: the items' labels.
+            seeds: the items' seeds, uint64 (n,).
+            choices: label → the classes to draw from; None: all classes, whatever the label.
 
         Raises:
             RecipeError: a label has no choice, or one that is no class of the model; or the model has no classes.

@@ -22,10 +22,10 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """Return the images of a folder, and each one's label (`folder_labels`), or its file's name where it has none.
+    """Return the images of a folder, and each image's label (`folder_labels`), or file name if it has no label.
 
     Args:
-        folder: searched through.
+        folder: the folder, which is searched at any depth.
         size: (height, width) in pixels; None: all images must have one size, which stays.
         resize: how images of another size are brought to `size`.
         channels: 1 (grey) or 3.
@@ -54,12 +54,12 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
 
     Args:
         file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
-        size: (height, width); None: as in the file.
+        size: (height, width) in pixels; None: images keep the size that they have in the file.
         resize: how images of another size are brought to `size`.
         channels: 1 (grey) or 3.
 
     Raises:
-        RecipeError: the file has no such arrays, or its 16-bit images are all too dark.
+        RecipeError: `images` is missing, `labels` has another length, or the 16-bit images are all too dark.
         BadImage: an image has pixels of another type, or is not shaped as an image.
     """
     images, labels = _arrays_in(file)

@@ -1,4 +1,4 @@
-"""AUTOMATIC1111's /sdapi/v1, which stable-diffusion.cpp's server and Xinference speak too: a true strength."""
+"""AUTOMATIC1111's /sdapi/v1, which stable-diffusion.cpp's server and Xinference speak, too; it takes a strength."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SDSettings(Served):
     """Settings of `sdapi`.
 
     Attributes:
-        base_url: of the server, without /sdapi.
+        base_url: the server's address, without /sdapi.
         server: the software that answers; it sets `several_parents` and `data_uri` where they are not given. `auto`:
             the server is asked which it is before the first request, and sets `data_uri` alone (docs/endpoints.md).
             None: software that is not known; nothing is asked.
@@ -32,7 +32,7 @@ class SDSettings(Served):
         cfg_scale: classifier-free guidance scale.
         sampler: the sampler's name; None: the server's default.
         data_uri: send parents as data URIs, which some servers want.
-        extra: further fields, sent as they are.
+        extra: further fields of a request, sent unchanged.
     """
 
     api = "sdapi"
@@ -118,5 +118,5 @@ class SDAPI(ServedHost[SDSettings]):
         return "/sdapi/v1/img2img", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
-        """Read `images`."""
+        """Return the images in the field `images`."""
         return [self._rule.decode_text(text) for text in images_in(object_of(answer), "images")], None

@@ -54,23 +54,23 @@ class ServerSettings(Concurrent, Pictures):
     """Settings of `diffusion_server`.
 
     Attributes:
-        base_url: of the server, without /v1; or several, of which each request takes the least busy.
+        base_url: the server's address, without /v1; or several addresses: each request goes to the least busy server.
         prompts: for a model that takes them: a text, a list, or either for each label; `{label}` is replaced.
-        classes: for a model with classes: label → its class, by name or number, or several to draw from; without it
-            any class may be drawn for any label.
+        classes: for a model with classes: label → a class, by name or number, or several to draw from. None: any class
+            may be drawn for any label.
         negative_prompt: what images should not be like; or a text for each label.
-        steps: of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a list with one
-            number for each iteration, of which new samples take the first.
+        steps: denoising steps of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of these. Or a
+            list with one number for each iteration, of which new samples take the first.
         guidance: classifier-free guidance scale, for models that take one; or a list, as `steps`. None: the server's.
         size: height and width at which a model that takes prompts draws, or one number for both; None: the model's own.
         vary: how the server varies images, as its /v1/models says: noise, instruction, meaning or structure. A server
-            that does it otherwise refuses every request.
-        image_size: of the samples; what is drawn is resized to it. None: as drawn.
-        resize: how an image gets to a size.
+            that varies images otherwise refuses every request.
+        image_size: size of the samples, to which drawn images are resized; None: samples keep the size drawn.
+        resize: how an image is brought to a size: crop, fit or stretch.
         channels: 3, or 1 for grey samples, of a model that takes prompts.
-        chunk: most images of one request; what a run loses at most when it is killed. A server takes up to 256.
+        chunk: most images of one request; a killed run repeats unfinished requests. A server takes up to 256 images.
         concurrency: most requests at once, to each server.
-        timeout: seconds to connect, and until the answer.
+        timeout: most seconds to connect, and until the answer comes.
     """
 
     base_url: str | list[str]
@@ -171,7 +171,7 @@ class ServerClient:
         return words if degree else f"{words}, without a call"
 
     def describe_wait(self) -> str:
-        """The reason for which requests wait now; empty: none."""
+        """Return the reason why requests wait now; empty if there is none."""
         endpoints = self._endpoints.value
         return "" if endpoints is None else endpoints.wait
 
@@ -180,7 +180,7 @@ class ServerClient:
         check_key(self._config)
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if `prompts` or `classes` is given and names none for a label."""
+        """Raise RecipeError if `prompts`, `classes` or `negative_prompt` is given by label and lacks a label."""
         if self._prompts is not None:
             self._prompts.check(labels)
         self._negative.of_labels(labels)
@@ -196,7 +196,7 @@ class ServerClient:
         return self._ask(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, of its own class or prompt; at degree 0 return the parents. Errors: see `random_api`."""
+        """Vary each parent, by its class or prompt; at degree 0 return the parents. Errors: see `random_api`."""
         if request.degree == 0:
             return Answer(request.samples, request.conditions, usage=Usage(0))
         if not isinstance(request.samples, Images):
@@ -253,7 +253,7 @@ class ServerClient:
         return Conditions() if classes is None else Conditions({API_CLASS: classes})
 
     def _describe(self) -> Classes:
-        """The classes of the model that is served."""
+        """Return the classes of the model that is served."""
         outcome = self._endpoints.get().ask("/v1/models", _classes_of)
         if outcome.result is None:
             raise APIError(f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault}).")
@@ -261,7 +261,7 @@ class ServerClient:
 
 
 def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
-    """The images of an answer; raise Fault if it holds something else."""
+    """Return the images of an answer; raise Fault if the answer holds something else."""
     try:
         return read_answer(response.content, count)
     except FormatError as error:

@@ -30,14 +30,14 @@ _TAKEN = ("label", "prompt", "text", "words", "drawn", "generator", "soft_label"
 
 @dataclass(frozen=True)
 class TextPrompts:
-    """Public prompts, each with attributes (name → their values) drawn for it."""
+    """Public prompts and attributes (name → values), from which a prompt and a value of each attribute are drawn."""
 
     prompts: Prompts
     attributes: Mapping[str, Prompts]
 
     @classmethod
     def of(cls, config: Drawn) -> TextPrompts:
-        """Read a recipe; raise RecipeError if a list is empty, or a name cannot be that of an attribute."""
+        """Read a recipe; raise RecipeError if a list is empty, or an attribute has a name that is not allowed."""
         attributes = config.attributes or {}
         for name in attributes:
             if name in _TAKEN or not _COLUMN.fullmatch(name):
@@ -74,7 +74,7 @@ class TextPrompts:
         return Conditions(columns | {PROMPT: np.array(prompts, dtype=np.str_)})
 
     def of_request(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the conditions that the items of a request carry; drawn for items that carry none."""
+        """Return the conditions that the items of a request carry; draw them if the items carry no prompt."""
         return request.conditions if PROMPT in request.conditions else self.draw(request.labels, request.seeds)
 
 
@@ -83,9 +83,9 @@ class Asking:
     """The texts that a language model is sent for new samples and variations; the other fields: see `Written`.
 
     Attributes:
-        prompts: of new samples.
-        ladder: of wordings.
-        fills: true if variations fill in blanks; false: they paraphrase.
+        prompts: prompts of new samples.
+        ladder: wordings of the degrees.
+        fills: true if variations fill in blanks; false if they paraphrase.
     """
 
     prompts: TextPrompts
@@ -117,7 +117,7 @@ class Asking:
         return [str(prompt) for prompt in prompts_of(conditions, conditions.rows or 0)]
 
     def for_variations(self, request: VariationRequest) -> list[str]:
-        """Return the text that asks for each parent's variation; the parent's own prompt if none of its words stays."""
+        """Return the text that asks for each parent's variation; the parent's prompt if no word of the parent stays."""
         conditions = self.prompts.of_request(request)
         columns = {name: conditions[name] for name in (PROMPT, *self.prompts.attributes) if name in conditions}
         texts = []
@@ -153,7 +153,7 @@ def share_of(count: int, degree: float) -> int:
 
 
 def blank(text: str, degree: float, seed: int) -> str:
-    """Replace a share `degree` of the words, drawn by the seed, by blanks; the rest of the text stays as it is."""
+    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks."""
     words = words_of(text)
     picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
     for place in sorted(picks.tolist(), reverse=True):
@@ -173,9 +173,9 @@ def answer_of(outcomes: Sequence[Outcome], longest: int, conditions: Conditions,
     """Return the answer made of one outcome per item of the request.
 
     Args:
-        outcomes: of the items.
-        longest: bytes of the longest text.
-        conditions: of the items; those of items without a text are left out.
+        outcomes: a text for each item, or why there is none.
+        longest: most bytes of a text; longer texts are cut.
+        conditions: the items' conditions; those of items without a text are left out.
         usage: cost of the answer; None: one call, and as many samples as there are texts.
     """
     texts = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
@@ -244,7 +244,7 @@ class TextAnswers:
         return self.take(answer, is_whole=word not in _CUT)
 
     def describe(self) -> str:
-        """Return a sentence that counts answers with markup and answers that were no text; empty if there are none."""
+        """Return a sentence that counts answers with markup and answers that gave no text; empty if there are none."""
         with self._lock:
             parts = [f"{count:,} × {what} taken off" for what, count in self._marks.most_common()]
             parts += [f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()]

@@ -52,7 +52,7 @@ class Drawn(Settings):
             are replaced.
         attributes: public lists by name, such as topic, style or length: one entry of each is drawn for every new
             sample, stands in its prompt in place of `{topic}`, and is kept with the sample. Or a list for each label.
-        longest: bytes (UTF-8) of the longest text that there may be; a longer one is cut off there.
+        longest: most bytes (UTF-8) of a text; a longer text is cut off there.
     """
 
     prompts: TextsByLabel
@@ -74,9 +74,9 @@ class Written(Drawn):
         length_sigma: the length asked for in `{words}` is the parent's plus a normal draw whose standard deviation is
             degree × length_sigma, in words.
         least_words: the length asked for in `{words}` is at least this.
-        max_tokens: of one answer, at the most.
-        temperature: of sampling; None: the model's default.
-        top_p: of sampling; None: the model's default.
+        max_tokens: most tokens of one answer.
+        temperature: temperature of sampling; None: the model's default.
+        top_p: sample among the likeliest tokens up to this joint share; None: the model's default.
         cut: keep a text that `max_tokens` or `longest` cut off; false: it counts as failed, and is asked for again.
     """
 
@@ -106,7 +106,7 @@ def fill_names(text: str, values: Mapping[str, str]) -> str:
 
 
 def _all_texts(setting: object) -> list[str]:
-    """The texts of a setting: one, a list, or either by label or degree."""
+    """Return the texts of a setting, which holds one, a list, or either for each label or degree."""
     if isinstance(setting, Mapping):
         return [text for each in setting.values() for text in _all_texts(each)]
     return [setting] if isinstance(setting, str) else [str(each) for each in setting]  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ class SentPrivateData(Connection):
     Attributes:
         trusted_with_private_data: must be true: whoever runs the endpoint sees every private sample.
         batch_size: samples per request.
-        tries: how often a request is made.
+        tries: how often a request is made before the server counts as away.
     """
 
     trusted_with_private_data: bool = False
@@ -79,7 +79,7 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
         """Return the outcome of one request for these samples: the answer's entries, or a fault."""
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, as the endpoint answers. Every request holds all of `samples`, or as many blank ones.
+        """Return float32, n×d, as the endpoint answers. Every request holds all of `samples`, or as many blank samples.
 
         Raises:
             APIError: the endpoint cannot be asked, or refuses these samples.
@@ -92,9 +92,9 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
         return vectors
 
     def _entries(self, samples: Samples) -> Entries:
-        """Ask without patience; if the fault may heal, ask with patience for blank samples, then once more for these.
+        """Ask without waiting; if the fault may heal, wait until blank samples succeed, then ask for `samples` again.
 
-        If the blank ones succeed, the server is back, or only these fail. Unavailable is raised for blank ones alone.
+        After that the server is back, or fails on `samples` only. Only a failure of blank samples raises Unavailable.
         """
         outcome = self._ask(self._quick.get(), samples)
         if outcome.fault is None or not outcome.fault.heals:

@@ -47,7 +47,7 @@ _SAFE, _PLAIN = "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
 _TOWER = "visual."
 
 USUAL = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
-"""The weights of OpenCLIP's default model and tag."""
+"""Repository with the weights that `OpenCLIP` takes by default."""
 SIDE = 299
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 WEIGHTS = Published(
@@ -80,9 +80,9 @@ class DINOv2Settings(CropSettings):
     """Settings of `DINOv2`.
 
     Attributes:
-        model: a name on the Hugging Face hub, or a folder with config.json and model.safetensors, from the
-            current one if relative.
-        revision: the hub's commit, tag or branch; None: its newest.
+        model: a name on the Hugging Face hub, or a folder (from the current folder, if relative) with config.json and
+            model.safetensors.
+        revision: commit, tag or branch on the hub; None: the newest.
         crop: pixels of the square cut from the middle, a multiple of the network's patch (14).
     """
 
@@ -109,7 +109,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
         return Network(module, self._prepare, lambda module, images: module(pixel_values=images).pooler_output)
 
     def _load_weights(self) -> Any:
-        """Return the network; RecipeError if weights are missing, or are there that a DINOv2 does not have."""
+        """Return the network; RecipeError if weights are missing, or there are some that a DINOv2 does not have."""
         transformers, config = import_library("transformers", "embeddings", "The embedding 'dinov2'"), self._config
         foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
         try:
@@ -143,7 +143,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
 
 
 def _normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
-    """Return images in 0…255 scaled to [0, 1], less each channel's mean, over its standard deviation."""
+    """Return images in 0…255 scaled to [0, 1], minus each channel's mean, divided by its deviation."""
     mean_, deviation_ = (images.new_tensor(values)[:, None, None] for values in (mean, deviation))
     return (images / 255 - mean_) / deviation_
 
@@ -192,7 +192,7 @@ class OpenCLIPSettings(NetworkSettings):
             relative path, here and in `weights`, is taken from the current folder.
         pretrained: OpenCLIP's tag of the weights: it tells how images are prepared for them and, where
             `weights` names no file, which weights are fetched. Ignored with a .json file.
-        weights: a file of weights, .safetensors, .bin or .pt, or its URL; None: those of the tag.
+        weights: a file of weights, .safetensors, .bin or .pt, or the file's URL; None: the tag's weights.
         sha256: the hash that the file must have; None: not checked; a URL needs one.
     """
 
@@ -209,9 +209,9 @@ class OpenCLIPSettings(NetworkSettings):
 
 
 class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
-    """Images → OpenCLIP's image features (Ilharco et al. 2021), as they are before they are scaled to length 1.
+    """Images → OpenCLIP's image features (Ilharco et al. 2021), before they are scaled to length 1.
 
-    Only the image tower is built, so no text model, tokenizer or configuration of theirs is needed or fetched.
+    Only the image tower is built, so no text model or tokenizer is needed or fetched, nor a configuration of them.
     """
 
     kind = "open_clip"
@@ -257,7 +257,7 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
         return config, tag
 
     def _find(self, tag: Mapping[str, Any]) -> Path:
-        """Return the file `weights`, or else the tag's in the Hugging Face cache, fetched into it unless offline."""
+        """Return the file `weights`, or else the tag's file in the Hugging Face cache, fetched unless offline."""
         config = self._config
         if config.weights is not None:
             return given_file(config.weights, config.sha256, {}, config.offline)
@@ -306,10 +306,10 @@ class InceptionSettings(NetworkSettings):
     """Settings of `Inception`.
 
     Attributes:
-        weights: the file, .pth or .safetensors, or its URL; None: the published one. A relative path is
+        weights: a file, .pth or .safetensors, or its URL; None: the published file. A relative path is
             taken from the current folder. What is fetched is kept in torch.hub's folder of checkpoints. A file with
             the published name must have the published hash.
-        sha256: the hash that `weights` must have; None: the published one for a file of that name, else not checked.
+        sha256: the hash that `weights` must have; None: the published hash for the published name, else no check.
         resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID and the PE paper have it.
     """
 

@@ -1,4 +1,4 @@
-"""Pixels as the embedding: no model, nothing learned; for images that are alike where they are placed alike.
+"""Pixels as the embedding: no model, nothing learned; for images that show alike things at equal places.
 
 Each image is shrunk and blurred by two matrices, one from each side, in a product for that image alone: so its
 vector is the same to the last bit whichever images are beside it.
@@ -22,7 +22,7 @@ from pe.plugins.settings import Count, Settings, read_settings
 Floats = npt.NDArray[np.float32]
 
 DIRECTIONS = 8  # of gradients, over the full circle
-PYRAMID = ((1, 1.0), (2, 1.5), (4, 2.0))  # every how many pixels a level is sampled, and its weight
+PYRAMID = ((1, 1.0), (2, 1.5), (4, 2.0))  # for each level: every how many pixels it is sampled, and its weight
 
 LEAST = 1e-8
 """Smaller weights of a blur are 0. They would make denormal numbers (below 1.2e-38), in the weights themselves or in
@@ -35,8 +35,8 @@ class PixelSettings(Settings):
 
     Attributes:
         features: `pixels`, blurred pixels; `pyramid`, blurred pixels at three scales (blur ×1, ×2, ×4, the coarse ones
-            weighted up); `gradients`, their strength in each of 8 directions, pooled over
-            cells × cells places (as HOG does: strokes and edges count, brightness does not).
+            weighted up); `gradients`, the strength of the gradients in each of 8 directions, pooled over cells × cells
+            places (as HOG does: strokes and edges count, brightness does not).
         size: side, in pixels, to which images are shrunk or enlarged first; proportions are ignored.
         blur: standard deviation of the Gaussian blur, in pixels of the shrunk image.
         cells: places per side at which gradients are pooled; for `gradients` only.
@@ -77,7 +77,7 @@ class Pixels:
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d, finite: one row per image, a function of that image alone, to the last bit.
 
-        d is size²·c for `pixels`, about 1.3 times that for `pyramid`, and 8·cells²·c for `gradients`,
+        d is size²·c for `pixels`, about 1.3·size²·c for `pyramid`, and 8·cells²·c for `gradients`,
         where c is the number of channels that are kept apart.
 
         Raises:
@@ -127,7 +127,7 @@ class Pixels:
 
 
 def _both_sides(left: Floats, images: Floats, right: Floats) -> Floats:
-    """Return left · image · rightᵀ for each image and channel; one small product each, whatever the batch."""
+    """Return left · image · rightᵀ for each image and channel, in a small product for that image alone."""
     half: Floats = np.matmul(images, np.ascontiguousarray(right.T))
     product: Floats = np.matmul(left, half)
     return product
@@ -135,7 +135,7 @@ def _both_sides(left: Floats, images: Floats, right: Floats) -> Floats:
 
 @lru_cache
 def _reduction(size: int, length: int, blur: float) -> Floats:
-    """Return size×length: the matrix that resamples a line of pixels and blurs it; no weight below LEAST."""
+    """Return size×length: the matrix that resamples a line of pixels and blurs it; weights below LEAST are 0."""
     weights = _gaussian(size, blur) @ _resampling(size, length)
     return np.where(weights < LEAST, 0, weights).astype(np.float32)
 

@@ -1,7 +1,7 @@
 """Sentence embeddings (Reimers & Gurevych 2019): networks that were trained to place texts by what they mean.
 
-A batch has one shape: a fixed number of texts, padded to one length: a text's tokens, rounded up to a power of two.
-So what a text's vector is made of, padding included, follows from that text alone, whatever texts are embedded with it.
+A batch holds a fixed number of texts of like length, padded to one length: the next power of two, in tokens. So what
+a text's vector is made of, padding included, follows from that text alone, whatever texts are embedded with it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class SentenceSettings(NetworkSettings):
         model: a folder (from the current one, if relative) or a repository of the Hugging Face hub (OWNER/NAME): a
             model of sentence-transformers, a static one of model2vec, or a plain encoder of transformers, whose tokens'
             mean is taken. Code in it is not run.
-        revision: of a repository; None: its newest.
-        prompt: what is put before each text, such as "query: "; None: the model's own, if it names one.
+        revision: commit, tag or branch of a repository; None: the newest.
+        prompt: a text that is put before each text, such as "query: "; None: the model's own, if it names one.
         max_tokens: most tokens of a text, prompt included, that are read; None: as many as the model takes.
     """
 
@@ -69,7 +69,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
 
         Raises:
             ContractError: the samples are not texts.
-            RecipeError: the model or the device is not there, or it lacks the memory for the network or a batch.
+            RecipeError: the model or the device is not there, or the device lacks memory for the network or a batch.
             MissingDependency: torch or sentence-transformers is not installed.
         """
         if not isinstance(samples, Texts):
@@ -98,7 +98,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
         return torch.from_numpy(batch).to(device)
 
     def _load(self) -> Network:
-        """Return the network, read twice to compare: the library draws weights that files lack at random, silently."""
+        """Return the network, read twice to compare, since the library draws missing weights at random, silently."""
         import torch
 
         vectors = []
@@ -164,7 +164,7 @@ class _Tokenizer:
         self._names += [] if self._static else [name for name in inputs if name == "token_type_ids"]
 
     def lengths(self, texts: list[str]) -> npt.NDArray[np.int64]:
-        """Return the length to pad each text to: a power of two, or as many tokens as count at most."""
+        """Return the length to pad each text to: a power of two, but no more than the tokens that are read."""
         inputs = self._ask(texts)
         if self._static:
             own = np.diff([*inputs["offsets"].tolist(), len(inputs["input_ids"])])
@@ -175,7 +175,7 @@ class _Tokenizer:
     def pad(self, texts: list[str], length: int, rows: int) -> Batch:
         """Return a batch of `rows`: the texts, then empty texts, at least one if `rows` > 1, all padded to `length`.
 
-        An empty text brings padding into every batch: without any, a library may skip the mask, and compute otherwise.
+        Empty texts bring padding into every batch; without padding a library may skip the mask and compute otherwise.
         """
         inputs = self._ask([*texts, *[""] * (rows - len(texts))], length)
         if not self._static:

@@ -47,7 +47,7 @@ class TfIdfSettings(Settings):
         text_column: the column of the texts, in tables.
         encoding: of the public texts' files.
         projection: `hash`, or `svd`, fitted on the public texts.
-        dimensions: length of a vector; None: 1,024 hashed, 256 projected. A projection has fewer than public texts.
+        dimensions: length of a vector; None: 1,024 for hash, 256 for svd. With svd, fewer than there are public texts.
         batch_size: texts per call.
     """
 
@@ -73,7 +73,7 @@ class TfIdf:
     Without `public`, a word counts by its length, which tells roughly how rare it is.
 
     Raises:
-        RecipeError: a setting is out of range, or there are no public texts.
+        RecipeError: a setting is out of range, or `public` names no file or folder of texts.
     """
 
     Settings = TfIdfSettings
@@ -107,7 +107,7 @@ class TfIdf:
         return np.array(rows, np.float32).reshape(len(rows), -1)
 
     def public_paths(self) -> tuple[Path, ...]:
-        """Return the public texts' place."""
+        """Return the place of the public texts, if there are any."""
         return () if self._public is None else (self._public.path,)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
@@ -154,7 +154,7 @@ class TfIdf:
 
     @cached_property
     def _directions(self) -> tuple[Keys, Matrix]:
-        """The SVD's pieces, ascending, and for each its entries in the right singular vectors over their values."""
+        """The SVD's pieces, ascending, and each one's entries in the right singular vectors, over singular values."""
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
 
@@ -187,7 +187,7 @@ def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArra
 
 
 def _hash(keys: Keys, weights: Weights, dimensions: int) -> Matrix:
-    """Sum up the weights, each with a sign, at places that follow from the keys: float64 (dimensions,)."""
+    """Return float64 (dimensions,): the weights, each with a sign, summed at places that follow from the keys."""
     hashes = mix(keys)
     signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
     places = (hashes % np.uint64(dimensions)).astype(np.int64)

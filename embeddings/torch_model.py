@@ -1,4 +1,4 @@
-"""A torch network as an embedding: device, precision, batches; and resizing as its published pipeline does it.
+"""A torch network as an embedding: device, precision, batches, and resizing as in the network's published pipeline.
 
 A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one fixed shape a network
 treats its rows alike unless a library gives the rows at the batch's edges another order of summation. That is tried
@@ -41,7 +41,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Filter = Literal["bicubic", "bilinear"]
 Matrix = npt.NDArray[np.float32]
 Batch = npt.NDArray[Any]
-"""n×…: samples before `TorchEmbedding._tensor`: uint8 images n×h×w×c, or int64 tokens."""
+"""Samples, n×…, as `TorchEmbedding._tensor` takes them: uint8 images n×h×w×c, or int64 tokens."""
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
@@ -126,7 +126,7 @@ class TorchEmbedding(ABC, Generic[S]):
 
         Raises:
             ContractError: the samples are not images.
-            RecipeError: the weights or the device are not there, or it lacks the memory for the network or a batch.
+            RecipeError: the weights or the device are not there, or the device lacks memory for the network or a batch.
             MissingDependency: torch is not installed.
         """
         if not isinstance(samples, Images):
@@ -164,7 +164,7 @@ class TorchEmbedding(ABC, Generic[S]):
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
     def _example(self, shape: tuple[int, ...]) -> Batch:
-        """Return a batch of one made-up sample, as it stands in batches of this shape."""
+        """Return a batch of one made-up sample, shaped like the samples in a batch of this shape."""
         return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
 
     def _tensor(self, batch: Batch, device: torch.device) -> Tensor:
@@ -180,7 +180,7 @@ class TorchEmbedding(ABC, Generic[S]):
         return np.concatenate([self._run(on, row[None]) for row in batch])
 
     def _try_places(self, shape: tuple[int, ...]) -> None:
-        """Find out, once for a shape, if a sample has one vector in every place of such a batch and on every device."""
+        """Find out, once for a shape, if a sample gets equal vectors in all places of such a batch and on all GPUs."""
         if shape in self._alike:
             return
         sample = self._example(shape)

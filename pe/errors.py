@@ -12,7 +12,7 @@
      ├── PrivacyError            what the ledger or the accountant refuses
      │    └── BudgetExceeded     a release that would cost more than the budget holds
      ├── RunError                a run directory that exists, is missing or held
-     │    └── DamagedFile        a file of a run that is gone, or is not what was written
+     │    └── DamagedFile        a file of a run that is gone, or has changed since it was written
      ├── ClusterError            a Ray cluster whose workers are lost, or differ from each other
      └── APIError                a generator that gives no answer, so that the run stops
           ├── Unavailable        a server that was away for longer than the run waits
@@ -44,14 +44,14 @@ class RecipeError(PEError):
 
 
 BAD_FILES = "{}.bad-files.txt"
-"""Name of the file beside private data named {} that lists their bad files, if a refusal cannot show them all."""
+"""Name of the file, beside private data named {}, that lists bad files where a message cannot show them all."""
 
 
 class PrivateDataError(PEError):
     """The private records cannot be read as declared.
 
     Attributes:
-        faults: one sentence for each file at fault, if there are several; the first of them are the error's notes, too.
+        faults: one sentence for each file at fault, if there are several; the first few are also the error's notes.
     """
 
     faults: tuple[str, ...] = ()
@@ -82,12 +82,12 @@ class MissingDependency(PEError):
 
     @classmethod
     def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
-        """Return the error: `purpose`, which begins the sentence, needs `library`, which the extra `extra` installs."""
+        """Return an error whose sentence is: `purpose` needs `library`, which the extra `extra` installs."""
         return cls(f"{purpose} needs {library}, which is not installed: {pip_install(extra)}.")
 
 
 def pip_install(extra: str) -> str:
-    """Return the pip command that adds an extra: from the folder that was installed, else by the package's name."""
+    """Return the pip command for an extra: from the folder that the toolkit was installed from, else by its name."""
     import json
     import shlex
     from importlib.metadata import PackageNotFoundError, distribution
@@ -116,7 +116,7 @@ class RunError(PEError):
 
 
 class DamagedFile(RunError):
-    """A file of a run is gone, or is not what was written; the message names it."""
+    """A file of a run is gone, or has changed since it was written; the message names the file."""
 
 
 class ClusterError(PEError):
@@ -152,7 +152,7 @@ _NAMED = 50
 
 
 def check_list(name: str, value: object, error: type[PEError] = RecipeError) -> None:
-    """Raise `error` if a text stands where a list is wanted: it would be read letter by letter."""
+    """Raise `error` if `value` is one text where a list is wanted: the text would be read letter by letter."""
     if isinstance(value, str | bytes):
         raise error(f"{name} is {value!r}, a text: give a list of them, [{value!r}].")
 

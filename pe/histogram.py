@@ -30,7 +30,7 @@ CountVotes = Callable[[PrivateEmbeddings, Vectors, Labels, int, "Voting"], Count
 """A function that counts as `count_votes` does, in this process or on a cluster."""
 CLASS_COUNTS = "class_counts"
 BATCH = 2**22
-"""Votes that this process counts at a time, about; each takes some 100 bytes of memory."""
+"""Approximate number of votes that this process counts at a time; each takes some 100 bytes of memory."""
 _ALL = slice(None)
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Voting:
     """Rules by which records vote. All of them are public.
 
     Attributes:
-        neighbors: q, candidates that each record votes for, 1/√q each.
+        neighbors: q, the number of candidates that each record votes for, 1/√q vote for each.
         metric: distance in embedding space.
         neighbor_search: the library that finds nearest candidates; it changes no vote.
     """
@@ -125,7 +125,7 @@ def dp_nn_histogram(
 
     Args:
         private: gives the private embeddings; called only when the release has not been drawn yet.
-        candidates: gives the candidates' embeddings, float32 (m, d); likewise called only before the draw.
+        candidates: gives the candidates' embeddings, float32 (m, d); called only when `private` is called.
         labels: int32 (m,), the candidates' labels.
         release: the release to charge; one of `histogram_releases`.
         ledger: charges the release, and alone hands out noise for it.
@@ -193,7 +193,7 @@ def count_votes(
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
-    """Return each bin's sum of the units' choices, each unit's scaled to L2 norm `grid` and rounded toward zero."""
+    """Return the sums of the units' votes in each bin; each unit's are scaled to L2 norm `grid`, then rounded down."""
     _, numbers = np.unique(units, return_inverse=True)
     pairs, weights = np.unique(numbers * size + bins, return_counts=True)
     unit, bins = np.divmod(pairs, size)
@@ -217,7 +217,7 @@ class PrivateWork(Protocol):
     """The heavy work on private records, in this process or on a cluster; both give results equal to the bit.
 
     Attributes:
-        hosts: other machines that get private records and their vectors.
+        hosts: other machines to which private records and their vectors are sent.
     """
 
     hosts: Sequence[str]
@@ -237,7 +237,7 @@ class InThisProcess:
     """All private work in this process; a `PrivateWork`.
 
     Args:
-        batch: votes counted at a time, about; the votes of one privacy unit are never divided.
+        batch: approximate number of votes counted at a time; the votes of one privacy unit are never divided.
     """
 
     hosts: Sequence[str] = ()
@@ -288,9 +288,9 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
 
 
 def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, ledger: Ledger) -> Votes:
-    """Return each label's noisy number of private records, counted in units, float64 (labels,); may be negative.
+    """Return each label's noisy number of privacy units, float64 (labels,); may be negative.
 
-    The clean counts exist only inside this call.
+    A unit with records of several labels is split among these. The clean counts exist only inside this call.
 
     Args:
         private: gives the private data set; called only when the release has not been drawn yet.

@@ -79,11 +79,11 @@ class KeptVectors:
     def __init__(self, embedding: Embedding, progress: Progress) -> None:
         self.embedding, self._progress = embedding, progress
         self._vectors: Vectors | None = None
-        self._row: Items | None = None  # of each member in `_vectors`; −1: not there
+        self._row: Items | None = None  # each member's row of `_vectors`; −1: it has none
         self._room = np.empty(0, np.float32)
 
     def room(self, rows: int, columns: int) -> Vectors:
-        """Return float32 (rows, columns), uninitialised, always in the same memory: new memory costs more than sums."""
+        """Return float32 (rows, columns), uninitialised, in memory that is reused: new memory costs more than sums."""
         if self._room.size < rows * columns:
             self._room = np.empty(rows * columns, np.float32)
         return self._room[: rows * columns].reshape(rows, columns)
@@ -103,7 +103,7 @@ class KeptVectors:
         return vectors
 
     def follow(self, members: Members) -> Mask:
-        """Go on to the next population, of `members`; return the mask of its kept members, bool (n,)."""
+        """Go on to the next population, which has these `members`; return the mask of its kept members, bool (n,)."""
         if self._row is not None:
             self._row = np.where(members.survives, self._row[members.parents], -1)
             if (self._row < 0).all():
@@ -142,7 +142,7 @@ def _batches(rows: Rows, embedding: Embedding) -> Iterator[Rows]:
 
 
 def _add_runs(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None:
-    """Add vectors[i] to total[members[i]], and 1 to its count; `members` ascend; totals of count 0 are replaced."""
+    """Add vectors[i] to total[members[i]], or replace a total of count 0, and count each vector; `members` ascend."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
     new = count[members[starts]] == 0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 WORTH_TELLING = 5.0
-"""Seconds of waiting from which on a message to the user is worth while."""
+"""A wait of at least this many seconds is worth a message to the user."""
 
 
 class Task:
@@ -17,7 +17,7 @@ class Task:
         """Report `count` more finished items; `cost` is what the whole run has cost so far."""
 
     def wait(self, words: str) -> None:
-        """Report what the work waits for; "": it goes on."""
+        """Report what the work waits for; an empty text says that the work goes on."""
 
 
 class Progress:
@@ -36,7 +36,7 @@ class Progress:
         """Show a warning made of released quantities only."""
 
     def tell(self, message: str) -> None:
-        """Show a message for a person who waits; a run shows no time here: times may depend on private records."""
+        """Show a message to a person who waits; a run's messages tell no times, which may depend on private records."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Part(Progress):
             yield task
 
     def warn(self, message: str) -> None:
-        """Show a warning, as it is."""
+        """Show a warning unchanged."""
         self.whole.warn(message)
 
     def tell(self, message: str) -> None:
-        """Show a message, as it is."""
+        """Show a message unchanged."""
         self.whole.tell(message)

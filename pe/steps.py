@@ -45,7 +45,7 @@ class PlannedPhase:
     Attributes:
         name: as in the journal: founders, population/2, lookahead/2.
         t: the iteration.
-        most: samples asked for at the most; members that the votes keep, or the lookahead has made, are not asked for.
+        most: most samples asked for; members that the votes keep, or the lookahead has made, are not asked for.
         exact: True if exactly `most` are asked for.
     """
 
@@ -62,7 +62,7 @@ class Plan:
     Attributes:
         classes: the label names.
         sizes: members of S_0 per label.
-        initial_variations: k, the variations in S_0 of each of its random samples.
+        initial_variations: k, the number of variations that follow each random sample of S_0.
         steps: one per iteration.
         voting: how records vote.
         seed: the recipe's seed.

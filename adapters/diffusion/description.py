@@ -1,4 +1,4 @@
-"""The ways in which a diffusers pipeline can vary an image, read from its class's signatures, not from weights."""
+"""The ways in which a diffusers pipeline can vary an image, read from the signatures of its class, not from weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from pe.errors import RecipeError
 
 Way = Literal["noise", "instruction", "meaning", "structure"]
-"""Noise and denoise a parent; edit it by words; draw a new image from its meaning; draw one from its lines."""
+"""Ways to vary a parent: noise and denoise it, edit it by words, or draw a new image from its meaning or its lines."""
 
 _TEXT, _IMAGE = "AUTO_TEXT2IMAGE_PIPELINES_MAPPING", "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"
 _OTHER_TASKS = {
@@ -21,7 +21,7 @@ _OTHER_TASKS = {
     "noise_level",
     "num_frames",
 }
-"""Inputs that only pipelines for other tasks have: to fill in, follow a control image, enlarge, or make videos."""
+"""Inputs that only pipelines for other tasks have: to fill a gap, follow a control image, enlarge, or make videos."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Description:
 
     @property
     def prompted_by_images(self) -> type | None:
-        """The pipeline that draws from text and, with an IP-Adapter, from an image besides; None: there is none."""
+        """The text-to-image class if, with an IP-Adapter, it draws from an image as well as from text; else None."""
         return self.text if self.text and "ip_adapter_image_embeds" in inputs_of(self.text) else None
 
     @property
     def meaning(self) -> type | None:
-        """The pipeline that draws from an image's meaning: by a prior, with an image as prompt, or by an IP-Adapter."""
+        """The pipeline that draws from an image's meaning: by a prior, an image prompt or an IP-Adapter; else None."""
         own = has_prior(self.kind) or _is_image_variation(self.kind)
         return self.kind if own else self.prompted_by_images
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The ways in which these weights can vary, alone or with adapters; those of `kind` itself come first."""
+        """The ways in which these weights can vary, alone or with adapters; first those that `kind` itself offers."""
         able = [way for way in get_args(Way) if getattr(self, way) is not None]
         return tuple(sorted(able, key=lambda way: getattr(self, way) is not self.kind))
 
@@ -72,7 +72,7 @@ def degree_of(way: Way) -> Literal["exact", "wording"]:
 
 
 def describe_weight(way: Way, degree: float) -> str:
-    """Describe a degree for `meaning` and `structure`, where a part of the parent weighs 1 − degree."""
+    """Describe a degree of `meaning` or `structure`, in which the parent's meaning or structure weighs 1 − degree."""
     part = {"meaning": "what the parent shows", "structure": "the parent's structure"}[way]
     return f"drawn anew, with a weight of {1 - degree:g} for {part}"
 
@@ -107,7 +107,7 @@ def parts_of(kind: type) -> Mapping[str, inspect.Parameter]:
 
 
 def has_prior(kind: type) -> bool:
-    """Return true if a prior makes an image embedding from the text, with which a parent's embedding can be mixed."""
+    """Return true if a pipeline has a prior, which makes from text an image embedding to mix with a parent's."""
     return {"prior_prior", "prior_image_encoder", "prior_image_processor"} <= parts_of(kind).keys()
 
 
@@ -125,7 +125,7 @@ def over(kind: type, pipeline: Any, **more: Any) -> Any:
 
 
 def _text(kind: type) -> type | None:
-    """Return the text-to-image class: diffusers' for `kind`, `kind` if it draws from text, or one made of its parts."""
+    """Return a text-to-image class: the one that diffusers links to `kind`, `kind`, or one that runs on its parts."""
     pipeline = _pipeline_of(_TEXT, kind)
     if pipeline is not None:
         return pipeline
@@ -169,7 +169,7 @@ def _is_image_variation(kind: type) -> bool:
 
 
 def _same_parts(other: type, kind: type) -> bool:
-    """Return true if `other` takes no image, and needs a network and only parts that `kind` has with the same types."""
+    """Return true if `other` takes no image, and needs only parts (with a network) that `kind` has with equal types."""
     theirs, ours = parts_of(other), parts_of(kind)
     names = [name for name, part in theirs.items() if part.default is part.empty]
     return (
@@ -187,7 +187,7 @@ def _mapping(name: str) -> Mapping[str, type]:
 
 
 def _pipeline_of(mapping: str, kind: type) -> type | None:
-    """Return the class that diffusers' Auto classes take for `kind` by this mapping; None: they have none."""
+    """Return the class that diffusers' Auto classes take for `kind` by this mapping; None if it has none."""
     from diffusers.pipelines import auto_pipeline
 
     pipeline: type | None = auto_pipeline._get_task_class(
@@ -197,5 +197,5 @@ def _pipeline_of(mapping: str, kind: type) -> type | None:
 
 
 def _linked_base(kind: type) -> type | None:
-    """Return diffusers' image-to-image class for `kind`, or for the first of its bases that has one; None: none."""
+    """Return diffusers' image-to-image class for `kind`, or for the first of its bases that has one; else None."""
     return next((each for base in kind.__mro__ if (each := _pipeline_of(_IMAGE, base)) is not None), None)

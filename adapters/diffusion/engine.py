@@ -1,6 +1,6 @@
 """An engine loads a model on each device, makes items in batches, and halves a batch that does not fit into memory.
 
-After it: the engine of diffusion models, and the settings and answers that the diffusion adapters share.
+This file also holds the engine of diffusion models, and the settings and answers that the diffusion adapters share.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Group(Generic[M]):
         places: indices of the items that are left, in the order in which batches take them.
         make: (model, places) → an outcome for each place.
         noun: the word for one item in messages.
-        single: words for one item with its size; where even one is too large, the message advises `smaller`.
+        single: words for one item with its size, for the message that even one is too large, which advises `smaller`.
         kind: groups of equal kind need the same memory for an item, so they share a batch size.
         outcomes: place → outcome.
     """
@@ -78,7 +78,7 @@ class Group(Generic[M]):
             self.places.extendleft(reversed(places))
 
     def stop(self) -> None:
-        """Leave nothing to take."""
+        """Empty the queue for all workers."""
         with self.lock:
             self.places.clear()
 
@@ -195,7 +195,7 @@ class _Worker(Generic[M]):
             return group.make(self.load(), places)
 
     def load(self) -> M:
-        """Return the model, loaded at the first call; in the worker's own thread."""
+        """Return the model, loaded at the first call; to be called in the worker's thread only."""
         if self.model is None:
             try:
                 with _loading:
@@ -226,7 +226,7 @@ class _BatchSize:
             self.size = min(2 * self.size, self.most)
 
     def shrink(self, count: int) -> bool:
-        """Limit batches for good to half of the `count` items that memory refused; return false if `count` is 1."""
+        """Limit all later batches to half of the `count` items that were too many; return false if `count` is 1."""
         self.size = self.most = max(1, count // 2)
         return count > 1
 
@@ -330,7 +330,7 @@ class LocalDiffusion:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Requests of any items, two at once: the second is ready when the first is made, so that no device idles."""
+        """Requests of up to `chunk` items of any kind, two at once, so that the next is ready when a device is free."""
         return Capabilities(self.chunk, 2, "nothing", "exact")
 
     def describe_precision(self) -> str:
@@ -351,7 +351,7 @@ def answer_of(outcomes: Sequence[Outcome], shape: tuple[int, int, int], conditio
 
 
 def parents_of(samples: Samples) -> list[Pixels]:
-    """Return the pixels of each parent; APIError if they are no images."""
+    """Return the pixels of each parent; APIError if the samples are no images."""
     if not isinstance(samples, Images):
         raise APIError(f"A diffusion model varies images, not {samples.kind}.")
     return list(samples.pixels)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Spacing = Literal["ends", "stride"]
 
 TRAINED = 4000
-"""Timesteps of the published networks."""
+"""Number of timesteps that the published networks were trained with."""
 
 TORCH = ".pt"
 _PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
@@ -42,7 +42,7 @@ _PUBLISHED: dict[str, tuple[int | None, bool]] = {
     "imagenet64_cond_270M_250K": (1000, False),
     "imagenet64_uncond_100M_1500K": (None, True),
 }
-"""Name → number of classes, and true if the network was trained with times from 0 to 1,000 instead of 4,000."""
+"""Name → number of classes (None: no classes), and true if trained with times from 0 to 1,000 instead of 4,000."""
 
 
 class CosineDDIM:
@@ -60,7 +60,7 @@ class CosineDDIM:
         self._next: dict[int, int | None] = {}
 
     def set_timesteps(self, steps: int) -> None:
-        """Choose `steps` of the trained timesteps; APIError if the spacing cannot give so many."""
+        """Choose `steps` of the trained timesteps; APIError if the spacing cannot give exactly that number."""
         import torch
 
         try:
@@ -100,7 +100,7 @@ def cosine(steps: int) -> npt.NDArray[np.float64]:
 
 
 def check_steps(steps: int, spacing: Spacing) -> None:
-    """Raise RecipeError if the trained timesteps cannot be cut into so many steps."""
+    """Raise RecipeError if `steps` is not from 2 to 4,000, or the spacing cannot give that number of timesteps."""
     if not 2 <= steps <= TRAINED:
         raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
     respace(TRAINED, steps, spacing)
@@ -109,12 +109,12 @@ def check_steps(steps: int, spacing: Spacing) -> None:
 def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
     """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly spaced from 0 on.
 
-    `ends`: up to the last one, which is pure noise (`timestep_respacing` N of the published code). `stride`: the
-    smallest whole number apart (`ddimN` there), so that the largest timestep is below the last one: of 10 steps 3,600
-    of 4,000, where the noised image still holds 2.4 % of the image's variance.
+    `ends`: up to total−1, which is pure noise (`timestep_respacing` N of the published code). `stride`: one every
+    total/steps timesteps, rounded up (`ddimN` there), so the largest may lie below total−1: for 10 steps of 4,000 it
+    is 3,600, where the noised image still holds 2.4 % of the image's variance.
 
     Raises:
-        RecipeError: no whole stride gives so many steps.
+        RecipeError: with `stride`, no whole distance gives exactly `steps` timesteps.
     """
     if spacing == "ends":
         apart = (total - 1) / (steps - 1)
@@ -150,7 +150,7 @@ class ImprovedFiles:
 
     @property
     def is_rescaled(self) -> bool:
-        """True if the network takes times from 0 to 1,000: as `rescaled` says, else as published."""
+        """True if the network takes times from 0 to 1,000; if `rescaled` is None, the published name tells."""
         return _PUBLISHED.get(Path(self.model).stem, (None, False))[1] if self.rescaled is None else self.rescaled
 
     def find(self) -> Path:
@@ -169,7 +169,7 @@ class ImprovedFiles:
         return find_published(weights, self.offline)
 
     def class_count(self) -> int | None:
-        """Return the number of the network's classes, read from a file's weights; None: it takes none."""
+        """Return the number of classes, known for published names, else read from the weights; None: no classes."""
         from adapters.diffusion.improved_unet import shape_of
 
         if self.model in _PUBLISHED:
@@ -201,7 +201,7 @@ class ImprovedFiles:
 
 
 def is_improved(model: str) -> bool:
-    """Return true if a checkpoint is of improved diffusion, by its published name, ending, or tensors' names."""
+    """Return true if a checkpoint is of improved diffusion, by its published name, the ending .pt, or its tensors."""
     from safetensors import SafetensorError, safe_open
 
     file = Path(model).expanduser()
@@ -220,13 +220,13 @@ def is_improved(model: str) -> bool:
 class ImprovedDiffusion(OfClasses):
     """RANDOM_API and VARIATION_API by a network of "Improved Denoising Diffusion Probabilistic Models".
 
-    Images are drawn at 64×64×3 (or `size`). A degree v noises the parent to the timestep from which the last ⌊v·steps⌋
-    of the DDIM steps start, and runs them: the paper's "timestep 98 of 100" is degree 0.98. Degree 0 is the parent
-    itself. Degree 1 noises the parent to the first of the steps, too: spacing `ends` leaves nothing of it but its
-    class; `stride` leaves a trace, which leads the paper's Camelyon17 run at its "timestep 10 of 10".
+    Images are drawn at 64×64×3 (or `size`). At degree v the parent is noised to the timestep where the last ⌊v·steps⌋
+    DDIM steps start, and these steps are run: the paper's "timestep 98 of 100" is degree 0.98. Degree 0 is the parent
+    itself. At degree 1, too, the parent is noised, to the start of all steps: spacing `ends` leaves only its class;
+    `stride` leaves a trace of the parent, which guides the paper's Camelyon17 run at its "timestep 10 of 10".
 
-    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed and carried on. Where
-    `image_size` is not `size`: `drawn`, each sample as the network drew it, from which variations start.
+    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed; variations inherit it. If
+    `image_size` is not `size`, also `drawn`: each sample as the network drew it, from which variations start.
 
     Args:
         model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt, .safetensors)
@@ -234,8 +234,8 @@ class ImprovedDiffusion(OfClasses):
         steps: DDIM steps, 2 … 4,000; or a list with one number for each iteration, of which new samples take the first.
         spacing: which of the 4,000 timesteps the steps take: `ends`, evenly from the first to the last (the paper's
             CIFAR-10), or `stride`, a whole number apart (the paper's Camelyon17).
-        rescaled: whether the network was trained with `rescale_timesteps`; None: as published, for a file of a
-            published name, else not.
+        rescaled: whether the network was trained with `rescale_timesteps`; None: it was if the published
+            checkpoint of the model's name was.
         size: height and width in pixels that the network was trained on.
         image_size: height and width of the samples in pixels, for the embedding and for the result; what the network
             draws is resized to it (bicubic). Give the private images' size if it is not `size`. None: `size`.
@@ -290,12 +290,12 @@ class ImprovedDiffusion(OfClasses):
         return None if count is None else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
 
     def _parents(self, request: VariationRequest) -> Samples:
-        """Return the parents at the network's size if the condition `drawn` holds them, else as the samples are."""
+        """Return the parents as the network drew them if the condition `drawn` holds them, else the samples."""
         pixels = request.conditions.get(DRAWN)
         return request.samples if pixels is None else Images(pixels)
 
     def _answer(self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None) -> Answer:
-        """Resize the samples to `image_size`, and keep them as they were drawn as the condition `drawn`."""
+        """Return samples of `image_size`; if `size` differs, the condition `drawn` holds the images as drawn."""
         answer = super()._answer(job, seeds, images, classes)
         if self._side == self.size:
             return answer

@@ -67,7 +67,7 @@ def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
 
 
 class ImprovedUNet(nn.Module):
-    """Predict ε, and the variance's interpolation where the weights have it, from a noised image and its time."""
+    """Predict ε from a noised image and its time; weights with six outputs also predict the step's variance."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

@@ -42,8 +42,8 @@ class PixelModel:
         unet: called as `unet(x, t, class_labels=None or int64 (n,))`; its answer's `sample` is n×c×h×w, or
             n×2c×h×w where the network learned a variance, too.
         shape: c, h, w of an image.
-        afresh: degree 1 is a new image. If false, it is the image noised to the start timestep, like any other degree,
-            and a schedule whose first timestep is not pure noise leaves a trace of it.
+        afresh: true: degree 1 is a new image. False: degree 1 starts from the noised parent, as any other degree does;
+            the parent leaves a trace if the schedule's first timestep is not pure noise.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PixelModel:
     def _denoise(
         self, x: Tensor, steps: int, guidance: float | None, items: Sequence[Item], generators: list[torch.Generator]
     ) -> Sequence[Outcome]:
-        """Return what the last `steps` steps of the loop make of x; all but the network computes in float32."""
+        """Return the images that the last `steps` steps make of x; all but the network computes in float32."""
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
@@ -102,7 +102,7 @@ class PixelModel:
         return [image if good else failure for image, good in zip(pixels, finite, strict=True)]
 
     def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
-        """Return the prediction, float32, guided away from class `classes`, "no class" (Ho and Salimans 2022)."""
+        """Return the prediction, float32, guided away from "no class", class number `classes` (Ho & Salimans 2022)."""
         import torch
 
         conditional: Tensor = self._unet(x, t, class_labels=labels).sample.float()
@@ -141,8 +141,8 @@ class PixelModel:
 class PixelFiles:
     """The files of a model, found without loading them: a folder in diffusers' format, or NAME.safetensors.
 
-    A folder holds unet/config.json and its weights, scheduler/scheduler_config.json (or all at its top), and perhaps
-    classes.json: {"classes": [name of class 0, …]}. Beside NAME.safetensors: NAME.json with unet, scheduler, classes.
+    A folder holds config.json and weights in unet/, scheduler_config.json in scheduler/ (or all at its top), and maybe
+    classes.json: {"classes": [name of class 0, …]}. NAME.json beside NAME.safetensors has unet, scheduler and classes.
     """
 
     weights: Path
@@ -192,7 +192,7 @@ class PixelFiles:
         return channels, int(sides[0]), int(sides[1])
 
     def class_count(self, with_guidance: bool = False) -> int | None:
-        """Count the classes without the last if that means "no class": under guidance, or if it alone has no name."""
+        """Return the number of classes; a last one that means "no class" (if guided, or unnamed) does not count."""
         count = self.unet.get("num_class_embeds")
         if count is None:
             return None
@@ -243,7 +243,7 @@ def _fetch(model: str, revision: str | None) -> str:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OfClasses(LocalDiffusion, ABC):
-    """RANDOM_API and VARIATION_API by a model whose images have classes, or none."""
+    """RANDOM_API and VARIATION_API by a diffusion model in pixel space, with or without classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -256,7 +256,7 @@ class OfClasses(LocalDiffusion, ABC):
 
     @abstractmethod
     def _class_count(self) -> int | None:
-        """Return the number of classes; None: there are none."""
+        """Return the model's number of classes; None: it takes no classes."""
 
     @abstractmethod
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
@@ -264,7 +264,7 @@ class OfClasses(LocalDiffusion, ABC):
 
     @abstractmethod
     def _job(self, degree: float | None, iteration: int) -> Job:
-        """Return the job for a degree, None for new images, in an iteration."""
+        """Return the job for a degree, or for new images (degree None), in an iteration."""
 
     @abstractmethod
     def _shape(self) -> tuple[int, int, int]:
@@ -305,10 +305,10 @@ class OfClasses(LocalDiffusion, ABC):
 class PixelSpace(OfClasses):
     """RANDOM_API and VARIATION_API by a diffusion model in pixel space (diffusers' UNet2DModel).
 
-    A degree v noises the parent to the timestep from which the last ⌊v·steps⌋ of the sampler's steps start, and
-    runs them (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of the parent's class.
+    At degree v the parent is noised to the timestep where the last ⌊v·steps⌋ of the sampler's steps start, and these
+    steps are run (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of the parent's class.
 
-    Conditions, for a model with classes: `api_class`, drawn by each sample's seed and carried on.
+    Conditions, for a model with classes: `api_class`, drawn by each sample's seed; variations inherit it.
 
     Args:
         model: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file with its

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 INDEX = "model_index.json"
 GGUF = ".gguf"
 Dtypes = dict[str, "torch.dtype"]
-"""Part → type of its tensors; `default` for the others."""
+"""Part of a pipeline → type of its tensors; the key `default` is for all parts that are not named."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TextFiles:
     quantization: Mapping[str, Any] | None = None
 
     def folder(self) -> Path:
-        """Return the folder with the model, fetched if need be; RecipeError if it cannot be, or is no pipeline."""
+        """Return the folder with the model, fetched if need be; RecipeError if that fails, or it holds no pipeline."""
         require("diffusers")
         return self._check(model_folder(self.model, self.revision, self.offline, self._fetch))
 
@@ -135,9 +135,9 @@ class TextFiles:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Load without the libraries' progress bars, which would garble the run's output; in one thread at a time.
+    """Switch off the libraries' progress bars, which would garble the run's output, in a block; one thread at a time.
 
-    Refusals of the safety checker are outcomes, so its warnings are switched off, too, and for good.
+    The safety checker's warnings are switched off for good: an unsafe image is an outcome, which the run counts.
     """
     from diffusers.utils import logging as diffusers_bars
     from transformers.utils import logging as transformers_bars
@@ -155,7 +155,7 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _names_modules(record: logging.LogRecord) -> bool:
-    """Return false, to drop the record, for a warning about float32 modules that names none, as SDXL repeats."""
+    """Return false, which drops the record, for SDXL's repeated warning about float32 modules that names no module."""
     return "should be kept in float32: []" not in record.getMessage()
 
 

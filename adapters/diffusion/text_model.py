@@ -36,7 +36,7 @@ Offload = Literal["none", "model", "sequential", "group"]
 MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 
 TRUE = "true_cfg_scale"
-"""Input for classifier-free guidance of a model that has no `guidance_scale`, or one distilled into its network."""
+"""Input for classifier-free guidance of a model whose `guidance_scale` is lacking, or distilled into the network."""
 
 _PLAIN, _NEGATIVE = "guidance_scale", "negative_prompt"
 _NOTHING = " "
@@ -57,32 +57,32 @@ class TextSettings:
     Args:
         model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
             hub (OWNER/NAME).
-        arguments: more of what the pipeline's call takes, by its own names, such as max_sequence_length,
+        arguments: more inputs of the pipeline's call, named as in diffusers, such as max_sequence_length,
             true_cfg_scale or image_guidance_scale.
         vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an image prompt, whose
-            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: the way that one of the
-            next settings is for, else the first that the model can do.
+            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: the way that
+            `wordings`, `ip_adapter` or `controlnet` is given for, else the first that the model can do.
         variation_model: another model, for variations only: a folder or a repository.
         wordings: for vary: instruction: degree → text; a degree is put in the text of the first entry at or above it,
-            in which `{prompt}` becomes the sample's own prompt. None: those shipped.
-        ip_adapter: for vary: meaning: what diffusers' load_ip_adapter takes, by its own names:
+            in which `{prompt}` becomes the sample's own prompt. None: the shipped ones.
+        ip_adapter: for vary: meaning: the arguments of diffusers' load_ip_adapter:
             pretrained_model_name_or_path_or_dict, subfolder, weight_name, image_encoder_folder.
         controlnet: for vary: structure: a folder or a repository.
-        control: what the ControlNet is shown of a parent: image (itself), canny (its edges), or module:function, which
-            takes and returns a PIL image.
+        control: what the ControlNet is shown of a parent: image (the parent), canny (its edges), or module:function,
+            which takes and returns a PIL image.
         sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
-        safety_checker: keep the model's, where it has one; what it finds counts as refused.
+        safety_checker: keep the model's safety checker, if it has one; images that it finds unsafe count as refused.
         pipeline: a class of pipelines of your own, as module:Class, in place of the one that the model names.
         single_file: a checkpoint in one .safetensors file; `model` then needs to hold configurations only.
-        components: part → a folder, a repository, or a .safetensors or .gguf file in place of the model's.
+        components: part → a folder, a repository, or a .safetensors or .gguf file in place of the model's part.
         lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list of
             these; or each with its weight.
         quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
             components_to_quantize.
-        precision_of: part → precision, where it is not `precision`.
+        precision_of: part → the part's precision, where it differs from `precision`.
         vae_slicing: decode images one at a time, which saves memory. None: only in batches of more than 4.
         vae_tiling: decode an image tile by tile, which saves memory.
-        offload: keep on the card only what is at work: none, model, group or sequential.
+        offload: what is on the card at once: all (none), a part (model), a few blocks (group), or layers (sequential).
         revision: commit, tag or branch of the repository `model`; None: the newest.
         variant: which variant of the weight files to read, such as fp16.
 
@@ -114,7 +114,7 @@ class TextSettings:
 
 
 class TextLoader:
-    """Loads a text-to-image model, and sets it up to draw and to vary; `compile`: a job to run torch.compile for."""
+    """Loads a text-to-image model, and sets it up to draw and to vary; networks are compiled if `compile` is a job."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class TextLoader:
 
     @property
     def way(self) -> Way:
-        """The way to vary, by the recipe and the model's index; without an index here, by the recipe, else noise."""
+        """The way to vary, by the recipe and the model's index; if no index is here, the recipe's way or noise."""
         description = self._varying.description()
         return self._stated_way or "noise" if description is None else self._settle(description)
 
@@ -157,7 +157,7 @@ class TextLoader:
         return self._ladder.describe(degree) if way == "instruction" else describe_weight(way, degree)
 
     def check(self) -> None:
-        """Raise RecipeError if the models cannot do what the recipe wants; only indices that are here are read."""
+        """Raise RecipeError if the models cannot do what the recipe wants, as far as indices on this machine tell."""
         drawing, varying = self._files.description(), self._varying.description()
         if drawing is not None and drawing.text is None:
             raise RecipeError(
@@ -239,7 +239,7 @@ class TextLoader:
         return way
 
     def _lack(self, way: Way, description: Description) -> str | None:
-        """Return what the recipe must name for this way; None: nothing."""
+        """Return words for the setting that this way needs and the recipe lacks; None: it lacks none."""
         config = self._config
         if way == "structure" and config.controlnet is None:
             return "a ControlNet: name one under controlnet"
@@ -291,9 +291,9 @@ class TextLoader:
 
 
 class TextModel:
-    """Two pipelines on a device, mostly over the same weights: one draws new images, the same or another varies them.
+    """A pipeline that draws new images and one that varies images, on a device; they may share weights, or be one.
 
-    `arguments` go to every call that takes them, by their own names.
+    Each call gets those of `arguments` that its pipeline takes.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class TextModel:
         return _outcomes(pipeline(**{name: each for name, each in arguments.items() if name in inputs} | dict(more)))
 
     def _restore(self) -> None:
-        """Cast back autoencoders that Stable Diffusion XL casts to float32 to decode, and leaves so after a failure."""
+        """Give autoencoders their types back: Stable Diffusion XL decodes in float32, and a failure leaves them so."""
         for autoencoder, dtypes in self._autoencoders:
             if _dtypes(autoencoder) != dtypes:
                 for tensor, dtype in zip(_tensors(autoencoder), dtypes, strict=True):
@@ -364,7 +364,7 @@ def _dtypes(network: Any) -> Sequence[torch.dtype]:
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:
-    """Return an outcome per image; tensors n×c×h×w are made uint8 on their device, so that a byte a value is copied."""
+    """Return an outcome per image; tensors n×c×h×w become uint8 on their device, before they are copied."""
     import torch
 
     values = answer.images
@@ -380,9 +380,9 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
 
 
 def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:
-    """Compile all networks, and try them before the first request, so that none waits for the compiler.
+    """Compile all networks, and try them now, so that no request waits for the compiler.
 
-    They are tried on one image and on two, since the compiler allows for any number of images once it has seen two.
+    They are tried on one image, then on two, since after a second batch size the compiler allows for any.
     """
     networks = [getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None) for pipeline in pipelines]
     for network in {id(each): each for each in networks if each is not None}.values():
@@ -416,7 +416,7 @@ def guidance_of(
 
 
 def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> bool:
-    """Return true if a negative prompt has an effect; with a seed for each item, a pipeline with a prior takes none."""
+    """Return true if a negative prompt has an effect; a pipeline with a prior takes none if each item has a seed."""
     if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
         return False
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
@@ -431,7 +431,7 @@ class Memory:
     offload: Offload = "none"
 
     def place(self, pipelines: Sequence[Any], device: torch.device) -> None:
-        """Put weights on the device or set up their offloading; RecipeError if the device or a pipeline cannot."""
+        """Put weights on the device or set up their offloading; RecipeError if device or pipeline cannot do it."""
         if self.offload != "none" and device.type == "cpu":
             raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
         on_demand: list[Any] = []
@@ -458,7 +458,7 @@ class Memory:
             pipeline.enable_sequential_cpu_offload(device=device)
 
     def slice(self, pipeline: Any, count: int) -> None:
-        """Before a call: decode images one at a time (VAE slicing) if `count` is above 4, unless the recipe sets it."""
+        """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the recipe decides."""
         autoencoder: Any = getattr(pipeline, "vae", None)
         if self.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
             (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()

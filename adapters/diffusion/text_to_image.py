@@ -29,10 +29,10 @@ class TextToImage(TextSettings, LocalDiffusion):
     model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new image of
     the parent's prompt.
 
-    Conditions: `prompt`, drawn for each new sample and carried on.
+    Conditions: `prompt`, drawn for each new sample; variations inherit it.
 
     Args:
-        prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
+        prompts: a text, a list to draw from, or either for each label; `{label}` in a text becomes the label.
         negative_prompt: what images should not be like; or a text for each label.
         steps: denoising steps of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a
             list with one number for each iteration, of which new samples take the first.
@@ -102,7 +102,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return super().describe_degree(degree, iteration) if words is None else words
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if a label has no prompt."""
+        """Raise RecipeError if a label has no prompt, or none in a `negative_prompt` that is given by label."""
         self._prompts.check(labels)
         self._negative.of_labels(labels)
 
@@ -118,7 +118,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return self._answer(request, self._job(None, 1), [None] * len(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent under its own prompt."""
+        """Vary each parent under the prompt that it carries."""
         parents = parents_of(request.samples)
         if request.degree == 0:
             return answer_of(parents, request.samples.array.shape[1:], self._with_prompts(request))

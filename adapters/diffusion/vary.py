@@ -33,7 +33,7 @@ _SCHEDULERS: dict[Sampler, str] = {
     "lcm": "LCMScheduler",
 }
 _PRIOR = "prior_"
-"""Prefix of a combined pipeline's inputs for its prior."""
+"""Prefix of the inputs that a combined pipeline hands to its prior."""
 _PRIORS_NOISE = 0x9E3779B97F4A7C15
 """XOR with an item's seed gives the seed of the prior's noise."""
 
@@ -60,7 +60,7 @@ class Vary(ABC):
         """
 
     def arguments_of_new(self, count: int) -> Mapping[str, Any]:
-        """Return the arguments that a call for `count` new images needs where this way changed their pipeline."""
+        """Return the arguments that a call for `count` new images needs, if this way changed the drawing pipeline."""
         return {}
 
 
@@ -73,7 +73,7 @@ class Noise(Vary):
     """Img2img noises the parent part of the way and denoises it again (SDEdit); strength = degree."""
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the parents, and the strength at which ⌊steps·degree⌋ steps run; APIError if none would."""
+        """Return the parents, and the strength at which ⌊steps·degree⌋ steps run; APIError if these are too few."""
         scheduler, steps = self.pipeline.scheduler, job.steps
         if "original_inference_steps" not in inputs_of(type(self.pipeline)):
             strength = exact_strength(steps_run(steps, degree), steps, is_flow(scheduler))
@@ -89,9 +89,9 @@ class Noise(Vary):
 
 
 def exact_strength(run: int, steps: int, flow: bool) -> float:
-    """Return a strength with which a pipeline runs `run` of `steps` steps; run/steps may be a step off by rounding.
+    """Return a strength with which a pipeline runs `run` of `steps` steps; with run/steps it may run one more or less.
 
-    Flow pipelines round the steps left out, ⌊steps − steps·strength⌋; all others round the steps run, ⌊steps·strength⌋.
+    Flow pipelines round down the steps left out, ⌊steps − steps·strength⌋; all others the steps run, ⌊steps·strength⌋.
     """
     return min(1.0, (run + (-1e-6 if flow else 1e-6)) / steps)
 
@@ -149,9 +149,9 @@ class ImagePrompt(Vary):
     def _embed(
         self, ip_adapter_image: list[Image.Image], _embeds: None, device: torch.device, _count: int, *_flags: bool
     ) -> list[Tensor]:
-        """Return (n or 2·n, 1, …): an embedding per item; under classifier-free guidance n of no image come first.
+        """Return one tensor (n, 1, …), an embedding per item; with guidance (2·n, 1, …), the first n of no image.
 
-        The method that this one replaces would show every image to every item.
+        The pipeline's own method, which this one replaces, would show every image to every item.
         """
         (embeddings,) = self._prepare([ip_adapter_image], None, device, 1, *_flags)
         return [embeddings.flatten(0, 1).unsqueeze(1)]
@@ -166,7 +166,7 @@ class Mixture(Vary):
         self._more = {name.removeprefix(_PRIOR): each for name, each in arguments.items() if name.startswith(_PRIOR)}
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return embeddings (n, d), at degree v mixed of 1 − v times the parent's and v times the prompt's."""
+        """Return embeddings (n, d), at degree v the sum of 1 − v times the parent's and v times the prompt's."""
         prior = self._prior
         generators = [torch_rng(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
@@ -179,7 +179,7 @@ class Mixture(Vary):
 
 
 class ImageAlone(Vary):
-    """An image in place of a prompt; at degree v its embedding is multiplied by 1 − v; zero stands for no image."""
+    """An image in place of a prompt; at degree v the image's embedding is multiplied by 1 − v, and 0 means no image."""
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
@@ -196,7 +196,7 @@ class ImageAlone(Vary):
 
 
 class Structure(Vary):
-    """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree; the prompt has the rest."""
+    """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree; the prompt decides the rest."""
 
     def __init__(self, pipeline: Any, control: Control) -> None:
         super().__init__(pipeline)
@@ -204,7 +204,7 @@ class Structure(Vary):
         self._name = "control_image" if "control_image" in inputs_of(type(pipeline)) else "image"
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the ControlNet's image of each parent, and its weight."""
+        """Return what the ControlNet is shown of each parent, and the weight of the ControlNet."""
         own = [self._show(parent) for parent in pictures_of(items)]
         return {self._name: own, "controlnet_conditioning_scale": 1 - degree}
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def local_model(model: str) -> Path | None:
-    """Return the folder or .safetensors file of a model; None: it is a repository; RecipeError if nothing is there."""
+    """Return a model's folder or .safetensors file, None for a repository's name; RecipeError if nothing is there."""
     path = Path(model).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == SAFETENSORS):
         return path
@@ -36,10 +36,10 @@ def local_model(model: str) -> Path | None:
 def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
     """Return the folder or file of a model, or the repository's folder in the hub's cache.
 
-    Unless `offline`, `fetch` brings that folder up to date; where it cannot, the cache serves.
+    Unless `offline`, `fetch` brings the repository's folder up to date; if it fails, the cached folder is returned.
 
     Raises:
-        RecipeError: it is not there and cannot be fetched.
+        RecipeError: the model is not there and cannot be fetched.
     """
     local = local_model(model)
     if local is not None:
@@ -67,7 +67,7 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
 
 
 def cached_model(model: str, revision: str | None) -> Path | None:
-    """Return the repository's folder in the hub's cache, without asking the network; None: it is not there."""
+    """Return the repository's folder in the hub's cache, without asking the network; None if it is not there."""
     from huggingface_hub.errors import HFValidationError
 
     try:

@@ -1,4 +1,4 @@
-"""The one engine for all endpoints: keys, connections, retries, rates, settings, and what comes back."""
+"""The one engine for all endpoints: keys, connections, retries, rates, settings, and the images that come back."""
 
 from adapters.http.answers import Received, base64_of, data_uri, encode, images_in
 from adapters.http.client import HTTPClient, OnFirstUse, object_of, respond

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 Received = tuple[list[Pixels | Failed | Refused], Usage | None]
-"""Each image, in order, or why there is none; and the tokens billed, None if the answer does not tell them."""
+"""The images in order, with Failed or Refused in place of a missing one; and the tokens billed, None if not told."""
 
 MOST_BYTES = 2**26
 """Most bytes of one encoded image."""
@@ -44,7 +44,7 @@ def read_base64(text: str) -> bytes:
 
 
 def base64_of(image: bytes) -> str:
-    """Return a file in base64."""
+    """Return the bytes of a file as base64 text."""
     return base64.b64encode(image).decode()
 
 
@@ -55,15 +55,15 @@ def data_uri(image: bytes) -> str:
 
 @dataclass(frozen=True)
 class PictureRule:
-    """Form of an endpoint's images and of the samples that they become.
+    """The form that an endpoint's images must have, and the form of the samples made from them.
 
     Attributes:
-        height: of the samples, pixels.
-        width: of the samples, pixels.
-        channels: 1 (grey) or 3.
-        resize: how an image of another size gets there: crop, fit or stretch.
-        fixed_size: (height, width) that the endpoint was asked for: another size counts as failed; None: any.
-        kept_size: (height, width) at which samples are kept to be varied; None: they are not.
+        height: height of the samples, in pixels.
+        width: width of the samples, in pixels.
+        channels: channels of the samples: 1 (grey) or 3.
+        resize: how an image of another size is brought to the samples' size: crop, fit or stretch.
+        fixed_size: (height, width) that every image must have, or it counts as failed; None: any size is taken.
+        kept_size: (height, width) of a second copy of each sample, which variations start from; None: no second copy.
     """
 
     height: int
@@ -74,7 +74,7 @@ class PictureRule:
     kept_size: tuple[int, int] | None = None
 
     def decode(self, data: bytes) -> Pixels | Failed:
-        """Decode PNG, JPEG or WebP bytes as they were drawn, uint8 h×w×3; or return why that cannot be."""
+        """Return the pixels of PNG, JPEG or WebP bytes, not resized, uint8 h×w×3; or Failed with the reason."""
         webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
         if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
             return Failed(f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image")
@@ -84,7 +84,7 @@ class PictureRule:
             return Failed(str(error))
 
     def decode_text(self, text: object) -> Pixels | Failed:
-        """Decode an image in base64, with or without a data URI's head; or return why that cannot be."""
+        """Return the pixels of an image in base64, with or without a data URI's head; or Failed with the reason."""
         if not isinstance(text, str):
             return Failed("the endpoint sent an entry without an image")
         if text.startswith("data:"):
@@ -98,9 +98,9 @@ class PictureRule:
             return Failed("the endpoint sent an image whose base64 is broken")
 
     def fetch(self, url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> Pixels | Failed:
-        """Decode the image at an address; return Failed if it is gone for good, raise Fault if a later try may help.
+        """Return the pixels of the image at an address, or Failed if a later try cannot bring it; `get` asks for it.
 
-        `images` holds the bytes that earlier tries of the same request brought.
+        Raise Fault if a later try may help, or for a bad certificate. `images` (address → bytes) keeps it.
         """
         if url not in images:
             try:
@@ -117,7 +117,7 @@ class PictureRule:
 
 
 def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:
-    """Return the answer to a request for `count` items; surplus images are billed and ignored, missing ones failed."""
+    """Return the answer for `count` items; surplus images are billed but dropped, absent ones are in `missing`."""
     items, charge = outcome.result or ([], None)
     lacking = outcome.miss or Failed(f"the endpoint sent {len(items)} images where {count} were asked for")
     entries = [*items[:count], *[lacking] * (count - len(items))]
@@ -141,7 +141,7 @@ def _stack(images: list[Pixels], size: tuple[int, int], resize: Resize, channels
 
 
 def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
-    """Return the list of images under `key`; raise Fault if there is none, or an error beside an empty one."""
+    """Return the list of images under `key`; raise Fault if there is no list, or an empty list beside an error."""
     images = answer.get(key)
     if not isinstance(images, list) or (not images and answer.get("error")):
         raise Fault.of_object(answer, "the answer holds no list of images")

@@ -51,9 +51,9 @@ class OnFirstUse(Generic[Value]):
 
 
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
-    """Open a pool of connections, with the environment's proxies and certificate authorities; RecipeError if unusable.
+    """Open a pool of connections through the environment's proxies; RecipeError if a proxy or certificate is unusable.
 
-    Without credentials no client certificate is shown either.
+    Without `credentials` neither a key nor a client certificate is sent.
     """
     try:
         import httpx2
@@ -85,7 +85,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Raise once a response exceeds MAX_BYTES (after decompression), or `seconds` have passed since the request."""
+    """Make reading a response raise beyond MAX_BYTES (decompressed), or `seconds` after the request was sent."""
     import httpx2
 
     chunks, end = response.iter_bytes, response.request.extensions["asked"] + seconds
@@ -127,7 +127,7 @@ def trusted_authorities() -> ssl.SSLContext:
 
 
 def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Show this certificate to a server that asks for one."""
+    """Show this certificate to a server that asks for one; raise RecipeError if it cannot be used."""
     try:
         tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
     except OSError as error:  # ssl.SSLError is one
@@ -146,15 +146,15 @@ class Addresses:
     """The addresses that may be asked.
 
     Attributes:
-        base: the endpoint's address: any address with its scheme, name and port is followed.
-        hosts: further names that are followed, with all names below them, by https on port 443 alone.
+        base: the endpoint's address; every address with the scheme, name and port of `base` is followed.
+        hosts: further hosts that are followed, with all their subdomains, by https on port 443 alone.
     """
 
     base: str
     hosts: tuple[str, ...] = ()
 
     def refusal(self, url: object) -> str:
-        """Return why an address is not followed, in a clause without its path; empty: it is followed."""
+        """Return why an address is not followed, in a clause that omits the address's path; empty if it is followed."""
         if not isinstance(url, str):
             return f"named {type(url).__name__} in place of an address"
         try:
@@ -174,10 +174,10 @@ class Addresses:
 
 
 class HTTPClient:
-    """Requests to one endpoint: with credentials to its own addresses, without them to those of its images.
+    """Makes requests to one endpoint: with credentials to the endpoint's addresses, without them to images' addresses.
 
-    Its connections are closed when nobody holds it any more. `key_hosts` are further hosts that are asked with the
-    credentials.
+    The connections are closed when nobody holds the client any more. `key_hosts` are further hosts that are
+    asked with the credentials.
     """
 
     def __init__(
@@ -194,11 +194,11 @@ class HTTPClient:
         self.close = finalize(self, _close, self.pool, self._image_pool)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
-        """Return the response of a path, or of an address that the endpoint named.
+        """Make a request and return the response; `where` is a path, or an address that the endpoint named.
 
         Raises:
             Fault: no response came, or one with an error status or a redirect.
-            Rejected: the address is not one of the endpoint's.
+            Rejected: the address belongs neither to the endpoint nor to `key_hosts`.
         """
         url = f"{self._base}{where}"
         if not where.startswith("/"):
@@ -208,7 +208,7 @@ class HTTPClient:
         return respond(self.pool, method, url, **request)
 
     def read(self, url: str) -> httpx2.Response:
-        """Return the response of an address that is asked without credentials; raise Fault if there is none."""
+        """GET an address without credentials and return the response; raise Fault as `ask` does."""
         return respond(self._image_pool.get(), "GET", url)
 
 
@@ -219,7 +219,7 @@ def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
-    """Make one request by this pool and return its response; raise Fault as `HTTPClient.ask` does."""
+    """Make one request through `client` and return the response; raise Fault as `HTTPClient.ask` does."""
     import httpx2
 
     try:
@@ -235,7 +235,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:
-    """Return the JSON object of a response, read by `read_json`; raise Fault if it holds something else."""
+    """Return the JSON object of a response, read by `read_json`; raise Fault if the response holds something else."""
     try:
         charset = response.encoding if response.charset_encoding else None
         content = read_json(response.content, charset)
@@ -247,7 +247,7 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
 
 
 def read_json(content: bytes, charset: str | None = None) -> Any:
-    """Read JSON, or raise ValueError or RecursionError; bytes that are no text become lone surrogates.
+    """Parse JSON, or raise ValueError or RecursionError; bytes that cannot be decoded become lone surrogates.
 
     Whole numbers of more than LONGEST_NUMBER digits become None.
     """

@@ -31,7 +31,7 @@ class Credentials:
     A changed `key_file` is read again; while it cannot be read, the last key is sent. When the endpoint refuses the
     key, the file is read or the command run again, and the request is made once more if that brings another key.
 
-    The key stands in `header` (None: a library puts it in itself), in `Authorization` behind `scheme`.
+    The key is sent in the header `header`, in `Authorization` after the word `scheme`; None: a library sends the key.
 
     Raises:
         RecipeError: a file, a program or an environment variable that a setting names is not there.
@@ -48,7 +48,7 @@ class Credentials:
 
     @property
     def key(self) -> str:
-        """Current key; empty: none is sent."""
+        """The current key; empty if no key is sent."""
         with self._renewing:
             version = self._file_version()
             if version not in (None, self._version):
@@ -69,7 +69,7 @@ class Credentials:
         return key
 
     def auth(self) -> httpx2.Auth:
-        """Return httpx's form of these credentials."""
+        """Return these credentials as httpx takes them; a request whose key is refused is repeated with a new one."""
         import httpx2
 
         credentials = self
@@ -89,7 +89,7 @@ class Credentials:
         return Renewing()
 
     def renew(self, fault: Fault, key: str) -> bool:
-        """Read the key anew if the endpoint refuses this one by `fault`; return True if there is another key now."""
+        """Read the key again if `fault` says that `key` was refused; return True if there is another key now."""
         if fault.status not in (401, 403) or fault.refusal or not self._config.key_expires:
             return False
         with self._renewing:
@@ -103,13 +103,13 @@ class Credentials:
         self._secrets |= set(secrets) - {""}
 
     def clean(self, words: str) -> str:
-        """Redact every known secret of at least SHORTEST characters from a message."""
+        """Return a message in which every known secret of at least SHORTEST characters is redacted."""
         for secret in sorted(self._secrets, key=len, reverse=True):
             words = without(secret, words) if len(secret) >= SHORTEST else words
         return words
 
     def _read_key(self) -> str:
-        """Read the key, and remember it so that no message holds it."""
+        """Read and return the key, and have `clean` redact it from messages."""
         config = self._config
         if config.key_file is not None:
             key = _of_file(config.key_file)
@@ -130,7 +130,7 @@ class Credentials:
         return key
 
     def _file_version(self) -> tuple[int, int, int] | None:
-        """A value that changes when `key_file` does; None: there is no such file now."""
+        """Return a value that changes whenever `key_file` changes; None if there is no such file now."""
         if self._config.key_file is None:
             return None
         try:

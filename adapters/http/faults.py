@@ -1,4 +1,4 @@
-"""The faults of endpoints, into which every library's errors are translated, for the policy to judge."""
+"""The faults of endpoints: every library's errors are translated into `Fault`, which the policy judges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from pe.errors import APIError
 
 LONGEST = 300
-"""Characters of a server's words that a message keeps."""
+"""Most characters of a server's words that a message keeps."""
 
 LOOKED_AT = 2**16
-"""Bytes of an error's body that are looked at."""
+"""Most bytes of an error's body that are examined."""
 
 _HEALS = frozenset({408, 409, 424, 429})  # 424: a model that failed, at Bedrock
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
@@ -51,12 +51,12 @@ class Fault(Exception):
     """The fault of a request that brought no result.
 
     Attributes:
-        words: the server's own, if it sent any; one line, at most LONGEST characters.
+        words: the server's own words, if it sent any, else ours; one line of at most LONGEST characters.
         status: the HTTP status; None: no whole answer came (no connection, time-out, an answer that broke off).
-        code: the server's own code for the error, lower case; empty: it has none.
-        wait: seconds that the server asked to wait; None: it asked for nothing.
-        free: asking again costs nothing, as a look at a job does.
-        bad_certificate: the server's certificate is not to be trusted.
+        code: the server's code for the error, in lower case; empty if the server sent none.
+        wait: seconds that the server asked to wait; None: it asked for no wait.
+        free: true if asking again costs nothing, as with a look at a job.
+        bad_certificate: true if the server's certificate is not trusted.
     """
 
     def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
@@ -66,7 +66,7 @@ class Fault(Exception):
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
-        """Translate a response with an error status, or of the wrong kind."""
+        """Make a fault of a response that has an error status or is of the wrong kind."""
         body = body[:LOOKED_AT]
         words, code = body_words(body)
         if status < 400 and (body if isinstance(body, bytes) else body.encode()).lstrip()[:6] in _STREAMS:
@@ -76,7 +76,7 @@ class Fault(Exception):
 
     @classmethod
     def of_object(cls, answer: Mapping[str, Any], lacks: str) -> Fault:
-        """Translate a whole answer that lacks the result, in the server's words if it holds any."""
+        """Make a fault of a whole answer without the result: `lacks`, then the server's words, if there are any."""
         if any(answer.get(key) for key in _SAYING):
             words, code = _json_words(answer)
         else:
@@ -87,7 +87,7 @@ class Fault(Exception):
 
     @classmethod
     def of_transport(cls, error: BaseException) -> Fault:
-        """Translate an error of httpx2: no connection, a time-out, an answer that broke off."""
+        """Make a fault of an error of httpx2: no connection, a time-out, an answer that broke off."""
         fault = cls(f"{type(error).__name__}: {error}")
         fault.bad_certificate = _blames_certificate(error)
         return fault
@@ -99,12 +99,12 @@ class Fault(Exception):
 
     @property
     def whole(self) -> bool:
-        """True for a whole answer that is not the result; it may have been billed."""
+        """True if a whole answer came that is not the result; the answer may have been billed."""
         return self.status is not None and self.status < 400
 
     @property
     def own(self) -> bool:
-        """True if the fault may be of this request alone: the server answered, and not with 429, 502 or 503."""
+        """True if this request alone may be at fault: the server answered, and not with 429, 502 or 503."""
         return self.status not in (None, 429, 502, 503)
 
     @property
@@ -138,7 +138,7 @@ class Rejected(APIError):
 
 
 def body_words(body: str | bytes) -> tuple[str, str]:
-    """Read an error's words and its code from OpenAI's shape, other JSON, HTML or text."""
+    """Return the words and the code of an error, read from OpenAI's shape, other JSON, HTML or plain text."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
         content = json.loads(text)
@@ -189,7 +189,7 @@ def _blames_certificate(error: BaseException) -> bool:
 
 
 def without(secret: str, words: str) -> str:
-    """Redact a secret from `words`, even where `one_line` cut the words off within the secret."""
+    """Return `words` with a secret redacted, even where `one_line` cut the words off within the secret."""
     words = words.replace(secret, "[key]") if secret else words
     cut = next((size for size in range(len(secret) - 1, 3, -1) if words.endswith(f"{secret[:size]}…")), 0)
     return f"{words[: -cut - 1]}[key]…" if cut else words
@@ -214,12 +214,12 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def _retry_info(body: str | bytes) -> float | None:
-    """Seconds that an error asks to wait in its body, as Google's do (google.rpc.RetryInfo)."""
+    """Return the seconds that an error's body asks to wait, as in Google's errors (google.rpc.RetryInfo); else None."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     match = re.search(r'"retryDelay"\s*:\s*"([\d.]{1,19})s"', text)
     return _number(match[1]) if match else None
 
 
 def _number(value: str | None) -> float | None:
-    """Return a plain decimal number of at least 0; None: it is no such number."""
+    """Return the value of a plain decimal number such as 12 or 0.5; None for any other text."""
     return float(value) if value and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) else None

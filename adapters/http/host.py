@@ -1,4 +1,4 @@
-"""A host as one class: `request` says what to send, `response` reads the answer, the engine here does the rest."""
+"""The base class of hosts: `request` says what to send, `response` reads the answer, the engine here does the rest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ALL_SHARE = """\
 
 
 def starter_of(*lines: str) -> str:
-    """Return the starting recipe of a hosted model (`HasStarter`): its own lines, then the lines of all hosts."""
+    """Return the starting recipe of a hosted model (`HasStarter`): `lines`, then the lines that all hosts share."""
     return "".join(f"  {line}\n" for line in lines) + _ALL_SHARE
 
 
@@ -68,12 +68,12 @@ class ImageCall:
     """One call for images.
 
     Attributes:
-        prompt: of all its images; of variations, with the wording of their degree.
+        prompt: the prompt of all its images; for variations it includes the wording of the degree.
         seeds: uint64, one per image.
-        parents: PNG files to be varied, one per image; none: new images.
-        degree: the field that takes the degree of variations, and its value, where the endpoint has one.
+        parents: PNG files to be varied, one per image; empty for new images.
+        degree: field → degree of the variations; empty if no field of the endpoint takes the degree as a number.
         job: where a host's job, or an answer that names images by their addresses, is noted.
-        images: address → image that an earlier try has brought.
+        images: address → file that an earlier try has fetched.
     """
 
     prompt: str
@@ -94,7 +94,7 @@ class Host(ABC, Generic[Config]):
 
     Attributes:
         shares: what all images of one request have in common: their prompt (condition), or their parent, too.
-        batch: the setting that names the most images of one request; empty: a request is for one.
+        batch: name of the setting that holds the most images of one request; empty: a request is for one image.
         key_hosts: names of further hosts that are asked with the key, at addresses that the endpoint names.
     """
 
@@ -122,11 +122,11 @@ class Host(ABC, Generic[Config]):
 
     @abstractmethod
     def request(self, call: ImageCall) -> Sending:
-        """Return what is sent for a call."""
+        """Return the path and the content of the POST for a call."""
 
     @abstractmethod
     def response(self, call: ImageCall, answer: Any) -> Received:
-        """Return the images of an answer, an `httpx2.Response`; raise Fault if it holds none."""
+        """Return the images of an answer, which is what `_send` returned; raise Fault if the answer holds none."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -140,7 +140,7 @@ class Host(ABC, Generic[Config]):
         return self._ladder.describe(degree)
 
     def describe_wait(self) -> str:
-        """The reason for which requests wait now; empty: none."""
+        """Return the reason why requests wait now; empty if there is none."""
         endpoint = self._clients.value
         return "" if endpoint is None else endpoint[1].wait
 
@@ -161,7 +161,7 @@ class Host(ABC, Generic[Config]):
         return self._ask(request, lambda: ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, or its image kept as drawn; at degree 0 return the parents, without a call."""
+        """Vary each parent, from its copy at the drawn size if kept; at degree 0 return the parents, without a call."""
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
@@ -179,7 +179,7 @@ class Host(ABC, Generic[Config]):
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
-        """(height, width) that new images are asked for, though others may come; None: the endpoint's default."""
+        """(height, width) asked for new images, though they may come in another size; None: the endpoint's default."""
         return self._config.fixed_size
 
     def _read_settings(self, settings: dict[str, Any]) -> Config:
@@ -194,7 +194,7 @@ class Host(ABC, Generic[Config]):
         return HTTPClient(config.url, config, config.concurrency, credentials, self.key_hosts), policy
 
     def _prepare(self) -> None:
-        """Find out before a call what calls depend on, such as which server answers; here nothing."""
+        """Find out, before a call, what the call depends on, such as which server answers; this class needs nothing."""
 
     def _send(self, call: ImageCall) -> Any:
         """Make a call and return its answer; raise Fault if there is none."""
@@ -214,7 +214,7 @@ class Host(ABC, Generic[Config]):
 
 
 def _prompt(request: Request) -> str:
-    """The one prompt of all items of a request."""
+    """Return the one prompt of all items of a request."""
     return str(prompts_of(request.conditions, len(request))[0])
 
 
@@ -237,7 +237,7 @@ class Endpoints:
         check_stop: CheckStop = lambda: None,
         **request: Any,
     ) -> Outcome[Result]:
-        """Make a GET, or a POST of `request`, at the least busy server: see `Policy.call_one_of`."""
+        """POST `request`, or GET if it is empty, at the least busy server; return what `Policy.call_one_of` does."""
 
         def choose() -> tuple[Gate, Callable[[], httpx2.Response]]:
             with self._choosing:

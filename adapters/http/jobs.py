@@ -23,19 +23,19 @@ from pe.plugins.settings import Count
 
 Value = TypeVar("Value")
 JobStatus = Literal["waiting", "unknown"] | Mapping[str, Any]
-"""A job that is queued or at work; one that the host does not know; or what the host says of one that is done."""
+"""The state of a job: queued or at work, not known to the host, or, once it is done, what the host says of it."""
 
 log = logging.getLogger(__name__)
 
 GRACE = 15.0
-"""Seconds that a host may go without knowing a job before the job counts as forgotten: hosts have several machines."""
+"""Seconds that a job may be unknown before it counts as forgotten: not all machines of a host know it at once."""
 
 RARER = 1.5, 10.0
 """Factor from each wait for a job to the next, and the longest wait in units of the first."""
 
 
 class Ended(Exception):  # no Fault: the policy would make the request again
-    """A job that ended without a result; `is_refusal`: by a content filter, though the words may not say so."""
+    """A job that ended without a result; `is_refusal`: a content filter withheld it, even if `words` do not say so."""
 
     def __init__(self, words: str, *, is_refusal: bool = False) -> None:
         super().__init__(words)
@@ -44,7 +44,7 @@ class Ended(Exception):  # no Fault: the policy would make the request again
 
 
 def for_free(ask: Callable[[], Value]) -> Value:
-    """Call `ask`, and mark its faults as free: asking again costs nothing."""
+    """Return what `ask` returns; mark a Fault that it raises as free, since asking again costs nothing."""
     try:
         return ask()
     except Fault as fault:
@@ -63,15 +63,15 @@ def wait_for_job(
     timeout: float = float("inf"),
     cancel: Callable[[str], None] = lambda job: None,
 ) -> Mapping[str, Any]:
-    """Wait for the job that is noted, or for one that is started now; return what the host says of it once it is done.
+    """Wait for the noted job, or start one and wait for that; return what the host says of the job once it is done.
 
     Args:
         host: the host's name in messages.
         note: where the job is noted.
-        policy: under which the host is asked about the job; a host that is away is waited for.
-        start: has the host start a job, and notes it.
-        look: asks the host about a job; raises `Ended` where it has no result, `Fault` where the host does not say.
-        poll: seconds before the job is first looked at; later looks come up to ten times as rarely.
+        policy: the policy for asking the host about the job; a host that is away is waited for.
+        start: makes the host start a job, and notes that job.
+        look: returns a job's state; raises `Ended` if the job ended without a result, `Fault` if the host does not say.
+        poll: seconds before the first look at the job; the pauses between looks grow, up to ten times as long.
         timeout: seconds that the job is waited for, before `Ended` is raised; infinity: until the host ends it.
         cancel: tells the host that nobody waits for a job any longer.
     """
@@ -122,12 +122,12 @@ class ByJobs(Prompted):
     """Settings of a host that answers by jobs.
 
     Attributes:
-        base_url: of the host.
-        poll: seconds before a job is first looked at; later looks come up to ten times as rarely.
+        base_url: the host's address.
+        poll: seconds before the first look at a job; the pauses between looks grow, up to ten times as long.
         job_timeout: seconds that a job is waited for, before its samples count as failed.
-        result_hosts: names of hosts that images may be fetched from, besides `base_url`'s; None: the documented ones.
-        wordings: degree → text; see `openai_images`. None: those shipped, unless the degree is sent as a number.
-        concurrency: jobs at once, at the most.
+        result_hosts: hosts, besides that in `base_url`, from which images may be fetched; None: the documented hosts.
+        wordings: degree → text, as for `openai_images`; None: the shipped ones, or none if the degree goes as a number.
+        concurrency: most jobs at once.
     """
 
     base_url: str
@@ -144,11 +144,11 @@ Config = TypeVar("Config", bound=ByJobs)
 class JobHost(Host[Config]):
     """RANDOM_API and VARIATION_API by a host that answers by jobs; a request is one job.
 
-    `response` reads what the host says of a job that is done. Faults of `job_status` are retried for free.
+    `response` reads what the host says of a finished job. After a Fault of `job_status` the host is asked again.
 
     Attributes:
         job_field: the field, in the answer to a request, that names the job.
-        result_hosts: where images are fetched, as the host documents it.
+        result_hosts: the hosts from which images are fetched, as documented.
     """
 
     info = PluginInfo(
@@ -161,19 +161,19 @@ class JobHost(Host[Config]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request; a job at a time for each worker."""
+        """One parent, or one prompt, per request; each of `concurrency` workers waits for one job at a time."""
         return replace(super().capabilities, concurrency=self._config.concurrency)
 
     @abstractmethod
     def job_status(self, job: str) -> JobStatus:
-        """Ask the host about a job; raise Ended where it has no result, Fault where the host does not say."""
+        """Return the state of a job; raise Ended if the job ended without a result, Fault if the host does not say."""
 
     def cancel(self, job: str) -> None:
-        """Tell the host that nobody waits for a job any longer, where it can be told."""
+        """Tell the host that nobody waits for a job any longer; this class tells it nothing."""
         return
 
     def _submit(self, call: ImageCall) -> None:
-        """Have the host start a job, and note the job; where the id is ours, the job is noted before it is sent."""
+        """Make the host start a job, and note it; an override that chooses the job's id notes it before sending."""
         answer = object_of(super()._send(call))
         job = answer.get(self.job_field)
         if not isinstance(job, str):
@@ -206,7 +206,7 @@ class JobHost(Host[Config]):
         return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
 
     def _find(self, where: str) -> dict[str, Any] | None:
-        """Return the JSON object at an address; None: the host answers 404."""
+        """Return the JSON object at an address; None if the host answers 404."""
         try:
             return object_of(self._client.ask("GET", where))
         except Fault as fault:
@@ -215,7 +215,7 @@ class JobHost(Host[Config]):
             return None
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
-        """Decode the image of a data URI, or of an address that is asked without credentials."""
+        """Return the pixels of a data URI, or of an address that is asked without credentials; or Failed."""
         if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
         hosts = self._config.result_hosts

@@ -35,8 +35,8 @@ class OpenAIConnection(Connection):
     """Connection settings of an endpoint that speaks OpenAI's API.
 
     Attributes:
-        base_url: of the endpoint; None: OpenAI's own.
-        azure_api_version: for Azure OpenAI, whose `base_url` is the resource's address.
+        base_url: the endpoint's address; None: OpenAI's own.
+        azure_api_version: the API version of Azure OpenAI, whose `base_url` is the resource's address; None: not Azure.
     """
 
     base_url: str | None = None
@@ -49,7 +49,7 @@ class OpenAIConnection(Connection):
         return self.base_url or OPENAI
 
     def path(self, task: str, model: str) -> str:
-        """Return the path of a task; Azure's lies below the model's deployment, except for images/variations."""
+        """Return the path of a task; on Azure it lies below the model's deployment, except for images/variations."""
         if self.azure_api_version is None:
             return f"/{task}"
         deployment = "" if task == "images/variations" else f"/deployments/{quote(model, safe='')}"
@@ -67,7 +67,7 @@ def billed_to() -> dict[str, str]:
 
 
 class OpenAIEndpoint:
-    """An endpoint that speaks OpenAI's API, under the one policy; RecipeError if it has no key."""
+    """An endpoint that speaks OpenAI's API, under the one policy; RecipeError if the key cannot be read."""
 
     def __init__(self, config: OpenAIConnection, concurrency: int) -> None:
         self.host, credentials = urlsplit(config.url).netloc, config.read_credentials()
@@ -85,7 +85,7 @@ class OpenAIEndpoint:
         read: Callable[[dict[str, Any]], Result],
         check_stop: CheckStop = lambda: None,
     ) -> Outcome[Result]:
-        """POST a body, and read the JSON object that answers it; see `Policy.call`."""
+        """POST a body; return as outcome what `read` makes of the JSON object that answers it: see `Policy.call`."""
         return self.policy.call(
             lambda: self.send("POST", path, json=body), lambda response: read(object_of(response)), check_stop
         )
@@ -125,7 +125,7 @@ class Batches:
 
     @property
     def wait(self) -> str:
-        """The batch that is waited for now, in a clause; empty: none."""
+        """The batches that are waited for now, in a clause; empty if there are none."""
         states = list(self._states.items())
         more = f", and {len(states) - 1} more" if len(states) > 1 else ""
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
@@ -159,13 +159,13 @@ class Batches:
         raise Rejected(f"{self._host} does not take the batch: {self._policy.clean(f'{code}: {words}')}")
 
     def read(self, batch: Mapping[str, Any]) -> dict[int, Line]:
-        """Return the answers of a batch that has ended: number of the request → its answer, where there is one."""
+        """Return the answers of a batch that has ended: number of the request → the request's answer, if it has one."""
         files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
         lines = [line for file in files if file for line in self._lines(str(file))]
         return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
 
     def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
-        """Upload the requests, note a name of ours, and submit them as a batch under this name; note its id."""
+        """Upload the requests, note a name of ours, submit them as a batch of this name, and note the batch's id."""
         line = {"method": "POST", "url": self._path}
         lines = [json.dumps({"custom_id": str(i), **line, "body": body}) for i, body in enumerate(bodies)]
         file = self._upload("\n".join(lines).encode())
@@ -217,7 +217,7 @@ class Batches:
             return None
 
     def _find_by_name(self, name: str) -> dict[str, Any] | None:
-        """Find the batch of this name of ours among all that the endpoint lists."""
+        """Find the batch to which we gave this name, among all that the endpoint lists; None if there is none."""
         after: dict[str, str] = {}
         while True:
             page = object_of(self._send("GET", "/batches", params={"limit": 100, **after}))
@@ -259,7 +259,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _number(line: Mapping[str, Any]) -> int | None:
-    """The number of the request that a line answers."""
+    """Return the number of the request that a line answers; None if the line names none."""
     name = line.get("custom_id")
     return int(name) if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9 else None
 

@@ -27,10 +27,10 @@ Result = TypeVar("Result")
 CheckStop = Callable[[], None]
 
 EVERY = 0.5
-"""Seconds between two checks, while a request waits, of whether the run is to stop."""
+"""Seconds between two checks, by a waiting request, of whether the run is to stop."""
 
 FIRST, MOST = 0.5, 30.0
-"""Most seconds to wait before the second try, and before any later one."""
+"""Most seconds of the random wait before the second try, and before any later try."""
 
 SHRINK = 0.8
 """Factor of the concurrency after a 429."""
@@ -44,9 +44,9 @@ def workers_for(concurrency: int) -> int:
 class Gate:
     """Lets at most `width` requests through at once, at first `most` ≥ 1; shared by all workers of an endpoint.
 
-    A throttled request narrows it by a fifth, unless the request had started before the last narrowing; as many
-    successes as it is wide widen it by one (as TCP does: Chiu and Jain, 1989). During a pause it lets no request
-    through.
+    A throttled request narrows the gate by a fifth, unless the request had started before the last narrowing. As many
+    successes as the gate is wide widen it by one (as TCP does: Chiu and Jain, 1989). During a pause the gate lets no
+    request through.
     """
 
     def __init__(self, most: int) -> None:
@@ -62,7 +62,7 @@ class Gate:
 
     @contextmanager
     def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
-        """Wait for a place, unless `check_stop` raises; gives the number of narrowings so far, for `throttle`."""
+        """Wait for a place, unless `check_stop` raises; yield the number of narrowings so far, for `throttle`."""
         with self._condition:
             while (wait := self._open_again - time.monotonic()) > 0 or self._inside >= self.width:
                 self._condition.wait(min(wait, EVERY) if wait > 0 else EVERY)
@@ -77,7 +77,7 @@ class Gate:
                 self._condition.notify()
 
     def succeed(self) -> None:
-        """Widen a little: by one after as many successes as it is wide."""
+        """Widen the gate by 1 / width, so that as many successes as it is wide widen it by one."""
         with self._condition:
             before = self.width
             self._width = min(float(self._most), self._width + 1 / self._width)
@@ -85,7 +85,7 @@ class Gate:
                 self._condition.notify()
 
     def throttle(self, since: int, pause: float | None) -> None:
-        """Narrow, unless that happened after `since` (see `passing`); hold all back for `pause` seconds, if any."""
+        """Narrow the gate, unless narrowed since `passing` gave `since`; close it for `pause` seconds, if any."""
         with self._condition:
             if since == self._narrowings:
                 self._width = max(1.0, self._width * SHRINK)
@@ -99,11 +99,11 @@ class Outcome(Generic[Result]):
     """The outcome of a request.
 
     Attributes:
-        result: the answer; None: there is none.
-        fault: why there is no result; None: there is one.
-        calls: requests made for it; each may have been billed.
-        alone: only this request fails, by a fault of transport, so it is to be made with another seed.
-        stops: no other request is under way, so it is not known whether this one alone fails. The run stops.
+        result: what was made of the answer; None: the request failed.
+        fault: why the request failed; None: there is a result.
+        calls: calls made for the request; each may have been billed.
+        alone: only this request fails, so its items are asked for with another seed, and no attempt is counted.
+        stops: the run stops: no other request is under way, so it is not known whether only this one fails.
     """
 
     result: Result | None
@@ -114,7 +114,7 @@ class Outcome(Generic[Result]):
 
     @property
     def miss(self) -> Refused | Failed | None:
-        """The fault as the outcome of the request's items; None: there is no fault."""
+        """The fault as `Refused` or `Failed`, for every item of the request; None if there is no fault."""
         if self.fault is None:
             return None
         if self.fault.refusal:
@@ -163,7 +163,7 @@ class Policy:
 
     @property
     def wait(self) -> str:
-        """The reason for which requests wait now, if it takes long, in a clause; empty: none."""
+        """The reason why requests wait now, if the wait is long, in a clause; empty if there is none."""
         return self._wait if self._outage is not None or time.monotonic() < self._wait_ends else ""
 
     def call(
@@ -184,11 +184,11 @@ class Policy:
 
         Args:
             choose: for each try, the gate to pass and the function that makes the request, or raises `Fault`.
-            read: makes the result of the answer, while others ask, or raises `Fault`.
+            read: makes the result from the answer, after leaving the gate, or raises `Fault`.
             check_stop: called by a request that waits; raises what ends the waiting.
 
         Raises:
-            Rejected: it will not succeed however often it is made (401, 403, 404, 400 …).
+            Rejected: the request will not succeed however often it is made (401, 403, 404, 400 …).
             Unavailable: the server was away, or throttled, for longer than the patience.
         """
         request = _Request(self._answers)
@@ -243,7 +243,7 @@ class Policy:
 
     @contextmanager
     def _turn(self, check_stop: CheckStop) -> Iterator[_Outage | None]:
-        """Wait while the server is away; gives the outage when it is this request's turn to see whether it is over."""
+        """Wait while the server is away; yield the outage if it is this request's turn to test it, else None."""
         me = get_ident()
         with self._condition:
             outage = self._outage
@@ -266,7 +266,7 @@ class Policy:
                     self._condition.notify_all()
 
     def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> float | Outcome[Any]:
-        """Return the seconds until a request with this fault is made again; or its outcome, if it is not."""
+        """Return the seconds until a request with this fault is made again; or an outcome, if it is given up."""
         fault.words = self.clean(fault.words)
         if not fault.heals:
             self._note_answer()
@@ -317,7 +317,7 @@ class Policy:
         raise Unavailable(f"{self.name} gave no answer for {duration} (the last fault: {fault}).") from None
 
     def _pause(self, fault: Fault, faults: int) -> float:
-        """Seconds until the next try, after so many faults in a row."""
+        """Return the seconds until the next try, after `faults` faults in a row."""
         is_throttle = fault.is_throttle and self._outage is None
         if fault.wait is not None:
             return 0.0 if is_throttle else min(fault.wait, self._seconds or MOST)  # the gate holds throttled ones back
@@ -360,7 +360,7 @@ class _Patience:
 
 @dataclass(eq=False)
 class _Outage:
-    """A server that is away: how long it is waited for, its faults in a row, and who asks it next."""
+    """A server that is away: the patience left, faults in a row, the time of the next try, threads that wait."""
 
     patience: _Patience
     faults: int

@@ -1,4 +1,4 @@
-"""Recognise a server by what it says of itself: in its list of models, or on a path that it alone has."""
+"""Recognise a server by its list of models, or by a path that no other kind of server has."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import httpx2
 
 Ask = Callable[[str], Any]
-"""GETs an address and returns its JSON; None: there is none."""
+"""A function that GETs an address and returns the JSON found there; None if there is no JSON."""
 
 log = logging.getLogger(__name__)
 
 _OWNERS = {"sglang": "sglang", "vllm": "vllm-omni", "xinference": "xinference", "OVMS": "ovms", "pe": "pe"}
-"""`owned_by` of a server's models → server."""
+"""`owned_by` of a server's models → the server's name."""
 
 
 class Served(Prompted):
@@ -43,10 +43,10 @@ class Served(Prompted):
         return None if self.server is None else profile(self.api, self.server)
 
     def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
-        """Return these settings, with the profile's in place of those that are not stated.
+        """Return these settings with the profile's values for settings that the recipe does not state.
 
         A server that the recipe does not name (`is_named` false) is recognised in mid-run, so it still gets one parent
-        a request: only before its first request does a run measure whether several parents come back mixed up.
+        a request: a run measures whether several parents come back mixed up only before the run's first request.
         """
         if profile is None:
             return self
@@ -93,7 +93,7 @@ class ServedHost(Host[Config]):
 
 
 def server_by_address(url: str) -> str | None:
-    """Return OpenAI's or Azure's name for their own hosts, which need not be asked; None: another host."""
+    """Return `openai` or `azure` for an address at one of their hosts; None for another host, which must be asked."""
     host = urlsplit(url).hostname or ""
     if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
         return "azure"
@@ -101,7 +101,7 @@ def server_by_address(url: str) -> str | None:
 
 
 def asker(client: httpx2.Client) -> Ask:
-    """Return an `Ask` that uses this client; it raises Fault without an answer, and for 429 and 503, which pass."""
+    """Return an `Ask` through this client; it raises Fault if no answer comes, and for 429 and 503, which may pass."""
 
     def ask(url: str) -> Any:
         try:
@@ -117,7 +117,7 @@ def asker(client: httpx2.Client) -> Ask:
 
 
 def find_profile(api: API, url: str, ask: Ask) -> Profile | None:
-    """Return the profile of the server at `url`, the `base_url` of a recipe; None: it cannot be told."""
+    """Return the profile of the server at `url`, the `base_url` of a recipe; None if the server is not recognised."""
     base = url.rstrip("/")
     models: Any = ask(f"{base}/models") if api == "openai_images" else None
     server = _openai_server(base, ask, models) if api == "openai_images" else _sd_server(base, ask)
@@ -154,7 +154,7 @@ def _sd_server(base: str, ask: Ask) -> str | None:
 
 
 def _owner(models: Any) -> str | None:
-    """Return the server that a list of models shows by their `owned_by`; None if they differ or it is not known."""
+    """Return the server that the models of a list name as `owned_by`; None if they differ or the name is not known."""
     entries = models.get("data") if isinstance(models, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return None
@@ -185,14 +185,14 @@ def look_at(
     ours: bool = False,
     recognise: bool = True,
 ) -> Iterator[Finding]:
-    """Examine an endpoint, or each of several, without asking for a sample.
+    """Yield what an examination of an endpoint, or of each of several, finds; no sample is asked for.
 
     Args:
-        model: the settings' model, for its default of `key_env`.
-        settings: of a recipe: the connection, `base_url`, and what is compared with the model served.
-        url: the address, where the settings name none.
-        ours: only a server of `pe serve` will do.
-        recognise: tell which server of images answers, and what it heeds.
+        model: the settings' class, whose default of `key_env` holds if the recipe states none.
+        settings: a recipe's settings: the connection, `base_url`, and those that are compared with the served model.
+        url: the address, if the settings name none.
+        ours: true if the server must be one of `pe serve`.
+        recognise: true to tell which kind of image server answers, and what it heeds.
     """
     urls = settings.get("base_url") or url or ""
     own = {name: settings[name] for name in Connection.model_fields if name in settings}
@@ -254,7 +254,7 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
 
 
 def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
-    """List the differences between a recipe and the model that a server of `pe serve` has."""
+    """Yield findings that compare a recipe with the model of a server of `pe serve`."""
     words = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
     same = not ours or own["vary"] == settings.get("vary", "noise")
     yield Finding("ok", words) if same else Finding("problem", words, f"put `vary: {own['vary']}` in the recipe")

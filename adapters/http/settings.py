@@ -1,4 +1,4 @@
-"""The settings of endpoints, and profiles: which parts of its API's requests each known server heeds."""
+"""The settings of endpoints; and profiles, which tell what parts of a request each known server heeds."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ SDServer = Literal["a1111", "auto", "forge", "sdnext", "stable-diffusion.cpp", "
 
 @dataclass(frozen=True)
 class Profile:
-    """The facts about a server behind an API that we use; docs/endpoints.md has the whole table and its sources.
+    """The facts that we use about a server that speaks an API; docs/endpoints.md has the whole table and its sources.
 
     Attributes:
-        server: as the setting `server` names it.
-        title: as people call it.
-        degree: what it does with a degree as a number.
-        seed: what it does with a seed.
-        several: what it does with several parents in one request.
+        server: the server's name in the setting `server`.
+        title: the name that people use.
+        degree: what the server does with a degree that is sent as a number.
+        seed: what the server does with a seed.
+        several: what the server does with several parents in one request.
         sets: settings that the server implies, in place of their defaults.
-        varies: how its samples are varied: `edit`, `variations`, `img2img`; none: not at all.
-        api: the kind of generator that speaks to it.
+        varies: ways to vary a sample: `edit`, `variations`, `img2img`; empty: the server cannot vary one.
+        api: the kind of generator that speaks to the server.
     """
 
     server: str
@@ -97,7 +97,7 @@ PROFILES = (
 
 
 def profile(api: API, server: str) -> Profile | None:
-    """Return the profile of a server; None: there is none."""
+    """Return the profile of a server; None if there is none."""
     return next((each for each in PROFILES if (each.api, each.server) == (api, server)), None)
 
 
@@ -125,14 +125,14 @@ class Connection(Settings):
     """Connection settings; they may differ between machines.
 
     Attributes:
-        key_env: the environment variable that holds the key; None: none is sent.
+        key_env: the environment variable that holds the key; None: no key, unless another setting brings one.
         key_file: a file that holds the key, read again when it changes or the key is refused.
         key_command: a program and its arguments, whose output is the key; run again when the key is refused.
         basic_auth_env: the environment variable that holds user:password, for HTTP Basic authentication.
         headers_env: further headers, each with the environment variable that holds its value.
         client_cert: a file with this client's certificate (PEM).
         client_key: a file with the certificate's private key (PEM); None: the key stands in `client_cert`.
-        timeout: seconds to connect, and between two bytes.
+        timeout: most seconds to connect, and from one byte to the next.
         total_timeout: seconds until the last byte of an answer's body; None: 900, or twice `timeout` if that is more.
         tries: how often a request is made before the server counts as away.
         patience: seconds that a server which is away, or throttles, is waited for; then the run stops, to be resumed.
@@ -199,8 +199,8 @@ class Pictures(Settings):
 
     Attributes:
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
-        image_size: height and width of the samples, pixels, or one number for both; what comes is resized to it.
-        resize: how an image gets to `image_size`.
+        image_size: height and width of the samples, pixels, or one number for both; images that come are resized to it.
+        resize: how an image is brought to `image_size`: crop, fit or stretch.
         channels: 3, or 1 for grey samples.
     """
 
@@ -267,8 +267,8 @@ class Worded(Prompted):
     """An endpoint that takes a degree of variation in words, and perhaps in a field of its own.
 
     Attributes:
-        wordings: degree → text; a degree is put in the text of the first entry at or above it. None: those shipped;
-            with `degree_exact` none.
+        wordings: degree → text; a degree is put in the text of the first entry at or above it. None: the shipped
+            ones, or no words if `degree_exact` is true.
         degree_field: a field in which the degree is sent as a number, too (`strength`); many servers ignore it.
         degree_exact: the server is known to heed `degree_field`: the number tells the degree, without words.
     """

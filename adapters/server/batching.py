@@ -26,7 +26,7 @@ log = logging.getLogger("ray.serve")
 PREFIX = "pe_server_"
 
 _HOPELESS = 10
-"""So many batches in a row that broke the engine mean that it will not recover."""
+"""An engine that broke on this many batches in a row will not recover."""
 _BROKEN = Failed("the engine broke down on this image")
 
 _SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0]
@@ -35,14 +35,14 @@ _NOISE = re.compile(r'(?:otel_scope_\w+|Component|SessionName|Version|WorkerId)=
 _EXPORTED = re.compile(rf"^(?:# \w+ )?ray_{PREFIX}", re.MULTILINE)
 
 Note = Callable[[int, float, float], object]
-"""Takes the number of images in a finished batch, the seconds its oldest item had waited, and those of the engine."""
+"""Takes the number of images in a batch, the seconds its oldest item had waited, and the seconds the batch took."""
 _WAIT = 0.004
-"""Seconds that an idle engine waits for others before it starts a batch that is not full."""
+"""Seconds that an idle engine waits for more items before it starts a batch that is not full."""
 
 
 @dataclass(eq=False)
 class _Wish:
-    """An item that a caller waits for; its `outcome` is done when it is made, or when the caller goes away."""
+    """An item that a caller waits for; `outcome` is done when the image is made or the caller goes away."""
 
     item: Item
     kind: object
@@ -51,7 +51,7 @@ class _Wish:
 
 
 class Batcher:
-    """Feeds an engine with batches of at most `most` items, in a thread of its own."""
+    """Runs an engine on batches of at most `most` items, in a separate thread."""
 
     def __init__(self, run: Callable[[Sequence[Item]], list[Outcome]], most: int, note: Note) -> None:
         self._run, self._most, self._note = run, most, note
@@ -64,7 +64,7 @@ class Batcher:
         self._began: float | None = None  # time at which the engine began its present batch; None: idle
 
     async def make(self, items: Sequence[Item], caller: str) -> list[Outcome]:
-        """Return the outcome of each item, all of one kind. A caller who is cancelled waits for nothing more."""
+        """Return the outcome of each item, all of one job and shape; cancelling the call drops items that wait."""
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         image = items[0].image
@@ -108,7 +108,7 @@ class Batcher:
         return [[wish for wish in wishes if wish.kind == kinds[0]] for wishes in self._waiting.values()]
 
     def _next(self) -> list[_Wish]:
-        """Take one item of each caller in turn, until the batch is full; the first caller is last the next time."""
+        """Return a batch: an item of each caller in turn, until it is full; the first caller is last the next time."""
         rows = zip_longest(*self._of_kind())
         batch = [wish for row in rows for wish in row if wish is not None][: self._most]
         for first in list(self._waiting)[:1]:
@@ -181,7 +181,7 @@ class IngressMetrics:
         self._seconds = Histogram(f"{PREFIX}answer_seconds", "Seconds to the answer.", _SECONDS, ("path",))
 
     def count_answer(self, path: str, status: int, images: int, seconds: float) -> None:
-        """Count an answer with so many images."""
+        """Count an answer that holds `images` images."""
         self._answers.inc(tags={"path": path, "status": str(status)})
         self._seconds.observe(max(seconds, 1e-6), tags={"path": path})
         if images:

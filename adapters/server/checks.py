@@ -1,4 +1,4 @@
-"""A server's settings, the description of its model, and the check of a request by both."""
+"""A server's settings, the description of its model, and the check of requests against both."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Settings(BaseModel):
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
         precision: of the network's arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
-        generator: further settings, as of the local generator for such a model: `diffusion`, `pixel_diffusion` or
+        generator: further settings of the local generator for the model: `diffusion`, `pixel_diffusion` or
             `improved_diffusion`.
         steps: denoising steps for a request that names none.
-        guidance: scale for a request that names none; None: the pipeline's own, and none for a model with classes. Any
-            number, even 1, says that the last class of such a model means "no class", which guidance needs.
+        guidance: scale for a request that names none; None: the pipeline's own, or no guidance for a model with
+            classes. Any number, even 1, says that such a model's last class means "no class", which guidance needs.
         max_batch: most images per forward pass; None: what suits the kind of model. Memory may make it fewer.
-        replicas: copies of the engine; None: as many as are kept busy, while there is room for them.
-        gpus_per_replica: a share of a GPU bounds memory, too; 0: the CPU; None: 1 where the cluster has GPUs, else 0.
+        replicas: copies of the engine; None: more with the load, at least 1, while the cluster has room.
+        gpus_per_replica: below 1, a share of a GPU and of its memory; 0: the CPU; None: 1 where there are GPUs, else 0.
         key_digests: SHA-256 of each API key; without any, only connections from the machine itself are answered.
         limits: see `Limits`.
     """
@@ -96,7 +96,7 @@ def is_loopback(host: str) -> bool:
 
 
 def names_loopback(url: str) -> bool:
-    """Return true if a URL's host is localhost or a loopback address; a foreign site may point other names here."""
+    """Return true if a URL's host is localhost or a loopback address; other names may be a foreign site's."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -111,12 +111,12 @@ class Description:
         name: as given at the start.
         batch: most images per forward pass.
         prompts: the model takes prompts.
-        negative_prompts: it takes negative ones, too.
-        class_count: number of its classes; None: it takes none.
-        classes: their names, in order; empty if it names none.
-        shape: height, width and channels of all its images; None: it draws many sizes, of 3 channels.
-        guidance: it takes a guidance.
-        vary: its way to vary images.
+        negative_prompts: the model takes negative prompts, too.
+        class_count: number of the model's classes; None: it takes no classes.
+        classes: names of the classes, in order; empty if they have no names.
+        shape: height, width and channels of all images; None: the model draws many sizes, of 3 channels.
+        guidance: the model takes a guidance scale.
+        vary: the way to vary images.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Description:
         return degree_of(self.vary)
 
     def class_of(self, label: int | str) -> int:
-        """Return the number of a class by its number or name; Refusal if there is none."""
+        """Return the number of the class with this number or name; Refusal if there is no such class."""
         if isinstance(label, str) and label in self.classes:
             return self.classes.index(label)
         is_number = isinstance(label, int) or (label.isascii() and label.isdigit() and len(label) < 9)
@@ -217,7 +217,7 @@ def _check_size(size: tuple[int, int], name: str, most: int) -> None:
 
 
 def _classes(request: BatchRequest, model: Description) -> Any:
-    """Return the class of each image; without any, draw it by the image's seed, as the local adapters do."""
+    """Return the class of each image; draw it by the image's seed, as local adapters do, if the request has none."""
     if model.class_count is None:
         if request.classes is not None:
             raise Refusal(400, "The model has no classes: leave them out.", "class_label")

@@ -141,7 +141,7 @@ def _config(settings: Settings, host: str, port: int) -> str:
 
 
 def _model(model: str) -> str:
-    """Return `model`, if a folder or a file as an absolute path; RecipeError if nothing is there."""
+    """Return `model`, made an absolute path if it is a folder or a file; RecipeError if nothing is there."""
     from adapters.diffusion.improved import is_improved
     from adapters.diffusion.weights import local_model
     from adapters.server.replica import SMALL

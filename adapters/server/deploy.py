@@ -25,7 +25,7 @@ LOGGING = {"encoding": "JSON", "enable_access_log": False}
 _START = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": DOOR,
     "RAY_SERVE_LOG_TO_STDERR": "0",
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # three times; by default a slow one is killed after 15 s
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # of each of 3 checks before Ray kills a proxy; 5 by default
 }
 """Environment of Ray's processes, if they are started here."""
 
@@ -35,14 +35,14 @@ _PATIENCE = 300.0
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
 _UNDER_WAY = 4096
-"""Requests that Ray hands to one actor at once: more than the limits that `service` enforces, so that those count."""
+"""Requests that Ray hands to one actor at once: more than the limits of `service`, so that those apply first."""
 
 _BUSY = 4.0
 """Parts under way at a replica, on average, beyond which Ray should start another replica."""
 
 
 def build(settings: Settings | Mapping[str, Any]) -> Application:
-    """Return the application; Ray calls it with the `args` of a file for `serve deploy`, as they are."""
+    """Return the application; Ray passes the `args` of a file for `serve deploy`, unchecked."""
     import ray
     from ray import serve
 
@@ -132,7 +132,7 @@ def deploy(settings: Settings) -> None:
 
 
 def stop(patience: float) -> None:
-    """Take no more requests, and end Ray, or leave its cluster, `patience` seconds later at most."""
+    """Take no more requests, wait at most `patience` seconds for those under way, and end Ray or leave its cluster."""
     import ray
     from ray import serve
 

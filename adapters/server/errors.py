@@ -25,7 +25,7 @@ CODES: Mapping[int, tuple[str, str]] = {
     429: ("rate_limit_error", "rate_limit_exceeded"),
     503: ("server_error", "unavailable"),
 }
-"""Status → OpenAI's type, and the code unless another is named; the server answers no other status."""
+"""HTTP status → OpenAI's type of error, and the usual code; no error has any other status."""
 
 _WORDS = {404: "There is no such path; see /openapi.json.", 405: "This path takes another method."}
 _PASSED = frozenset(
@@ -55,7 +55,7 @@ class Refusal(HTTPException):
         status: one of CODES.
         message: one sentence: what is wrong, and what to do.
         param: the field of the request that is wrong.
-        code: the error's name for programs; empty: the one in CODES.
+        code: the error's name for programs; empty: the usual one in CODES.
         wait: seconds after which to ask again.
     """
 
@@ -100,7 +100,7 @@ def middlewares() -> list[Middleware]:
 class Door:
     """Passes on only the headers that this server reads, and replaces errors that are not in JSON by a Refusal.
 
-    Ray's proxy acts on other headers of anybody's request (deadlines, routing), fails over bytes that are no text, and
+    Ray's proxy acts on other headers of anybody's request (deadlines, routing), fails on bytes that are no text, and
     answers in its own words, or not at all, when an ingress has died.
     """
 

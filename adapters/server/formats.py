@@ -43,15 +43,15 @@ class BatchRequest:
     Attributes:
         seeds: uint64 (n,); all randomness of an image comes from its seed.
         degree: variation in [0, 1] of `images`; None: new images.
-        steps: of a new image; None: the server's.
-        guidance: classifier-free guidance scale; None: the server's.
+        steps: denoising steps of a new image; None: the server's default.
+        guidance: classifier-free guidance scale; None: the server's default.
         size: height and width, pixels; None: the model's own.
-        images: to vary, uint8 n×h×w×c.
+        images: the images to vary, uint8 n×h×w×c; None: new images.
         classes: int64 (n,), the class of each image, by the model's numbers, for models with classes.
         prompts: the prompt of each image, for models that take prompts.
         negative_prompts: what each image should not look like.
         model: the model's name; None: whichever is served.
-        vary: noise, instruction, meaning or structure; None: however the server varies.
+        vary: noise, instruction, meaning or structure; None: the server's way.
     """
 
     seeds: Seeds
@@ -70,7 +70,7 @@ class BatchRequest:
         return len(self.seeds)
 
     def part(self, start: int, stop: int) -> BatchRequest:
-        """Return the request for the images from `start` to `stop`."""
+        """Return the request for the images from `start` to before `stop`."""
         columns = {name: getattr(self, name) for name in ("seeds", *_COLUMNS)}
         return replace(self, **{name: each[start:stop] for name, each in columns.items() if each is not None})
 
@@ -142,7 +142,7 @@ def pack_answer(answer: BatchAnswer) -> bytes:
 
 
 def read_answer(data: bytes, count: int) -> BatchAnswer:
-    """Return the answer in a body to a request for `count` images; FormatError if the body holds none."""
+    """Return the answer to a request for `count` images; FormatError if `data` is no such answer."""
     arrays, misses = _read(data, _ANSWER, _Misses)
     if lacking := _ANSWER.keys() - arrays.keys():
         raise FormatError(f"The array '{min(lacking)}' is missing.")

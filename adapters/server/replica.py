@@ -35,7 +35,7 @@ _SET = "--set"
 
 
 class Family(ABC):
-    """A model of one kind; RecipeError if it cannot obey the settings, as far as its files on this machine tell."""
+    """A model of one kind; making one raises RecipeError if the files here tell that it cannot obey the settings."""
 
     most, most_on_cpu = 256, 64  # images per forward pass beyond which it gets no faster
 
@@ -55,7 +55,7 @@ class Family(ABC):
         raise RecipeError(f"--guidance is {guidance:g}, but the model '{model}' {why}: leave it out.")
 
     def _read(self, factory: Any) -> dict[str, Any]:
-        """Return the settings that the server got for a constructor; RecipeError if one is wrong."""
+        """Return the server's settings as arguments for `factory`; RecipeError if one is wrong."""
         if "model" in self._settings.generator:
             raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
         content = {"model": self._settings.model, **self._settings.generator}
@@ -160,7 +160,7 @@ class TextFamily(Family):
 
 
 def family_of(settings: Settings) -> Family:
-    """Return the family of the model, told by its index, which is fetched; RecipeError if a setting does not fit it."""
+    """Return the family of the model, told by its index, fetched if need be; RecipeError if a setting does not fit."""
     place = _local(settings.model)
     return _of_index(settings, _fetched_index(settings) if place is None else place / INDEX)
 
@@ -194,7 +194,7 @@ def _is_offline(generator: Mapping[str, Any]) -> bool:
 
 
 def _fetched_index(settings: Settings) -> Path | None:
-    """Return the path of a repository's model_index.json, fetched or as in the cache; None: neither can be had."""
+    """Return the path of a repository's model_index.json, fetched, or else from the cache; None: there is none."""
     from huggingface_hub import hf_hub_download
 
     model, revision = settings.model, settings.generator.get("revision")
@@ -231,7 +231,7 @@ class Replica:
         return self._description
 
     async def make(self, request: BatchRequest, caller: str) -> list[Outcome]:
-        """Make the images of a request in which the ingress has filled in the steps."""
+        """Return the outcomes of a request in which the ingress has filled in the steps."""
         assert request.steps is not None
         job = Job(request.steps, request.degree, request.guidance, request.size)
         items = [
@@ -253,7 +253,7 @@ class Replica:
 
 
 def _bound_memory(devices: Sequence[torch.device], share: float | None) -> None:
-    """Limit this replica to its share of a GPU's memory: to find its batch size it would fill what others need."""
+    """Limit this replica to its share of a GPU's memory, which it would fill in search of a batch size."""
     if share is None or share >= 1 or devices[0].type != "cuda":
         return
     import torch

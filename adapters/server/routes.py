@@ -68,7 +68,7 @@ ROUTES = (
 
 _KINDS = {path: kind for path, _, _, kind in ROUTES if kind}
 _OPEN = ("/openapi.json", "/healthz", "/readyz")
-"""Routes without a key."""
+"""Routes that need no key."""
 
 _SILENCE = 30.0  # seconds between two pieces of a body
 _PATIENCE, _PACE = 20.0, 2**14  # seconds for a body, and bytes that buy a second more
@@ -87,7 +87,7 @@ class Bounded(Request):
             raise Refusal(415, f"Send the body as {kind}.")
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body; Refusal if it is too large, or too slow, as it counts among its key's requests."""
+        """Yield the body; Refusal if it is too large, or so slow that it would hold up its key's other requests."""
         too_large = Refusal(413, f"The body is larger than {self._most} bytes.")
         length = self.headers.get("content-length", "")
         if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._most):
@@ -108,7 +108,7 @@ class Bounded(Request):
             yield piece
 
     async def strict_form(self) -> dict[str, str | bytes]:
-        """Return a form's fields and the bytes of its one file `image`; Refusal if a field comes twice."""
+        """Return a form's fields and the bytes of its file `image`; Refusal unless each comes exactly once."""
         try:
             async with self.form(max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS) as form:
                 items = form.multi_items()
@@ -124,10 +124,10 @@ class Bounded(Request):
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:
-    """Return an image file's pixels at the model's `shape`, else at `size`, else at the file's size cut to the grid.
+    """Return an image file's pixels, scaled and cut to the model's `shape`, else to `size`, else to multiples of GRID.
 
     Raises:
-        Refusal: it is no image, or its header states too many pixels, before any is decoded.
+        Refusal: the file is no image, or its header, read before any pixel, states too few or too many pixels.
     """
     try:
         with quiet(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -235,7 +235,7 @@ class Images(BaseModel):
 
 
 def _takes(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the OpenAPI words for a body of content type `kind` that the route reads itself."""
+    """Return what OpenAPI is told of a body of content type `kind` that the route reads itself."""
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: {"schema": schema}}}}}
 
 
@@ -253,7 +253,7 @@ _DESCRIBED: dict[str, dict[str, Any]] = {
 
 
 class Ingress:
-    """Answers over HTTP; every refusal has the shape of `errors`."""
+    """Answers over HTTP; every refusal has the body `errors.Error`."""
 
     def __init__(self, settings: dict[str, Any], engine: DeploymentHandle) -> None:
         self._settings = Settings.model_validate(settings)
@@ -304,10 +304,10 @@ class Ingress:
         """Make many images of one job: a safetensors file each way.
 
         Arrays for n images: seeds uint64 (n,), and as needed images uint8 (n,h,w,c) and classes int64 (n,). The key
-        `job` of the metadata holds JSON, all as needed: degree of `images`; steps; guidance; size [height, width];
+        `job` of the metadata holds JSON, all keys as needed: degree of `images`; steps; guidance; size [height, width];
         prompts and negative_prompts, n each; model; vary, the way in which the server must vary images. The answer:
-        images uint8 (m,h,w,c); places int64 (m,), their places among the n; in `job` missing: a list of [place,
-        reason, refused, retryable] for the others.
+        images uint8 (m,h,w,c); places int64 (m,), their places among the n; in `job` the key `missing`: a list of
+        [place, reason, refused, retryable] for each image that was not made.
         """
         body = await request.body()
         try:

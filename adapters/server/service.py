@@ -1,4 +1,4 @@
-"""The way from the routes to the replicas: admits requests, cuts them into parts, repeats those of a dead replica."""
+"""The way from the routes to the replicas: admits requests, cuts them into parts, repeats a dead replica's parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE = 5.0
 
 
 class Admission:
-    """Limits on the requests under way of each key, so that none takes all, and on the images of all keys together."""
+    """Limits on each key's requests under way, so that no key takes all, and on the images under way of all keys."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -49,7 +49,7 @@ class Admission:
 
     @contextmanager
     def images(self, count: int) -> Iterator[None]:
-        """Count images while they are under way; Refusal (429) beyond the limit, unless they are the only ones."""
+        """Count images while they are under way; Refusal (429) beyond the limit, unless no others are under way."""
         if self._images and self._images + count > self._limits.waiting:
             raise Refusal(429, f"The server is full: {self._images} images are under way.", wait=2)
         self._images += count
@@ -68,7 +68,7 @@ class Service:
         self._description: Description | None = None
 
     async def description(self, anew: bool = False) -> Description:
-        """Return a replica's description of the model, asked for once or `anew`; Refusal (503) if there is none."""
+        """Return a replica's description of the model, asked for once or `anew`; Refusal (503) if none answers."""
         if self._description is None or anew:
             try:
                 async with asyncio.timeout(_PATIENCE):
@@ -78,7 +78,7 @@ class Service:
         return self._description
 
     async def make(self, request: BatchRequest, caller: str) -> BatchAnswer:
-        """Return the images of a request; callers take turns; Refusal if they cannot be made, or there is no room."""
+        """Return the images of a request, callers taking turns; Refusal if there is no room or they cannot be made."""
         model = await self.description()
         request = check(request, model, self._settings)
         with self.admission.images(len(request)):
@@ -94,7 +94,7 @@ class Service:
         return BatchAnswer.of([outcome for task in tasks for outcome in task.result()])
 
     async def _part(self, part: BatchRequest, caller: str) -> list[Outcome]:
-        """Let a replica make a part; if it dies, its work is lost, and another one makes it."""
+        """Return the outcomes of a part, made by one replica; if a replica dies, another one makes the whole part."""
         from ray.exceptions import RayActorError
 
         for _ in range(_TRIES):

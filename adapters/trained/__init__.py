@@ -1,1 +1,1 @@
-"""Generators that are fitted to private data under a budget, then answer as any other."""
+"""Generators that are fitted to private data under a budget, then answer like any other generator."""

@@ -1,6 +1,6 @@
-"""RANDOM_API and VARIATION_API of generators that make an image from a label and a code z, drawn as standard normal.
+"""RANDOM_API and VARIATION_API of generators that make an image from a label and a standard normal code z.
 
-A sample carries its code; a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code: 0 keeps z, 1 gives ξ.
+A sample carries its code z. A variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 keeps z, 1 gives ξ.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _WEIGHTS, _SETTINGS = "generator.safetensors", "settings.json"
 
 
 def draw_codes(seeds: npt.NDArray[np.uint64], length: int) -> Codes:
-    """Draw standard normal codes, float32 (n, length), each from its own seed."""
+    """Return standard normal codes, float32 (n, length), one drawn from each of the n seeds."""
     rngs = (np.random.Generator(np.random.Philox(key=int(seed))) for seed in seeds)
     return np.stack([rng.standard_normal(length) for rng in rngs]).astype(np.float32)
 
 
 def move_codes(codes: Codes, seeds: npt.NDArray[np.uint64], degree: float) -> Codes:
-    """Return √(1−d²)·z + d·ξ for each code z, with ξ a new code drawn from its seed: standard normal if z is."""
+    """Return √(1−d²)·z + d·ξ for each code z, with a new ξ drawn by its seed; the result is standard normal if z is."""
     d = np.float32(degree)
     return np.asarray(np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32)
 
@@ -49,7 +49,7 @@ class CodedModel(Protocol):
         ...
 
     def images(self, codes: Codes, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Return uint8 (n, h, w, c); an image depends on its own code and label alone."""
+        """Return an image for each code and its label, uint8 (n, h, w, c), which depends on these two alone."""
         ...
 
 
@@ -74,7 +74,7 @@ class AnswersByCodes(FittedMethod):
             self._model, self._classes = self._read(folder)
 
     def _read(self, folder: Path) -> tuple[CodedModel, tuple[str, ...]]:
-        """Read the model and its labels."""
+        """Return the model in `folder` and its label names."""
         from adapters.trained.gan_networks import Generator
 
         settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ class AnswersByCodes(FittedMethod):
         return self._answer(draw_codes(request.seeds, self._parts().code_length), request.labels)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Make variations, each from its parent's code, moved by the degree."""
+        """Make each variation from its parent's code, moved by `move_codes`."""
         if "code" not in request.conditions:
             raise APIError("A variation needs the parent's code: evolve samples that the fitted generator made itself.")
         return self._answer(move_codes(request.conditions["code"], request.seeds, request.degree), request.labels)

@@ -1,4 +1,4 @@
-"""Central images, DP-FETA's first stage: mean images per label over random subsets of the records, by noisy sums."""
+"""Central images, the first stage of DP-FETA: noisy mean images of each label in random subsets of the records."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Sums = npt.NDArray[np.int64]
 Shape = tuple[int, int, int]
 
 COUNTING = 0.2
-"""A record adds this to its label's count, and a vector of norm ≤ √(1 − 0.2²) to its sum of images: norm ≤ 1 in all."""
+"""A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm ≤ 1 in all."""
 
 _FEWEST = 0.25
-"""A label's noisy count is raised to at least this fraction of the count that it would have if all had the same."""
+"""A label's noisy count is raised to at least this fraction of its value if all labels had equally many records."""
 
 _CENTRES, _SETTINGS = "central.npy", "settings.json"
 
@@ -38,9 +38,9 @@ class Reading:
     """Public rule by which an image becomes a vector of L2 norm ≤ 1.
 
     Attributes:
-        shrink: pixels of a side that are averaged into one.
-        centre: the brightness in [0, 1] that counts as 0.
-        clip: the L2 norm to which a shrunken image is cut, divided by the root of the number of its values.
+        shrink: side, in pixels, of the squares that are averaged into one pixel each.
+        centre: the brightness in [0, 1] that is subtracted from each value.
+        clip: the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of values.
     """
 
     shrink: int
@@ -53,7 +53,7 @@ class Reading:
         return -(-height // self.shrink), -(-width // self.shrink), channels
 
     def __call__(self, image: Pixels) -> npt.NDArray[np.float64]:
-        """Return float64 (D + 1,), of L2 norm ≤ 1: the D values of the shrunken and cut image, and COUNTING."""
+        """Return float64 (D + 1,), of L2 norm ≤ 1: the shrunken, centred and cut image's D values, then COUNTING."""
         height, width, _ = self.small(image.shape)
         wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
         padded = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
@@ -66,9 +66,9 @@ class Reading:
 
         Args:
             sums: int64 (subsets, classes, D + 1), in grid steps.
-            release: by which the sums were drawn.
+            release: the release that drew the sums.
             size: records of one label in one subset, on average, if all labels had equally many.
-            shape: of a whole image: height, width, channels.
+            shape: height, width and channels of an image before it is shrunk.
         """
         vectors = sums / release.grid
         counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
@@ -86,16 +86,16 @@ class Reading:
 class CentralImages(FittedMethod):
     """RANDOM_API and VARIATION_API by central images, the first stage of DP-FETA (Li et al., S&P 2025).
 
-    Subsets of the records are drawn by coins. For each subset and label, the sum of the images and their number are
-    released with noise. A new sample is the mean image of its label in one of the subsets, bent at random; a variation
-    of degree d is its parent, bent d times as strongly. `dp_feta` trains a diffusion model on such samples.
+    Random subsets of the privacy units are drawn. For each subset and label, the sum of the images and their number are
+    released with noise. A new sample is a label's mean image in a subset, bent at random (shifted, turned, stretched);
+    a variation of degree d is its parent, bent d times as strongly. `dp_feta` trains a diffusion model on them.
 
     Args:
-        subsets: how many are drawn.
-        rate: probability that a record is in a subset, in (0, 1]; 1: the only subset holds all records.
-        shrink: pixels of a side that are averaged into one before the noise; the fewer values, the less noise on each.
-        centre: the brightness in [0, 1] from which an image's norm counts.
-        clip: the largest norm of an image, over the root of the number of its values; 0.5 with centre 0.5 cuts nothing.
+        subsets: number of subsets.
+        rate: probability, in (0, 1], that a subset takes a privacy unit; with 1, the only subset holds all units.
+        shrink: side of the squares that are averaged into one pixel each before the noise; fewer pixels get less noise.
+        centre: the brightness in [0, 1] that is subtracted from each pixel before an image's norm is taken.
+        clip: largest norm of an image, divided by the root of its number of values; 0.5 with centre 0.5 cuts no image.
         bend: standard deviation of shifts (as a fraction of the side), turns (radians) and stretches.
     """
 
@@ -145,7 +145,7 @@ class CentralImages(FittedMethod):
         self._centres, self._classes = centres, classes
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Bend, for each sample, a central image of its label that the seed draws."""
+        """Return, for each seed and label, a bent copy of one of the label's central images, drawn by the seed."""
         if self._centres is None:
             raise not_fitted("central_images")
         rngs = _generators(request.seeds)

@@ -62,7 +62,7 @@ class Sampling(Settings):
     Attributes:
         steps: number of denoising steps from pure noise to an image, at most 1,000 (the noise schedule's timesteps).
         sampler: ddim or ddpm.
-        eta: of ddim: 0: the first noise determines the image; 1: as random as ddpm.
+        eta: randomness of ddim: with 0 the first noise determines the image, with 1 it is as random as ddpm.
         chunk: most images in one request.
     """
 
@@ -102,7 +102,7 @@ class AnsweringDiffusion(TrainedMethod):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any labels in a request; a second request waits for the first."""
+        """Any mix of labels in a request; two requests at once, of which the second waits for the first."""
         return Capabilities(self.sampling.chunk, 2, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -148,7 +148,7 @@ class AnsweringDiffusion(TrainedMethod):
 
 
 def labels_of(folder: Path) -> list[str]:
-    """Return the label of each class of the model in `folder`; raise RecipeError if its file is damaged."""
+    """Return the label of each class of the model in `folder`; raise RecipeError if classes.json cannot be read."""
     try:
         return list(map(str, json.loads((folder / "classes.json").read_text(encoding="utf-8"))["labels"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -175,13 +175,13 @@ class FittedDiffusion(AnsweringDiffusion):
         return mean_losses(stored_network(folder), Velocity(), samples, labels, labels_of(folder), self._place())
 
     def _new(self, terms: FitTerms, classes: int) -> UNet2DModel:
-        """Return a network that was never trained."""
+        """Return a new, untrained network with `classes` classes."""
         from adapters.trained.diffusion_networks import unet
 
         return unet(self.network, terms.image_shape, classes, terms.seed, "weights")
 
     def _pretrainings(self) -> dict[str, PlainTraining]:
-        """Return the trainings before DP-SGD, on public or released images, in order, by the name of their images."""
+        """Return the trainings before DP-SGD, in order: the name of the public or released images → the settings."""
         return {}
 
     def _other_dry_runs(self, terms: FitTerms, plan: Plan) -> list[DryRun]:
@@ -200,12 +200,12 @@ class FittedDiffusion(AnsweringDiffusion):
 class FineTuned(ReadsPublic, FittedDiffusion):
     """A fitted diffusion model whose network may be trained on public or released images before DP-SGD.
 
-    For the arguments see `FittedDiffusion`. Subclasses say how the network is made on which DP-SGD starts (`_begin`),
-    what is released besides DP-SGD (`_draws`), and which parameters DP-SGD leaves as they are (`_prepare`).
+    For the arguments see `FittedDiffusion`. Subclasses say which network DP-SGD starts from (`_begin`), what is
+    released besides DP-SGD (`_draws`), and which parameters DP-SGD leaves as they are (`_prepare`).
     """
 
     _freezes: ClassVar[bool] = False
-    """True if DP-SGD leaves some parameters as they are: its states lack those, so a resumed fit makes them again."""
+    """True if DP-SGD freezes some parameters: its states do not hold them, so a resumed fit computes them again."""
 
     @abstractmethod
     def _begin(self, fit: Fit) -> UNet2DModel:
@@ -284,7 +284,7 @@ class PDPDiffusion(FineTuned):
 class DPLDM(PDPDiffusion):
     """As `PDPDiffusion`, but DP-SGD trains the attention layers and the class embedding alone (Liu et al. 2023).
 
-    It works on pixels, as the others here do, and not on an autoencoder's latents.
+    It works on pixels, as all models of this module do, and not on an autoencoder's latents.
     """
 
     _freezes: ClassVar[bool] = True
@@ -389,8 +389,8 @@ class DPFETA(BeginsEasy):
     """A diffusion model that learns from images of cheaper generators, then by DP-SGD, without public images.
 
     Each entry of `easy` is a generator that is fitted with a share of the budget, charged to the same ledger. The
-    diffusion model is trained on the images of each, in the order of the list, then by DP-SGD. DP-FETA takes
-    `central_images`, FETA-Pro `dp_merf` after it. For the other arguments see `FittedDiffusion`.
+    diffusion model is trained on the images of each, in the order of the list, then by DP-SGD. DP-FETA lists
+    `central_images`, and FETA-Pro lists `dp_merf` after it. For the other arguments see `FittedDiffusion`.
     """
 
     public = None
@@ -411,7 +411,7 @@ class PrivImage(SelectsPublic, BeginsEasy):
     semantics of each private image; the counts of each semantic under each private label are released once, with noise.
     Each private label takes the public images of its k most frequent semantics; no semantic goes to two labels. If
     `easy` names generators, each is fitted with a share of the budget, and the network is trained on their images, too,
-    before DP-SGD; see `dp_feta`. For the other arguments see `FittedDiffusion`.
+    before DP-SGD; see `dp_feta`. For the other arguments see `SelectsPublic` and `FittedDiffusion`.
 
     Args:
         pretraining: on the selected images.

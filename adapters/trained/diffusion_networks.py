@@ -73,7 +73,7 @@ def scheduler() -> DDIMScheduler:
 
 
 def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel:
-    """Return `model` with a new, untrained embedding of `classes` classes in place of its own."""
+    """Return `model` after replacing its class embedding by a new, untrained one for `classes` classes."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "classes"))
         embedding = nn.Embedding(classes, model.class_embedding.weight.shape[1])
@@ -98,12 +98,12 @@ class Velocity:
 
     For x_t = √ᾱ·x + √(1−ᾱ)·ε the network is to predict v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared error of
     v is the squared error of x times 1 + ᾱ/(1−ᾱ). Like EDM's preconditioning, v gives a target of variance near 1 at
-    every timestep, and the engine's schedulers sample from v directly.
+    every timestep, and diffusers' schedulers sample from v directly.
 
     Args:
-        none: for a network that is to be guided: the number of the class that means "no class". It replaces the image's
-            class in a tenth of the draws.
-        levels: ᾱ of each timestep; None: those of the toolkit's own schedule.
+        none: number of the class that means "no class", for a network that is to be guided: this class replaces the
+            image's class in a tenth of the draws. None: the network has no such class.
+        levels: ᾱ of each timestep; None: as `scheduler` has them.
     """
 
     def __init__(self, none: int | None = None, levels: Tensor | None = None) -> None:
@@ -111,9 +111,9 @@ class Velocity:
         self._none = none
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Draw timesteps, their ᾱ, and noise: int64 and float32 (records, draws), float32 (records, draws, c, h, w).
+        """Return timesteps, int64, and their ᾱ, float32, (records, draws); noise, float32 (records, draws, c, h, w).
 
-        For a network that is to be guided, also whether a draw has no class: bool (records, draws). A record's
+        For a network that is to be guided, also bool (records, draws): True for a draw without a class. A record's
         timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean gradient over the
         draws, which is clipped, varies less.
         """
@@ -128,7 +128,7 @@ class Velocity:
         return steps, levels, noise, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses, (draws,): for one image and label, or for one image and one label per draw."""
+        """Return the losses, (draws,); `image` and `label` are one for all draws, or one for each draw."""
         noisy, target, classes = self.add_noise(image, label, randomness)
         output = model(noisy, randomness[0], class_labels=classes).sample
         return square(output[:, : target.shape[1]] - target)
@@ -162,8 +162,8 @@ def pretrain(
 ) -> UNet2DModel:
     """Return `model` after training on all of `public()`, whose labels are the model's classes.
 
-    A resumed fit loads the weights that it kept, see `Fit.pretrain`. `none`: the number of the class that means "no
-    class", for a network that is to be guided; `name`: of the images. The model stays on its device.
+    A resumed fit loads the weights that it kept, see `Fit.pretrain`. The model stays on its device. `none`: see
+    `Velocity`; `name`: the images' name in messages and in the name of the file of weights.
     """
     phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
     fit.pretrain(
@@ -218,7 +218,7 @@ def write_model(
 ) -> None:
     """Write unet/ and scheduler/ in diffusers' format, and classes.json: the name and the label of each class.
 
-    `schedule`: the noise schedule; None: the toolkit's own.
+    `schedule`: the noise schedule; None: the one that `scheduler` returns.
     """
     assert isinstance(model, UNet2DModel)
     model.cpu().save_pretrained(folder / "unet", safe_serialization=True)
@@ -234,7 +234,7 @@ def stored_network(folder: Path) -> UNet2DModel:
 
 
 DRAWS = 16
-"""Number of timesteps (spread over the schedule) and noises for an image's mean loss: public, equal for all images."""
+"""Number of draws of timestep and noise in an image's mean loss; the draws are public, and all images share them."""
 
 
 def mean_losses(

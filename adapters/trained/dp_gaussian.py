@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 GRID = 2**30
-"""Grid steps per ‖v‖ = 1. Coordinates of u are multiplied in about √GRID steps per 1, so a product has about GRID."""
+"""Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product has about GRID."""
 
 Covariance = Literal["auto", "pooled", "per_label"]
 
@@ -36,7 +36,7 @@ CUT = 0.25
 """Quantile of the public images' distances from their mean: the radius to which private images are cut."""
 
 CLEAR = 0.1
-"""With `auto`, each label has its own covariance if the `edge` of the noise in it is at most this, in squared radii."""
+"""With `auto`, labels have separate covariances if the noise on one has an `edge` of at most this, in squared radii."""
 
 MOST_NUMBERS = 2**25
 
@@ -44,7 +44,7 @@ _MODEL = "gaussians.npz"
 _NAMES = ("classes", "shape", "means", "factors")
 
 _BLOCK = 1024
-"""Images in one matrix product: its sums of integers below 2^31 are exact in float64, in whatever order."""
+"""Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any order."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Ball:
 
     @classmethod
     def of_public(cls, images: npt.NDArray[np.uint8], quantile: float) -> Ball:
-        """Return the ball around the mean of public images, uint8 (m, h, w, c), with a quantile of their distances."""
+        """Return the ball around the mean of public images, uint8 (m, h, w, c); radius: a quantile of the distances."""
         pixels = images.reshape(len(images), -1) / 255.0
         centre = pixels.mean(axis=0)
         distances = np.sqrt(np.square(pixels - centre).sum(axis=1))
@@ -118,18 +118,18 @@ class Layout:
         return self.classes * (1 + d) + self.groups * (d * (d + 1) // 2)
 
     def split(self, total: Integers) -> tuple[Integers, Integers, Integers, list[Integers]]:
-        """Return views: counts, sums (classes, d), squares (groups, d), each group's products above the diagonal."""
+        """Return views: counts, sums (classes, d), squares (groups, d), and, per group, products above the diagonal."""
         k, d, g = self.classes, self.dimensions, self.groups
         counts, sums, squares, products = np.split(total, np.cumsum([k, k * d, g * d]))
         return counts, sums.reshape(k, d), squares.reshape(g, d), list(products.reshape(g, -1))
 
 
 def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise) -> Integers:
-    """Return the noisy sum of the records' v, each in its label's places, int64 (numbers,), in grid steps.
+    """Return the noisy sum of all records' v, int64 (numbers,), in grid steps; `layout` gives each label its places.
 
-    Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v are rounded toward zero on the grid;
-    for products above the diagonal, the numbers of u/√n are so rounded, on a coarser grid, and multiplied as integers.
-    No number grows: one unit more changes the clean sum by at most 1 in L2 norm, another in its place by at most 2.
+    Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v/n are rounded toward zero on the grid;
+    for products above the diagonal, u/√n is rounded toward zero on a coarser grid, then multiplied in integers. No
+    number grows: adding or removing a unit changes the clean sum by at most 1 in L2 norm, replacing one by at most 2.
     """
     total = np.zeros(layout.numbers, dtype=np.int64)
     counts, sums, squares, products = layout.split(total)
@@ -162,10 +162,10 @@ def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
 
 
 def edge(layout: Layout, deviation: float, records: float) -> float:
-    """Return about the largest eigenvalue that noise alone gives the covariance of `records` records; public.
+    """Return, from public or released numbers, about the largest eigenvalue that noise alone gives a covariance.
 
-    The noise on the mean of uuᵀ is a symmetric matrix. Its numbers off the diagonal have the standard deviation
-    t = deviation/(√2·√s·records), so its largest eigenvalue is about 2·t·√d (Wigner).
+    The noise on the mean of uuᵀ over `records` records is a symmetric matrix. Its numbers off the diagonal have the
+    standard deviation t = deviation/(√2·√s·records), so its largest eigenvalue is about 2·t·√d (Wigner).
     """
     return deviation * math.sqrt(2 * layout.dimensions / layout.shares.product) / records
 
@@ -202,8 +202,8 @@ class Gaussians:
     def surprises(self, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> Floats:
         """Return −2·log density of each image, uint8 (n, h, w, c), up to a constant: float64 (n,).
 
-        In all directions that the noise hid, the variance is taken to be σ², the least of the others, at most 1. With
-        F = U·S·Vᵀ and y = x − mean it is Σ (uᵢ·y)²/sᵢ² + (‖y‖² − Σ (uᵢ·y)²)/σ² + log det.
+        In the directions that noise hid, which F lacks, the variance is taken to be σ²: the least of the variances that
+        F has, at most 1. With F = U·S·Vᵀ and y = x − mean, return Σ (uᵢ·y)²/sᵢ² + (‖y‖² − Σ (uᵢ·y)²)/σ² + log det.
         """
         losses = np.empty(len(images))
         parts = [_directions(factor) for factor in self.factors]
@@ -252,7 +252,7 @@ def gaussians_of(
 ) -> Gaussians:
     """Return the Gaussians that follow from the noisy sums; eigenvalues up to the `edge` of the noise are dropped.
 
-    A label's noisy count is raised to at least the standard deviation of the noise on it.
+    A label's noisy count is raised to at least the standard deviation of the count's noise.
     `deviation`: the standard deviation of the noise, in units of ‖v‖.
     """
     counts, sums, squares, products = layout.split(total)
@@ -274,7 +274,7 @@ def gaussians_of(
 
 
 def _directions(factor: Floats) -> tuple[Floats, Floats]:
-    """Return the r' directions with a variance above 0, unit vectors float64 (d, r'), and these variances, of F·Fᵀ."""
+    """Return the r' directions, unit vectors float64 (d, r'), in which F·Fᵀ has variance above 0, and the variances."""
     along, deviations, _ = np.linalg.svd(factor, full_matrices=False)
     columns = deviations > 1e-9
     return along[:, columns], np.square(deviations[columns])
@@ -295,8 +295,8 @@ class DPGaussian(ReadsPublic, AnswersByCodes):
 
     Every private image is cut to a ball around the mean of public images. One noisy sum releases, for each label, the
     number of images, their sum, and the sum of their products xxᵀ, or one sum of products for all labels. Means and
-    covariances follow; eigenvalues that noise alone could have are dropped. A sample carries the code z that makes it;
-    a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code: 0 changes nothing, 1 gives ξ.
+    covariances follow; eigenvalues that noise alone could cause are dropped. A sample carries the code z that it was
+    made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 changes nothing, 1 gives ξ.
 
     Conditions: `code` (float32, n×r).
 

@@ -40,8 +40,8 @@ class TeacherTraining(FineTuning):
     """DP-SGD of the classifier.
 
     Attributes:
-        draws: shifted copies of each record, whose losses are averaged before its gradient is clipped.
-        ema: decay of the weights' moving average, which becomes the teacher; 0: the last weights do.
+        draws: number of shifted copies of each record; the record's gradient is averaged over them, then clipped.
+        ema: decay of the moving average of the weights, which the teacher gets; with 0 it gets the last weights.
         shift: most pixels by which a copy is moved, along each side.
     """
 
@@ -61,9 +61,9 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
     GroupNorm layers are released once, as a noisy sum. The pixels of public images are then changed until the teacher
     sees in them the moments of the private images, and is sure of the label that they are to have. Such images need not
     look like private ones, nor like their label: train with the teacher's soft labels, not with `labels`.
-    RANDOM_API aligns a public image drawn by the sample's seed, of whatever public label. VARIATION_API of degree d
-    begins anew with another public image with probability d²; otherwise it adds low-pass noise in proportion to d to
-    the parent, and runs the last ⌈d·k⌉ of the k steps: degree 0 changes nothing, degree 1 always begins anew.
+    RANDOM_API aligns a public image drawn by the sample's seed, of whatever public label. With probability d²,
+    VARIATION_API of degree d begins anew with another public image; otherwise it adds low-pass noise in proportion to d
+    to the parent, and runs the last ⌈d·k⌉ of the k steps of alignment: degree 0 changes nothing, 1 always begins anew.
 
     Conditions: `public` (int64: the public image that a sample began as), `soft_label` (float32, n×classes: the
     teacher's probabilities), with which to train a classifier.
@@ -72,7 +72,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         public: the images to begin with; their labels are not used. They are read again when the model is loaded:
             `path` may have changed by then, the images may not.
         teacher: `small`, or `package.module:function` for a function of the numbers of channels and of classes that
-            returns a classifier. It must keep nothing from one call to the next, and normalise by GroupNorm.
+            returns a classifier. The classifier must keep nothing between calls, and normalise by GroupNorm.
         training: of the teacher, on the private records.
         moments_share: the share of the fit's ε that the release of the moments costs, taken alone.
         alignment: of public images.
@@ -102,7 +102,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any labels in a request; a second request waits for the first."""
+        """Any mix of labels in a request; two requests at once, of which the second waits for the first."""
         return Capabilities(1024, 2, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -192,7 +192,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         return self._fitted_model().losses(samples, labels)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Align public images, each drawn by a seed, to the labels."""
+        """Return public images, each drawn by a seed and aligned to its label."""
         model = self._fitted_model()
         labels = model.numbers(request.labels)
         starts = [model.anew(int(seed)) for seed in request.seeds]
@@ -235,7 +235,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
     def _digest(self, images: npt.NDArray[np.uint8]) -> str:
-        """Return a SHA-256 of images read from files; of drawn ones, of their shape alone, since fonts differ."""
+        """Return a SHA-256 of the images; if they are drawn, of their shape alone, as fonts differ between machines."""
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 

@@ -38,7 +38,7 @@ _LOUDEST = 0.5
 # places, and the mean of its square; of the private images, the noisy sum of these vectors.
 
 _COMMON = 0.95
-"""Share of the public images whose vectors are not cut."""
+"""Share of the public images whose vectors of moments are not cut."""
 
 LEAST_VARIANCE = 1e-6
 """Least variance of a channel, in the aligned images and in the target of the alignment."""
@@ -56,7 +56,7 @@ class Scale:
 
     @classmethod
     def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
-        """Return factors from public images' moments, float64 (m, d): layers weigh the same, most norms lie below 1."""
+        """Return factors, from public moments, float64 (m, d), that weigh layers alike and bring most norms below 1."""
         by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
         both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
         sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
@@ -143,11 +143,11 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """Moments of the companions (public images aligned together) before each step; other images are aligned by them.
+    """Moments of the companions (public images aligned together) before each step; other images are aligned with these.
 
     Attributes:
-        means: float32 (k, d).
-        squares: float32 (k, d).
+        means: of each of d channels before each of k steps, float32 (k, d).
+        squares: mean squares of these channels, float32 (k, d).
     """
 
     means: Tensor
@@ -170,7 +170,7 @@ class Aim:
 
 
 def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignment) -> Way:
-    """Align public images, float32 n×c×h×w in [−1, 1], to `targets`, int64 (n,); return moments before each step."""
+    """Align public images, float32 n×c×h×w in [−1, 1], to labels, int64 (n,); return their moments before each step."""
     pixels = images.clone().requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
     means, squares = [], []
@@ -185,7 +185,7 @@ def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignm
 
 
 def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, settings: Alignment) -> Tensor:
-    """Align each image as if it were one more of the companions; it depends on no other image.
+    """Return each image, aligned as if it were one more companion; no other image of `images` changes the result.
 
     The images are public, or evolved from public ones, float32 n×c×h×w in [−1, 1]. `targets`, int64 (n,), are labels.
     `begin`, int64 (n,), is the step from which each image is moved: 0 for all k steps, k for none.
@@ -219,7 +219,7 @@ def total_variation(images: Tensor) -> Tensor:
 
 
 def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
-    """Return the distance of moments to the aim (Equation 1), summed over the last axis."""
+    """Return the squared distance of moments to the aim (Equation 1), summed over the last axis."""
     deviations = (squares - means**2).clamp(min=LEAST_VARIANCE).sqrt()
     return (means - aim.means).square().sum(dim=-1) + (deviations - aim.deviations).square().sum(dim=-1)
 
@@ -245,10 +245,10 @@ class Model:
 
     Attributes:
         aim: the teacher and the private images' moments, noisy.
-        way: the companions' moments at each step.
+        way: the companions' moments before each step.
         public: the images to begin with.
         labels: the label names, in the teacher's order.
-        alignment: its settings.
+        alignment: settings of the alignment.
     """
 
     aim: Aim
@@ -261,7 +261,7 @@ class Model:
     def fit(
         cls, reader: Reader, moments: Moments, public: PublicSet, labels: Sequence[str], alignment: Alignment
     ) -> Model:
-        """Return the model, after aligning the companions: evenly spread public images, to each label in turn."""
+        """Return the model, after aligning the companions (evenly spaced public images) to the labels in turn."""
         device = reader.device
         means, deviations = (torch.from_numpy(each).float().to(device) for each in (moments.means, moments.deviations))
         aim = Aim(reader, means, deviations)
@@ -299,7 +299,7 @@ class Model:
         return cls(aim, Way(*(each[: alignment.steps] for each in way)), public, tuple(labels), alignment)
 
     def numbers(self, labels: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return the teacher's number of each label, int64 (n,); raise RecipeError if it does not know one."""
+        """Return the teacher's number of each label, int64 (n,); raise RecipeError for a label that it lacks."""
         return label_numbers(labels, self.labels)
 
     def losses(self, images: npt.NDArray[np.uint8], labels: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -319,7 +319,7 @@ class Model:
     def start_of_variation(
         self, parent: npt.NDArray[np.uint8], place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
-        """Return the image that a variation starts from, its first step of alignment, and its public image's place."""
+        """Return the image that a variation starts from, its alignment's first step, and its public image's place."""
         rng, steps = _rng(seed), len(self.way.means)
         other = int(rng.integers(len(self.public.images)))
         if rng.random() < degree**2:
@@ -361,7 +361,7 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
     """Return a new classifier: float32 (n, classes) from n×channels×h×w.
 
     `kind`: small (three convolutions), or a function `package.module:function` of the numbers of channels and of
-    classes. Raises RecipeError for an unknown kind, or one without GroupNorm.
+    classes. Raises RecipeError for an unknown kind, or a classifier without GroupNorm.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "teacher/weights"))

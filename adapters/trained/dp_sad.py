@@ -57,8 +57,8 @@ class DPSAD(ReadsPublic, FittedDiffusion):
     docs/proofs.md. For the other arguments see `FittedDiffusion`.
 
     Args:
-        public: images on which the teacher is trained first; if they are all that it learns from, only those under the
-            private labels' names.
+        public: images on which the teacher is trained first; if the teacher learns from nothing else, only those whose
+            public label is also the name of a private label.
         pretraining: of the teacher, on the public images.
         teacher: DP-SGD of the teacher.
         imitation: weight of the distance to the teacher; 0 leaves it out.
@@ -124,7 +124,7 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         write_model(student, terms.classes, fit.fitting.folder)
 
     def _teacher(self, fit: Fit) -> UNet2DModel:
-        """Return the teacher, trained on public images, then by DP-SGD; one of the two may be left out."""
+        """Return the teacher, trained on public images, then by DP-SGD; the settings may leave out either training."""
         from adapters.trained.diffusion_networks import Velocity, pretrain, with_new_classes
 
         terms, none, places = fit.terms, len(fit.terms.classes), self._places()

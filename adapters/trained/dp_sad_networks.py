@@ -25,7 +25,7 @@ Shape = tuple[int, int, int]
 class Discriminator(nn.Module):
     """Three convolutions with GroupNorm, scaled and shifted by time and class; output: the logit of "by the teacher".
 
-    `classes`: their number, with the one that means "no class".
+    `classes`: number of classes, the one that means "no class" included.
     """
 
     def __init__(self, channels: int, classes: int) -> None:
@@ -61,7 +61,7 @@ class Chain:
         self._levels = torch.cat([schedule.final_alpha_cumprod.reshape(1), schedule.alphas_cumprod]).to(device)
 
     def after(self, steps: Tensor) -> Tensor:
-        """Return ᾱ one step after the timesteps `steps`, which need not lie on the chain."""
+        """Return ᾱ one step of the chain after each of the timesteps `steps`, which need not lie on the chain."""
         return self._levels[(steps + 1 - self._stride).clamp(min=0)]
 
     def next_image(self, noisy: Tensor, velocity: Tensor, steps: Tensor) -> Tensor:
@@ -78,10 +78,10 @@ class Judge:
     It sees the next images that teacher and student make from the same points. The points lie on denoising chains of
     the teacher, which begin with public noise and public classes.
 
-    Guarantee: it is computed from the weights of both, all released or public, from public seeds, and nothing else.
+    Guarantee: it is computed from the weights of teacher and student, all released or public, and public seeds alone.
 
     Args:
-        teacher: fixed; on its device.
+        teacher: fixed; the discriminator is put on the teacher's device.
         shape: c, h, w of the images.
         classes: number of classes, without the one that means "no class".
         settings: of the training.
@@ -144,9 +144,9 @@ def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor)
 class Distillation(Velocity):
     """The student's loss (Equation 12): MSE(x, x_θ) + a·MSE(x_ψ, x_θ) + λ·log(1 − φ(x_θ)); a `Loss` of DP-SGD.
 
-    x, x_ψ and x_θ are the next-step images of truth, teacher and student from the same noised record. On this schedule
-    a step turns image and noise by the same angle at every time, so the squared distance of two next-step images is
-    the squared distance of their velocities, times one constant; the loss takes the velocities.
+    x, x_ψ and x_θ are the next-step images of one noised record, by the velocities of truth, teacher and student; φ is
+    the discriminator's probability. On this schedule every step turns image and noise by the same angle, so the squared
+    distance of two next-step images is a constant times the squared distance of their velocities, which the loss takes.
 
     Every term that reads a record lies within that record's gradient, which is clipped whole. Teacher and discriminator
     are fixed while a block runs, and records have entered them only through earlier releases.

@@ -42,7 +42,7 @@ class LoRA(Settings):
     Attributes:
         rank: of the matrices.
         alpha: the product of a pair is multiplied by alpha/rank; None: by 1.
-        targets: endings of the names of these layers, such as to_q or down_blocks.0.resnets.0.conv1; Linear and Conv2d.
+        targets: Linear or Conv2d layers that get a pair, by endings of names (to_q or down_blocks.0.resnets.0.conv1).
     """
 
     rank: Count = 4
@@ -108,13 +108,13 @@ class FineTune(AnsweringDiffusion):
         model: the checkpoint: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file
             with its settings in a .json file of the same name; or a repository of the Hugging Face hub (a pipeline: a
             folder). A relative path is taken from the current folder.
-        lora: matrices beside layers; null: none.
+        lora: LoRA matrices beside layers; null: no matrices.
         layers: endings of the names of layers trained whole; None: class_embedding in pixel space, none in a pipeline.
         classes: label → the checkpoint's class, by name or number, whose embedding the label begins with. A label left
             out begins with the class of the same name, or, if there is none, with the mean of all classes.
-        prompts: of a pipeline: a public text, or one for each label; `{label}` becomes the label's name.
-        guidance: classifier-free guidance scale of a pipeline, when it is sampled; None: the pipeline's own.
-        revision: of a repository.
+        prompts: for a pipeline: a public text for all labels, or one for each; `{label}` becomes the label's name.
+        guidance: classifier-free guidance scale of a pipeline, when it is sampled; None: the pipeline's default.
+        revision: of the repository on the hub.
         offline: fetch nothing.
 
     Raises:
@@ -215,7 +215,7 @@ class FineTune(AnsweringDiffusion):
         return PixelCheckpoint(files, terms.classes, terms.image_shape, self.classes)
 
     def _check_pipeline(self) -> None:
-        """Raise RecipeError if a setting is missing that a pipeline needs, or given that it does not take."""
+        """Raise RecipeError if a setting that a pipeline needs is missing, or one that it does not take is given."""
         if self.prompts is None:
             raise RecipeError("prompts is missing: give a public text for each label, as api.model draws from text.")
         if self.classes is not None:

@@ -43,7 +43,7 @@ class PixelCheckpoint:
 
     Attributes:
         files: of the model and the scheduler.
-        labels: the private ones.
+        labels: the private label names.
         shape: h, w, c of the private images.
         classes: label → the class whose embedding the label begins with.
     """
@@ -54,7 +54,7 @@ class PixelCheckpoint:
     classes: Mapping[str | int, str | int] | None = None
 
     def check(self) -> None:
-        """Raise RecipeError if it cannot be fitted on these images."""
+        """Raise RecipeError if the checkpoint cannot be fitted on images of `shape`."""
         channels, height, width = self.files.shape
         if self.shape != (height, width, channels):
             own, private = ("×".join(map(str, each)) for each in ((height, width, channels), self.shape))
@@ -71,7 +71,7 @@ class PixelCheckpoint:
         check_prediction(self.files.scheduler.get("prediction_type", "epsilon"))
 
     def skeleton(self) -> nn.Module:
-        """Return the network, for a check of its layers: perhaps without its weights."""
+        """Return the network, so that its layers can be checked; its weights may be missing."""
         return self.network()
 
     def network(self) -> nn.Module:
@@ -84,7 +84,7 @@ class PixelCheckpoint:
         return module
 
     def loss(self, device: torch.device) -> Velocity:
-        """Return the checkpoint's training loss, by the checkpoint's noise schedule; networks in it are on `device`."""
+        """Return the checkpoint's training loss, with its noise schedule; networks within the loss are on `device`."""
         schedule = self.files.sampler("ddpm")
         return denoising(schedule.config.prediction_type, schedule.alphas_cumprod)
 
@@ -103,8 +103,8 @@ class PixelCheckpoint:
     def _first_rows(self, network: UNet2DModel) -> Tensor:
         """Return the label embeddings before the first step, float32 labels×width.
 
-        A label begins with the embedding of the class that `classes` gives for it, or that has its name; if neither,
-        with the mean of all. If the checkpoint has no classes, labels begin at zero: the network starts as it was.
+        A label begins with the embedding of the class that `classes` gives for it, or that has its name; if there is
+        neither, with the mean of all. If there are no classes, labels begin at zero: the network starts as it was.
         """
         labels, classes = self.labels, self.classes
         if network.class_embedding is None:
@@ -172,7 +172,7 @@ class _Image(Velocity):
 
 
 PREDICTIONS = {"epsilon": _Noise, "sample": _Image, "v_prediction": Velocity}
-"""The loss for each of the things that a network may predict, by diffusers' words."""
+"""The loss for each thing that a network may predict, by diffusers' word for it."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class Latent:
     """The squared error of the network's prediction on a record's latent; a `Loss` of DP-SGD.
 
     Args:
-        within: the loss that takes a latent for an image; it adds the noise.
+        within: the loss that gets a latent in place of an image; it adds the noise.
         vae: frozen, on the device.
         table: the prompts' embeddings, float32 labels×tokens×width, on the device.
     """
@@ -287,7 +287,7 @@ class Latent:
         self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Draw as `Velocity` does, but noise in the shape of latents."""
+        """Return what `Velocity.draw` returns, with noise in the shape of latents."""
         _, height, width = shape
         latent = self._vae.config.latent_channels, height // self._factor, width // self._factor
         return self._within.draw(records, draws, latent, generator)
@@ -302,7 +302,7 @@ class Latent:
         return square(output - target)
 
     def _encode(self, image: Tensor) -> Tensor:
-        """Return the mean of one image's latent, c×h×w, scaled as the checkpoint has it."""
+        """Return the mean of one image's latent, c×h×w, shifted and scaled as the checkpoint's settings say."""
         mean = self._vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
         config = self._vae.config
         latent: Tensor = (mean - (config.shift_factor or 0.0)) * config.scaling_factor
@@ -312,7 +312,7 @@ class Latent:
 def latent_checkpoint(
     model: Path, prompts: TextByLabel, labels: Sequence[str], shape: tuple[int, int, int]
 ) -> LatentCheckpoint:
-    """Open the pipeline in the folder `model`, with the labels' prompts; raise RecipeError if one is missing."""
+    """Open the pipeline in the folder `model`, with the labels' prompts; raise RecipeError if a prompt is missing."""
     texts = prompts if isinstance(prompts, str) else {str(label): text for label, text in prompts.items()}
     of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[PROMPT]
     by_label = dict(zip(labels, map(str, of_labels), strict=True))
@@ -334,7 +334,7 @@ def stored_latent(folder: Path) -> LatentCheckpoint:
 class LowRank(nn.Module):
     """A Linear or Conv2d layer plus scale·B·A: A (r×in) random, B (out×r) zero, so that the layer begins as it was.
 
-    In a convolution, which must have no groups, A has the window of the layer. `scale`: α/r.
+    A convolution must have no groups; its A has the kernel size of the layer. `scale`: α/r.
     """
 
     def __init__(self, base: nn.Linear | nn.Conv2d, rank: int, scale: float) -> None:
@@ -364,7 +364,7 @@ class LowRank(nn.Module):
 
 
 def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) -> None:
-    """Put matrices beside the named layers; raise RecipeError if one is neither Linear nor Conv2d without groups."""
+    """Put matrices beside named layers, Linear or zero-padded Conv2d without groups; raise RecipeError for others."""
     for name in names:
         layer = model.get_submodule(name)
         convolution = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros"

@@ -1,7 +1,7 @@
 """The skeleton of a fitted method, which declares its releases once; planning and fitting follow that declaration.
 
 A method has a section of settings, `_draws` (the noisy sums and DP-SGD trainings that it releases), `_fit` (the one
-function that fits it, by a `Fit`), and its RANDOM_API and VARIATION_API.
+function that fits it, with the tools of a `Fit`), RANDOM_API and VARIATION_API.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BELOW_ONE = 1 - 1e-9
 
 
 def on_grid(vector: npt.NDArray[np.float64], grid: int) -> npt.NDArray[np.int64]:
-    """Return a record's part of a sum, of L2 norm ≤ 1, in integer grid steps, rounded toward zero: no norm grows."""
+    """Return `vector`, of L2 norm ≤ 1, in integer grid steps, rounded toward zero, so that its norm does not grow."""
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
 
 
@@ -62,10 +62,10 @@ def noisy_sums(
 ) -> npt.NDArray[np.int64]:
     """Return noisy sums of vectors over each drawn subset and label, int64 (subsets, classes, length), in grid steps.
 
-    Guarantee: the release's, `count` times, if the vector of an image, float64 (length,), has an L2 norm of at most 1
-    and depends on that image and on public values alone, to the last bit. Each subset has a coin for every unit. A
-    unit's records share a weight of 1, and each vector is rounded toward zero on the grid: one unit more changes a
-    subset's clean sums by at most 1 in L2 norm, another unit in its place by at most 2. There may be no records.
+    Guarantee: the release's, over all `count` subsets, if the vector of an image, float64 (length,), has an L2 norm of
+    at most 1 and depends on that image and on public values alone, to the last bit. Each subset tosses a coin for every
+    unit. A unit's records share a weight of 1; vectors are rounded toward zero on the grid. So adding or removing a
+    unit changes a subset's clean sums by at most 1 in L2 norm, replacing one by at most 2. There may be no records.
     """
     names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     sums = np.zeros((release.count, classes, length), dtype=np.int64)
@@ -83,8 +83,8 @@ def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "
     """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
 
     Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times, in units of the clip.
-    Under replace-one a record's gradient goes and another comes: the sensitivity is 2, and the noise multiplier, which
-    counts in sensitivities, is σ/2. Raises PrivacyError for a unit other than a record, or σ out of range.
+    Under replace-one, one record's gradient takes another's place: the sensitivity is 2, and the noise multiplier,
+    which counts in sensitivities, is σ/2. Raises PrivacyError for a unit other than a record, or σ out of range.
     """
     if unit != "record":
         raise PrivacyError(
@@ -141,9 +141,9 @@ class Sum:
         share: the share of the fit's ε that the release costs, taken alone.
         sensitivities: L2 sensitivities: first under add/remove and zero-out, then under replace-one.
         fractional: whether a record may add fractions; if not, it adds whole numbers only.
-        sampling: of units for each subset; None: all units are in it.
-        count: number of sums.
-        grid: integer steps per 1 of the sum; None: as few as suffice.
+        sampling: of the units of each subset; None: every subset holds all units.
+        count: number of sums, one for each subset.
+        grid: integer steps per 1 of the sum; None: as many as `grid_for` returns.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Sum:
 
     @lru_cache(maxsize=64)  # noqa: B019 - where records are sampled, it takes seconds
     def release(self, terms: FitTerms) -> Release:
-        """Return the release with the least discrete noise that keeps to the share; raise PrivacyError if none does."""
+        """Return the release with the least discrete noise that keeps to the share; raise PrivacyError if none can."""
         sensitivity = self.sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
 
         def release(z: float) -> Release:
@@ -199,7 +199,7 @@ class Steps:
 
 
 Draws = Sequence[Sum | Steps | Release]
-"""Draws in the order in which they get their budget; a `Release` belongs to another method, fitted within this one."""
+"""A method's draws in the order in which they get their budget; a `Release` is of another method, fitted within it."""
 
 
 def part_of(terms: FitTerms, share: float) -> FitTerms:
@@ -224,7 +224,7 @@ class Plan:
 
 
 class Fit:
-    """The tools of a method's `_fit`, by which it draws planned releases, and nothing else of the records.
+    """The tools of a method's `_fit`: they give it planned releases, and nothing else that depends on records.
 
     Attributes:
         fitting: ledger, progress, folder and stop signal; its `private` reads the records once.
@@ -279,7 +279,7 @@ class Fit:
         task: str = "training on the private records",
         between: Callable[[Training, FloatArray], None] | None = None,
     ) -> nn.Module:
-        """Return the model after all blocks of a planned training; stored blocks are taken, the others are drawn.
+        """Return the model after all blocks of a planned training; stored blocks are used again, the others are drawn.
 
         Guarantee: the releases'. The private records are read only while a block is drawn.
 
@@ -289,7 +289,7 @@ class Fit:
             devices: those that share each step.
             name: of the planned training.
             task: the training's name in messages.
-            between: called with the training and its state, before the first block and after each; a state is released.
+            between: called with the training and its state, public or released, before the first block and after each.
         """
         from adapters.trained.dp_sgd.training import Training
 
@@ -387,7 +387,7 @@ class FittedMethod(ABC):
         """See `Trainer`; raise what `plan_releases` does, and RecipeError if memory does not suffice.
 
         Guarantee: the planned releases'; everything besides is post-processing of them, or public. The private records
-        are read only while a release is drawn. A resumed fit takes the stored releases, and repeats the rest.
+        are read only while a release is drawn. A resumed fit takes stored releases and weights, and repeats the rest.
         """
         self._check(fitting.terms)
         self._require_torch()
@@ -418,7 +418,7 @@ class TrainedMethod(FittedMethod):
 
     @abstractmethod
     def _start(self, terms: FitTerms) -> tuple[nn.Module, Loss]:
-        """Return a model as DP-SGD trains it, but without any public training, and its loss."""
+        """Return the model that DP-SGD trains, but without the training on public images before, and its loss."""
 
     def _other_dry_runs(self, terms: FitTerms, plan: Plan) -> list[DryRun]:
         """Return measured forecasts of the trainings before the last one."""
@@ -439,7 +439,7 @@ class TrainedMethod(FittedMethod):
         return self._places()[0]
 
     def _places(self) -> list[torch.device]:
-        """Return the devices that share each step; the CPU in place of MPS, which lacks DP-SGD's float64."""
+        """Return the devices that share each step; the CPU in place of MPS, as DP-SGD needs float64."""
         import torch
 
         devices = choose_devices(self.device)
@@ -450,7 +450,7 @@ class TrainedMethod(FittedMethod):
 
 
 def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the number of each label, int64 (n,); raise RecipeError if the model was not fitted for one."""
+    """Return the number of each label, int64 (n,); raise RecipeError for a label that the model was not fitted for."""
     if unknown := sorted(set(labels) - set(classes)):
         names = ", ".join(f"'{name}'" for name in sorted(set(classes)))
         raise RecipeError(
@@ -475,7 +475,7 @@ def reading(folder: Path, model: str) -> Iterator[None]:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Read a .safetensors file; raise OSError or ValueError if it is missing or damaged."""
+    """Return the tensors of a .safetensors file by name; raise OSError or ValueError if it is missing or damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -33,7 +33,7 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
     """A GAN: DP-SGD trains the discriminator to tell records from generated images; the generator learns from it alone.
 
     The generator learns between the discriminator's blocks, at no cost in ε: it sees released weights only. A sample
-    carries the code z that it was made from; a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code.
+    carries the code z that it was made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ.
 
     Conditions: `code` (float32, n×8).
 
@@ -108,7 +108,7 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
         return real_losses(model, samples, numbers)
 
     def _new(self, terms: FitTerms) -> tuple[Discriminator, Generator]:
-        """Return networks that were never trained."""
+        """Return a new, untrained discriminator and generator."""
         import torch
 
         from adapters.trained.gan_networks import Discriminator, Generator
@@ -127,7 +127,7 @@ class DPGAN(FittedGAN):
     For the other arguments see `FittedGAN`.
 
     Args:
-        public: images on which both networks are trained first, under random labels; None: none.
+        public: images on which both networks are trained first, under random labels; None: no such images.
     """
 
     public: Public | None = None
@@ -149,7 +149,7 @@ class DPGAN(FittedGAN):
 class PrivImageGAN(SelectsPublic, FittedGAN):
     """PrivImage+G: a GAN trained on public images that are most like the private ones, then by DP-SGD (Li et al. 2024).
 
-    The public images are selected as for `privimage`. For the other arguments see `FittedGAN`.
+    The public images are selected as for `privimage`. For the arguments see `SelectsPublic` and `FittedGAN`.
     """
 
     def _draws(self, terms: FitTerms) -> Draws:

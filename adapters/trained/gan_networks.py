@@ -84,8 +84,8 @@ def fit_generator(
     """Return a generator whose mean features m, per label, point in the direction of the noisy μ̃. Post-processing.
 
     For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's private size, so the size
-    need not be known. The sum over labels of −⟨μ̃, m⟩·|⟨μ̃, m⟩|/‖m‖² is minimised: with its sign, a label whose ⟨μ̃, m⟩
-    begins below 0 is led back.
+    need not be known. Minimised is the sum over labels of −⟨μ̃, m⟩·|⟨μ̃, m⟩|/‖m‖²; its terms keep the sign of ⟨μ̃, m⟩,
+    so that a label whose ⟨μ̃, m⟩ begins below 0 is led back.
 
     Args:
         target: μ̃, float64 (classes, D).
@@ -163,7 +163,7 @@ class DiscriminatorLoss:
         self._generator, self._classes = generator, classes
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Generate images of random labels: float32 (records, draws, c, h, w) in [−1, 1], and the labels."""
+        """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their random labels."""
         count = records * draws
         codes = torch.randn((count, CODE), generator=generator)
         labels = torch.randint(self._classes, (count,), generator=generator)
@@ -171,7 +171,7 @@ class DiscriminatorLoss:
         return images.reshape(records, draws, *shape), labels.reshape(records, draws)
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses, (draws,): of the record's image and label, and of a generated one for each draw."""
+        """Return, for each draw, the record's loss plus the loss of the draw's generated image: (draws,)."""
         images, labels = randomness
         real = model(image[None], label[None])
         return functional.softplus(-real) + functional.softplus(model(images, labels))
@@ -220,7 +220,7 @@ drawn back to within ±_NEAR; at other times they are not, because a black backg
 class Learner:
     """A generator, and its training against a discriminator that is held fixed meanwhile.
 
-    Guarantee: it is computed from the discriminators that `learn` gets and from public seeds, and from nothing else.
+    Guarantee: it is computed from `generator`, the discriminators that `learn` gets and public seeds alone.
 
     Args:
         generator: on the device where it is trained.

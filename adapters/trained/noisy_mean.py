@@ -44,7 +44,7 @@ class Features(Protocol):
         ...
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """Return c·φ(x) of images, float32 (n, h, w, c) in [0, 1] → (n, D), with one c > 0 for all; differentiable."""
+        """Return c·φ(x), (n, D), of images, float32 (n, h, w, c) in [0, 1], with one c > 0 for all; differentiable."""
         ...
 
 
@@ -101,7 +101,7 @@ class DPMERF(NoisyMean):
 
     Every private image becomes a vector of random features of norm 1. The vectors' sum per label is released once, with
     noise, and a small generator is fitted to the sum without seeing the images again. A sample carries the code z that
-    it was made from; a variation of degree d moves it to √(1−d²)·z + d·ξ, ξ a new code: 0 keeps z, 1 gives ξ.
+    it was made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 keeps z, 1 gives ξ.
 
     Conditions: `code` (float32, n×8).
 
@@ -285,7 +285,7 @@ class Perceptual:
         return [block - centre for block, centre in zip(self._blocks(images), self.centres, strict=True)]
 
     def _blocks(self, images: Tensor) -> list[Tensor]:
-        """Return b_j of float32 images (n, h, w, c) in [0, 1]: float32 (n, d_j)."""
+        """Return the blocks b_j, each float32 (n, d_j), of float32 images (n, h, w, c) in [0, 1]."""
         stages = stage_values(self.module, images.permute(0, 3, 1, 2), self.side, self.stages)
         values = [value.flatten(1) for value in stages]
         return values if len(self.weights) == len(values) else [*values, *(value.square() for value in values)]

@@ -84,7 +84,7 @@ class PublicSet:
         return max(1, len(self.names))
 
     def select(self, semantics: npt.NDArray[np.int64]) -> PublicSet:
-        """Return the images whose label is in row i of `semantics`, newly labelled i; no label may be in two rows."""
+        """Return the images whose label is in a row of `semantics`, relabelled by row number; rows are disjoint."""
         new = np.full(self.classes, -1, dtype=np.int64)
         for label, row in enumerate(semantics):
             new[row] = label
@@ -129,7 +129,7 @@ class Made(Source):
     """Images that are made by the recipe's seed.
 
     Attributes:
-        count: number of images; equally many of each character.
+        count: number of images; characters get equally many, to within one.
     """
 
     count: Count = 12400
@@ -141,7 +141,7 @@ class Characters(Made):
     Attributes:
         characters: which are drawn; each is a label.
         white_on_black: true: light text on a dark ground; false: dark on light.
-        fonts: a folder of .ttf and .otf files, or `matplotlib` for those that it installs.
+        fonts: a folder of .ttf and .otf files, or `matplotlib` for the fonts that it installs.
     """
 
     kind: Literal["glyphs"] = "glyphs"
@@ -243,7 +243,7 @@ class Folder(Files):
 
 
 class Arrays(Files):
-    """A file with `images` (m×h×w or m×h×w×c) and, where they are labelled, `labels` (m)."""
+    """An .npz file with `images` (m×h×w or m×h×w×c) and, where these are labelled, `labels` (m)."""
 
     kind: Literal["npz"] = "npz"
 
@@ -319,8 +319,8 @@ def train(
 ) -> Model:
     """Train `model`; return it with the moving average of its weights. On a CPU, the arguments determine every bit.
 
-    `phase` names the training, and so its randomness; `step_done` is called after every step, and may end the training
-    by an exception. Raises RecipeError if memory does not suffice.
+    `seed` and the training's name `phase` give its randomness. `step_done` is called after every step, and may end the
+    training by an exception. Raises RecipeError if memory does not suffice.
     """
     import torch
 
@@ -353,7 +353,7 @@ def train(
 
 
 def tensors(images: Pixels, device: torch.device) -> Tensor:
-    """Return float32 n×c×h×w in [−1, 1] of uint8 n×h×w×c."""
+    """Return images, uint8 n×h×w×c, as float32 n×c×h×w in [−1, 1]."""
     import torch
 
     return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1.0

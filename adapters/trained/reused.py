@@ -35,16 +35,16 @@ from pe.privacy.words import round_up
 class Trained:
     """RANDOM_API and VARIATION_API by the model that another run fitted.
 
-    Guarantee: the releases of that fit are charged to this run's ledger, each as often as to the other run's, because
-    the same person's records may be in both runs; nothing is drawn anew. Only `private_sets: disjoint` leaves them out:
-    you declare that no privacy unit is among the private records of both runs. Nobody can verify that here; the
-    certificate says so, and what holds if the declaration is wrong. With `disjoint`, `path` must be the run that
-    did the fit: a run that took the model over has private records that the model never saw.
+    Guarantee: the releases of that fit are charged to this run's ledger, each as often as it was in the other run,
+    because one person's records may be in both runs; nothing is drawn anew. Only `private_sets: disjoint` leaves these
+    releases out: you declare that no privacy unit is among the private records of both runs. Nobody can verify that
+    here; the certificate says so, and says what holds if the declaration is wrong. With `disjoint`, `path` must be the
+    run that did the fit: a run that took the model over has private records that the model never saw.
 
     Args:
-        path: the directory of the finished run that fitted the model; unless disjoint, also of one that took it over.
+        path: directory of the finished run that fitted the model, or, unless disjoint, of one that took the model over.
         private_sets: `may_overlap` or `disjoint`.
-        settings: those of the fitted generator that are to differ from the other run's: how it is sampled, on which
+        settings: of the fitted generator, if they are to differ from the other run's settings, such as sampling or
             device. Code that the model names to be run (`teacher: package.module:function`) must be named here again.
             Relative paths are taken from the current folder.
 
@@ -110,7 +110,7 @@ class Trained:
         Raises:
             RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit, cost more than
                 the budget, or runs code that this recipe does not name; or the private sets are declared disjoint, and
-                that run took the model over, or built it on another run's.
+                that run took the model over, or built it on a model of another run.
         """
         self._record = record = Fitted.of_run(self._path)
         self._check_code(record)
@@ -193,7 +193,7 @@ class Trained:
 
 
 def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
-    """Return the releases with different names: one that was charged again gets its name with a number."""
+    """Return the releases under different names: where a name occurs again, a number is added to it."""
     by_name: dict[str, Release] = {}
     for release in releases:
         name, again = release.name, 1

@@ -55,8 +55,8 @@ def noisy_semantics(
 def chosen_semantics(noisy: Counts, k: int) -> Counts:
     """Return the k semantics of each label, int64 (classes, k), the most frequent first; none belongs to two labels.
 
-    Greedy: the largest noisy count of all takes its semantic for its label, then the next, until each label has k.
-    Ties go to the first label, and the first semantic. Post-processing.
+    Greedy: from the largest noisy count to the least, each count gives its semantic to its label, if the semantic is
+    free and the label has fewer than k. Ties go to the first label, and the first semantic. Post-processing.
     """
     classes, semantics = noisy.shape
     rows: list[list[int]] = [[] for _ in range(classes)]
@@ -84,7 +84,7 @@ class Query:
     def tops(self, image: npt.NDArray[np.uint8], k: int) -> Counts:
         """Return the k most probable public labels of one image, uint8 h×w×c: int64 (k,), all different.
 
-        One image is classified at a time, so that the answer depends on no other, to the last bit.
+        One image is classified at a time, so that the answer depends on no other image, to the last bit.
         """
         import torch
 
@@ -97,7 +97,7 @@ class Query:
 def train_query(
     public: PublicSet, settings: QueryTraining, seed: int, device: torch.device, step_done: Callable[[], None]
 ) -> Query:
-    """Train the query function of a labelled public set: three convolutions with GroupNorm, and a dense layer.
+    """Return a query function trained on a labelled public set: three convolutions with GroupNorm, and a dense layer.
 
     Raises:
         RecipeError: memory does not suffice.

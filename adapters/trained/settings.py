@@ -27,7 +27,7 @@ class PlainTraining(Settings):
     Attributes:
         steps: number of Adam's steps.
         batch: images per step.
-        learning_rate: the highest; it rises for the first steps, then falls as a cosine. For GANs it stays the same.
+        learning_rate: the highest; the rate rises for the first steps, then falls as a cosine. For GANs it is constant.
     """
 
     steps: Count = 2000
@@ -47,7 +47,7 @@ class FineTuning(Settings):
         optimiser: adam (Kingma and Ba 2015, with PyTorch's constants) or sgd, without momentum.
         warm_up: steps over which the learning rate rises, as a straight line.
         ema: decay of the parameters' moving average, which the fitted model uses.
-        draws: of the loss's randomness (timesteps and noises) per record and step; their mean gradient is clipped.
+        draws: of the loss's randomness (timestep and noise) per record and step; the mean of the gradients is clipped.
         micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not. None:
             a device's part of a step, up to 32 on a processor and 512 on a GPU; halved until memory suffices.
         block: steps between two states that are kept; each block is charged as one release.
@@ -135,7 +135,7 @@ class DPSGD(FineTuning):
     def rounds(self, micro_batch: int, devices: int = 1) -> float:
         """Return how many micro-batches each device computes in a step, one after the other, on average.
 
-        On average, the last micro-batch is half full, and half of the other devices have no micro-batch beside it.
+        On average, the last micro-batch is half full, and meanwhile half of the other devices have no micro-batch.
         """
         return (self.expected_batch / micro_batch + 0.5) / devices + (1 - 1 / devices) / 2
 
@@ -168,7 +168,7 @@ class Discrimination(Settings):
 
 
 class Alignment(Settings):
-    """Alignment of public images (Equation 5): Adam on their pixels.
+    """Alignment of public images (Equation 5 of DP-ImgSyn): Adam on their pixels.
 
     Attributes:
         steps: k, the most steps of an image; 0 leaves the public images as they are.
@@ -178,7 +178,7 @@ class Alignment(Settings):
         total_variation: weight of the sum of differences between neighbouring pixels.
         norm: weight of the sum of squared pixels.
         roughest: an image stops before its total variation exceeds this many times the least that it has had.
-        companions: public images that are aligned first, together; all others as if each were one more companion.
+        companions: number of public images aligned first, together; others are aligned as if each were one more.
     """
 
     steps: Annotated[int, Field(ge=0)] = 10
@@ -192,7 +192,7 @@ class Alignment(Settings):
 
 
 _COARSE = 8
-"""Pixels a side at which a network without `channels` stops halving the image."""
+"""Most pixels of the shorter side at which a network without `channels` stops halving the image."""
 
 _LEAST = 2
 """Least pixels a side at the last level."""

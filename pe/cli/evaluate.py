@@ -164,7 +164,7 @@ def _fidelity(name: str, fidelity: dict[str, Any]) -> list[str]:
 
 
 def farther_than_unevolved(fidelity: dict[str, Any]) -> list[str]:
-    """Return the line, if any, on embeddings by which the data are farther from real samples than un-evolved ones."""
+    """Return a line on the embeddings in which the data lie farther from real samples than un-evolved ones; or none."""
     controls = {name: values["controls"].get("unevolved") for name, values in fidelity.items()}
     names = [name for name, other in controls.items() if other and fidelity[name]["frechet"] > other["frechet"]]
     farther = "the run's data are farther (Fréchet) than un-evolved ones: the verdict is on labels alone."

@@ -175,7 +175,7 @@ def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], 
 
 
 def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: str | None) -> ImageStart:
-    """Return the beginning of a recipe over images: side and channels from the options, or from the owner."""
+    """Return the beginning of a recipe over images: side and channels, from the options or from the owner."""
     from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, ImageStart
@@ -191,7 +191,7 @@ def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: s
 
 
 def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextStart:
-    """Return the beginning of a recipe over texts: their most bytes from the option, or from the owner."""
+    """Return the beginning of a recipe over texts: the most bytes of a text, from the option or from the owner."""
     from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, TextStart
@@ -213,7 +213,7 @@ def _ask(
     public: Path | None,
     begin: type[ImageStart | TextStart],
 ) -> tuple[list[str] | None, str, int, int | None, Path]:
-    """Return classes, unit, numbers of records and of units, and public samples: as options or answers say."""
+    """Return classes, unit, numbers of records and of units, and place of public samples, by options or answers."""
     from pe.private.source import RECORD
 
     with asking(_OPTIONS):
@@ -241,7 +241,7 @@ def _ask(
 
 
 def _tell(out: Path, noun: str, pool: Pool | None, classes: list[str]) -> None:
-    """Print the next steps, and if each class has samples of its own in the pool."""
+    """Print whether the pool has samples of every class, and the next steps."""
     lacking = pool.lacks(classes) if pool is not None else []
     if pool is not None and classes and not lacking:
         click.echo(f"{pool.path} has {noun} of every class, so each class draws from its own (by_label: true).")

@@ -20,7 +20,7 @@ _LONGEST = 255
 
 
 class _NamedPath(click.Path):
-    """A path whose names a disk takes, and that is not empty: an empty path would mean the current folder."""
+    """A path whose names are short enough for a disk; an empty path, which would mean this folder, is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -72,7 +72,7 @@ def asking(options: str) -> Iterator[None]:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Stop]:
-    """Yield an event that SIGINT and SIGTERM set, to stop resumably; a second signal ends the process.
+    """Yield an event that SIGINT and SIGTERM set, so that a run stops and can go on; a second signal ends the process.
 
     The process's exit status is what shells and supervisors expect, 128 plus the signal's number: 130 after SIGINT, 143
     after SIGTERM.

@@ -44,7 +44,7 @@ def plan(
 ) -> None:
     """Tell what RECIPE will ask for, cost and guarantee.
 
-    Nothing is called, no private record is read; the data set's ledger file is, for its cap.
+    Nothing is called, and no private record is read; only the data set's ledger file is read, for its cap.
     """
     from pe.planning.checks import look_ahead
     from pe.planning.forecast import forecast
@@ -60,7 +60,7 @@ def plan(
 
 
 def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> float:
-    """Return the samples a second of as many requests at once as the plan has, each as fast as one request in `run`."""
+    """Return the samples a second of all requests that may be under way at once, each as fast as a request in `run`."""
     from pe.errors import RunError
     from pe.store.run import Run
     from pe.store.writer import read_journal

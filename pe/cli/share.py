@@ -119,8 +119,8 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
 def sign(folder: Path, key: Path) -> None:
     """Sign the certificate of FOLDER, an export.
 
-    The signature lies beside it, in certificate.dsse.json. What issues the certificate anew (`pe export` of a copy,
-    `pe report`) leaves it unsigned: sign last.
+    The signature lies beside it, in certificate.dsse.json. A command that issues the certificate anew
+    (`pe export` of a copy, `pe report`) leaves it unsigned: sign last.
     """
     from pe.store.signing import sign as sign_folder
 

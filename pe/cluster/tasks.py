@@ -79,7 +79,7 @@ def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
 def votes(
     version: str, private: PrivateEmbeddings, public: tuple[Vectors, Labels], grid: int, voting: Voting
 ) -> TaskAnswer:
-    """Return a shard's clean votes; see `count_votes`. Its arguments determine them, so each try gives equal votes."""
+    """Return a shard's clean votes; see `count_votes`. The arguments determine them, so each try gives equal votes."""
     return guard(version, lambda: count_votes(private, *public, grid, voting))
 
 

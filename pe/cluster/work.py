@@ -1,8 +1,8 @@
 """Private work on a Ray cluster, for the process that draws the noise: blocks and shards out, vectors and votes back.
 
 At any time a few blocks or shards are under way (`AHEAD` for each worker), so neither this process nor Ray's object
-store ever holds more, however many records there are. The work of a lost worker is done again by another one: it is a
-function of what was sent, so the result is the same.
+store ever holds more, however many records there are. The work of a lost worker is done again by another
+one, with an equal result: the result depends on nothing but what was sent.
 """
 
 from __future__ import annotations
@@ -157,11 +157,11 @@ class RayWork:
     """Private work on the Ray cluster that this process has joined; a `PrivateWork`.
 
     Args:
-        embedding: what each worker makes the embedding from; None: the workers get a copy of the run's object.
+        embedding: name and settings from which a worker makes the embedding; None: it gets a copy of the run's object.
         declared_size: the declared number of records: the number of shards depends on it, and on the true number only
             if that is more than SPARE times as large.
         hosts: the machines of a cluster that was joined.
-        shard_bytes: of a shard's vectors, on the average.
+        shard_bytes: average number of bytes of a shard's vectors.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
 AUTO = "auto"
 
 _NO_SPILLING = {"automatic_object_spilling_enabled": False}
-"""Few shards are under way at a time: data that does not fit into memory is a mistake, and must not go to disk."""
+"""Few shards are in memory at a time, so it should never be full; and private data must not be spilled to disk."""
 
 
 @contextmanager

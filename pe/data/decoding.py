@@ -72,10 +72,10 @@ def decode_image(
     Args:
         source: the encoded bytes, or the file that holds them.
         size: (height, width) of the result; None keeps the image's own.
-        resize: how the image gets that size; None requires that it has it already.
+        resize: how the image gets that size; None requires an image that has that size already.
         channels: 1 (grey) or 3.
         name: of the image in messages; without it, its path or "The image".
-        deep: a set for `dimness`: an image of 16 bits adds True if it goes beyond a sixteenth of the range, else False.
+        deep: a set for `dimness`: a 16-bit image adds True if a value goes beyond a sixteenth of the range, else False.
 
     Raises:
         BadImage: the file cannot be read, or a rule refuses it.
@@ -104,7 +104,7 @@ def convert_pixels(
     name: str = "The image",
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """Apply the rules above to `pixels`, uint8, uint16 or bool, h×w or h×w×c (c of 1, 3 or 4, alpha last)."""
+    """Return `pixels` (uint8, uint16 or bool; h×w or h×w×c, c of 1, 3 or 4, alpha last) by the rules above, uint8."""
     target = _Target(size, resize, channels, name)
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * np.uint8(255)
@@ -125,7 +125,7 @@ def convert_pixels(
 
 
 def dimness(deep: set[bool]) -> str:
-    """Return a sentence if no image noted in `deep` goes beyond a sixteenth of 16 bits' range; else an empty text."""
+    """Return a sentence if there are 16-bit images, and `deep` says that all are dark; else an empty text."""
     if deep != {False}:
         return ""
     return (

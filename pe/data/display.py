@@ -15,7 +15,7 @@ _CELL = "padding: 4px 10px; text-align: left; vertical-align: top"
 
 
 class Page(str):
-    """A text of several lines, which a notebook shows as it is printed."""
+    """A text of several lines, which looks in a notebook as `print` shows it."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ def paragraph(text: str) -> str:
 
 
 def picture(png: bytes, description: str) -> str:
-    """Return a PNG file as a picture in the page itself, with a description where it cannot be seen."""
+    """Return an HTML picture that contains the file `png`, with `description` as its alternative text."""
     content = base64.b64encode(png).decode()
     return f'<img alt="{escape(description)}" style="max-width: 100%" src="data:image/png;base64,{content}">'
 

@@ -21,7 +21,7 @@ _STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "
 def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
     """Return a font that has all letters of `text`, in `size` pixels; None where this machine has none.
 
-    Pillow's own has the Latin letters. Of the installed ones an upright one of common weight comes first.
+    Pillow's own font, for Latin letters, comes first; then installed ones, upright fonts of common weight first.
     """
     own = ImageFont.load_default(size=size)
     if isinstance(own, ImageFont.FreeTypeFont) and _has(own, text):
@@ -31,7 +31,7 @@ def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
 
 @cache
 def installed_fonts() -> tuple[Path, ...]:
-    """Return the font files of this machine, those of matplotlib among them, plain ones first."""
+    """Return the font files of this machine, including matplotlib's, plain ones first."""
     folders = [Path(os.path.expandvars(folder)).expanduser() for folder in _FOLDERS]
     if (spec := find_spec("matplotlib")) is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf")

@@ -15,10 +15,10 @@ from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import ContractError
 
 _SMALL = 64
-"""Pixels of the longer side up to which images are stored as they are, not as PNG."""
+"""Images whose longer side has at most this many pixels are stored raw, not as PNG."""
 
 TELLING = 64
-"""Fewest pixels, height × width, of an image in which one colour alone is suspicious."""
+"""An image of one colour alone is suspicious if it has at least this many pixels, height × width."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +123,12 @@ class Images(Samples):
         return height, width, channels
 
     def distances(self, others: Images) -> npt.NDArray[np.float64]:
-        """Return the root mean square difference of each image's pixels from its counterpart's, 0 to 255."""
+        """Return the root mean square difference between the pixels of each image and of its counterpart, 0 to 255."""
         differences = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
         return np.asarray(np.sqrt(np.square(differences).mean(axis=(1, 2, 3))), np.float64)
 
     def suspicion(self) -> str:
-        """Say how many images have one colour (± 1 level), as filters and faulty weights give them; empty: none."""
+        """Return a clause on the images of one colour (± 1 level), as content filters make them; empty if none."""
         if self.shape[0] * self.shape[1] < TELLING:
             return ""
         few = self.pixels[:, ::8, ::8]  # shows of most images that they have several

@@ -1,6 +1,6 @@
-"""Take a chat template's markup off a model's text where it surely is a wrapper; unsure answers count as no text.
+"""Take off markup that a chat template surely wraps around a model's text; if in doubt, an answer counts as no text.
 
-The templates are known to these sources, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
+The templates come from these sources, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
 (002e9bf); [V] vllm, vllm/reasoning; [W] open-webui, its default reasoning tags; [M] mlx-lm, its tokenizer_utils.py; [H]
 openai/harmony, docs/format.md; [T] the chat template and tokenizer_config.json of the models named.
 """
@@ -79,7 +79,7 @@ ENDS = (
 """Ends of a model's turn."""
 
 _MOST = 8
-"""Most blocks of thoughts, or tokens at its ends, taken off an answer: if some are left then, it is no text."""
+"""Most blocks of thoughts, or tokens at the ends, that are taken off an answer; one with more is no text."""
 
 _PLAIN = tuple(pair for pair in THOUGHTS if pair[0][1:-1] in ("thinking", "reasoning", "thought"))
 _BEHIND_THOUGHTS = ANSWERS[-2:]
@@ -108,7 +108,7 @@ class Unwrapped:
     Attributes:
         text: the text, exactly as it stood in the answer but for white space around it; empty if there is none.
         marks: the markup that was taken off.
-        fault: why the answer is no text, as a clause; empty: it is one.
+        fault: a clause on why the answer is no text; empty if it is a text.
     """
 
     text: str
@@ -117,13 +117,13 @@ class Unwrapped:
 
 
 def unwrap(answer: str) -> Unwrapped:
-    """Take off what surely wraps a model's text; an answer without markup stays as it is.
+    """Return a model's text without the markup that surely wraps it, and without white space at its ends.
 
     Args:
         answer: as the model wrote it.
 
     Returns:
-        The text, or why the answer holds none that is sure to be one.
+        The text, or the reason why nothing in the answer is surely a text.
 
     Raises:
         ContractError: `answer` is no string.
@@ -148,7 +148,7 @@ def unwrap(answer: str) -> Unwrapped:
 
 
 class _Answer:
-    """The text of an answer, and the tokens that were taken off it. `strip_…` return a fault; empty: there is none."""
+    """The text of an answer, and the tokens taken off it. `strip_…` return a fault or an empty text, if anything."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -220,7 +220,7 @@ class _Answer:
         return ""
 
     def strip_tags(self, has_thoughts: bool) -> None:
-        """Keep the text within answer tags; a plain word is a tag only behind thoughts, or as a last `</answer>`."""
+        """Keep the text within ANSWERS' tags; the last two are tags only behind thoughts, or as a final `</answer>`."""
         for opening, closing in ANSWERS:
             is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
             if is_sure and self.text.startswith(opening):

@@ -24,7 +24,7 @@ _silenced = ExitStack()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show no Python warning inside, and let no library's logger without a handler write to the console.
+    """Show no Python warning inside the block; a library's logger without a handler writes nothing to the console.
 
     Such words might tell of a private record. The silence holds for all threads, from the first that enters until the
     last has left.
@@ -48,7 +48,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Let transformers show no progress bar and no report of its own inside."""
+    """Let the library transformers show no progress bar and no report inside the block."""
     from transformers import logging as library
 
     shows_bars, verbosity = library.is_progress_bar_enabled(), library.get_verbosity()

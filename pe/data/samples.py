@@ -38,7 +38,7 @@ class Samples(Protocol):
         axes: the numbers of a shape, in words: `height×width×channels`.
         suffix: the suffix of a file that holds one sample: `.png`.
         feature: the type of a column of such files in Hugging Face's data sets.
-        embedding: the kind that is used if a recipe names none.
+        embedding: the kind of embedding for a recipe that names none; for images a network at hand is preferred.
         unit: the unit of `distances`, in words.
     """
 
@@ -54,11 +54,11 @@ class Samples(Protocol):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
-        """Return a batch of `rows`, each as in `array[i]`; None: a blank. The time depends on their number alone."""
+        """Return a batch of `rows`, each as in `array[i]`, None as a blank; only their number decides the time."""
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up samples as different as can be, sample i from i alone; a run first tries its embedding on them."""
+        """Make up samples as different as can be, sample i from i alone; a run tries its embedding on them first."""
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
@@ -92,7 +92,7 @@ class Samples(Protocol):
         return type(self)(self.array[indices])
 
     def only(self, *indices: int) -> Self:
-        """Return as many samples of the same shape, blank but for those at `indices`."""
+        """Return a batch of equal length and shape, in which all samples but those at `indices` are blank."""
         array = np.zeros_like(self.array)
         array[list(indices)] = self.array[list(indices)]
         return type(self)(array)
@@ -121,17 +121,17 @@ class Suspected(Protocol):
     """Samples that may look as if their generator had withheld or spoiled them."""
 
     def suspicion(self) -> str:
-        """Return a clause on how many samples look so, and in what way; empty: none."""
+        """Return a clause on how many samples look withheld or spoiled, and in what way; empty if none do."""
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
-    """Return a sentence if some of the samples that are called `name` look withheld or spoiled."""
+    """Return one sentence if some samples, which it calls `name`, look withheld or spoiled; else an empty list."""
     suspicion = samples.suspicion() if isinstance(samples, Suspected) else ""
     return [f"{name}: {suspicion}. They stay: look at them before you use the data."] if suspicion else []
 
 
 def distinct(samples: Samples) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return (first, place): the index of the first of each set of equals; sample i equals first[place[i]]."""
+    """Return (first, place): the first index of each group of equal samples; sample i equals sample first[place[i]]."""
     rows = samples.array
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
     _, first, place = np.unique(np.frombuffer(digests, "V16"), return_index=True, return_inverse=True)
@@ -156,7 +156,7 @@ def modality(kind: str) -> type[Samples]:
 
 
 def kind_among(names: Collection[str]) -> str:
-    """Return the one of the stored columns' `names` that is a modality's; raise PluginError if none is."""
+    """Return the name of the modality among the stored columns' `names`; raise PluginError if there is none."""
     installed_names = set(names) & _modalities.keys() or {point.name for point in entry_points(group="pe.modalities")}
     for name in names:
         if name in installed_names:
@@ -186,7 +186,7 @@ def uniforms(seeds: Seeds, purpose: str) -> npt.NDArray[np.float64]:
 
 
 def generator(seed: int, phase: str) -> np.random.Generator:
-    """Return a random generator for one phase of the run, the same on every machine."""
+    """Return a random generator for one phase of the run; its draws are equal on every machine."""
     return np.random.Generator(np.random.Philox(key=_key(seed, phase)))
 
 
@@ -213,13 +213,13 @@ SOFT_LABEL = "soft_label"
 CAPTION = "caption"
 """Column of the text that each sample was drawn from, if the generator keeps it."""
 DRAWN = "drawn"
-"""Column of each sample as it was drawn, before it was resized, if the generator varies that one: uint8 (n, height,
-width, 3). Unlike other conditions it does not decide which samples a request asks for together."""
+"""Column of the samples as drawn, uint8 (n, height, width, 3), if the generator varies these and not the resized ones.
+Unlike other conditions it does not decide which samples a request asks for together."""
 GENERATOR = "generator"
 """Column of the name of the generator that made each sample, if there are several."""
 PART = "."
 """Mark in the name of a column that only the samples of one of several generators have: `hand.font`. In the rows of all
-other samples it is 0, or empty."""
+other samples the column is 0, or empty."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ class ColumnFile:
     arrow: Any  # pyarrow
 
     def cells(self, batch: Any, name: str) -> Iterator[object]:
-        """Yield a column's values in a batch: names for numbers with names, surrogates for bytes that are no text."""
+        """Yield a column's values in a batch: a number's name if it has one; surrogates for bytes that are no text."""
         column, names, types = batch.column(name), feature_names(self.schema.metadata, name), self.arrow.types
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -156,7 +156,7 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
 def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
     """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its `labels.csv`.
 
-    A file that is not listed there has the name of the subfolder of `folder` that holds it, at any depth; else None.
+    The label of a file that is not listed there is the name of the top subfolder that holds it, or None if none does.
     """
     table, rows = folder / LABELS_CSV, []
     if table.is_file():
@@ -185,7 +185,7 @@ SomePath = TypeVar("SomePath", bound=TablePath)
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the table at `path`, or those in that folder, sorted; raise BadTable for none, or several kinds."""
+    """Return the table at `path`, or the tables in this folder, sorted; raise BadTable for none, or several kinds."""
     types = ", ".join(suffixes)
     if path.is_file():
         if path.suffix.lower() not in suffixes:
@@ -235,7 +235,7 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 def read_rows(
     file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = _ROWS_READ
 ) -> Iterator[Row]:
-    """Yield the values of `columns`, row by row; for Parquet and Arrow it may be empty. Raise BadTable for a bad file.
+    """Yield the values of `columns`, which may be empty, as one tuple for each row; raise BadTable for a bad file.
 
     Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a row has no value.
     `encoding` does not concern Parquet and Arrow, whose rows are taken in batches of at most `together`.

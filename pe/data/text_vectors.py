@@ -41,7 +41,7 @@ def words_of(text: str) -> tuple[Keys, Weights, Weights]:
 def runs_of(text: str) -> tuple[Keys, Weights]:
     """Return a text's runs of three characters, white space as one space: ascending keys, and their counts.
 
-    They serve languages that put no space between words, words in several forms, and texts without a word.
+    Runs serve languages that put no space between words, words in several forms, and texts without a word.
     """
     letters = np.frombuffer(" ".join(text.lower().split()).encode("utf-32-le"), np.uint32).astype(np.uint64)
     ends = np.pad(letters, 1, constant_values=ord(" "))

@@ -1,8 +1,8 @@
-"""Texts, a modality: UTF-8 of at most so many bytes; and how texts from outside become that, executing nothing.
+"""Texts, a modality: UTF-8 of limited length; and the rules by which outside texts are read, executing nothing.
 
 The rules, in the order in which they apply:
 
-1. No more than MARGIN times the longest text is read, or normalised: a larger one is refused, or cut there.
+1. No more than MARGIN times the longest text is read, or normalised: a larger text is refused, or cut there.
 2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes that the encoding
    does not know, and halves of surrogate pairs, are refused.
 3. A NUL is refused: the bytes are no text, or text of another encoding.
@@ -66,7 +66,7 @@ class Texts(Samples):
 
     @classmethod
     def of(cls, texts: Iterable[str], longest: int = LONGEST) -> Texts:
-        """Make each text plain (`plain`) and cut it to `longest` bytes, never within a character.
+        """Return a batch of `texts`, made plain (`plain`) and cut to `longest` bytes, never within a character.
 
         Args:
             texts: any texts; a single string is a ContractError.
@@ -135,7 +135,7 @@ class Texts(Samples):
         return (self.utf8.itemsize,)
 
     def distances(self, others: Texts) -> npt.NDArray[np.float64]:
-        """Return for each text and counterpart the share of their pieces of three characters not in both, 0 to 1."""
+        """Return, for each text and counterpart, the share of pieces (three characters) that only one has, 0 to 1."""
         pairs = zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True)
         return np.array([len(one ^ other) / len(one | other) for one, other in pairs], np.float64)
 
@@ -157,12 +157,12 @@ def plain(text: str) -> str:
 
 
 def shorten(text: str, longest: int) -> bytes:
-    """Return as many of a text's characters as `longest` bytes of UTF-8 hold."""
+    """Return a text as UTF-8, cut to as many whole characters as `longest` bytes hold."""
     return text.encode()[:longest].decode(errors="ignore").encode()
 
 
 def _pieces(text: str) -> set[str]:
-    """Return all runs of three characters, ends marked, so that no text is without one."""
+    """Return a text's runs of three characters; its ends are marked, so that even an empty text has one."""
     text_with_ends = f"\0{text}\0\0"
     return {text_with_ends[i : i + 3] for i in range(len(text_with_ends) - 2)}
 
@@ -181,7 +181,7 @@ def _card(text: str) -> Image.Image:
 
 UTF_8 = "utf-8"
 MARGIN = 4
-"""Most bytes of a file for one byte of a text: UTF-32 takes as many, Hangul in separate letters about as many."""
+"""Most bytes read for each byte of UTF-8: UTF-32 has up to 4 for 1, and Hangul in separate letters about as many."""
 
 
 def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str) -> bytes:

@@ -64,7 +64,7 @@ def decode(data: npt.NDArray[np.uint8]) -> dict[str, Array]:
 
 
 def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
-    """Return the array whose .npy header begins at `start`, and its end; it is copied only if it lies unaligned."""
+    """Return the array whose .npy header begins at `start`, copied only if it lies unaligned, and where it ends."""
     head = io.BytesIO(data[start : start + _LONGEST_HEADER].tobytes())
     np.lib.format.read_magic(head)
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
@@ -80,7 +80,7 @@ class Standing:
     has_sample: npt.NDArray[np.bool_]  # there is a sample
     refusals: Items  # number of times that each item was refused
     failures: Items  # number of times that it failed
-    earlier: Items  # (2, n): refusals before this start; failures before it or that count as no attempt
+    earlier: Items  # (2, n): refusals before this start; failures before it, or that are no attempts
 
     @classmethod
     def of(cls, count: int) -> Standing:
@@ -133,7 +133,7 @@ class Answers:
         return {request: np.frombuffer(items, np.int64) for request, items in self.run.journal.jobs(phase)}
 
     def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
-        """Write an answer to `items`, made in `seconds`, to a durable file; return it for `commit`. Any thread may."""
+        """Write an answer to `items`, made in `seconds`, to a durable file; return what `commit` takes. Thread-safe."""
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)

@@ -31,9 +31,9 @@ from pe.store.writer import RunWriter
 ByChunk = Generator[tuple[Items, Samples]]
 
 CHUNKS, ITEMS = 3, 12
-"""Requests, and items, that a phase begins with before it is judged (`Outset`); one request a worker at least."""
+"""Fewest requests, and items, that a phase sends before it is judged (`Outset`); at least one request a worker."""
 LATER = 4
-"""A phase that began well ends if LATER times as many requests, and items, as it began with fail in a row."""
+"""A phase that began well ends once LATER × max(CHUNKS, workers) requests and LATER × ITEMS items fail in a row."""
 EVERY = 0.5
 """Seconds after which a generator is asked again what it waits for."""
 _OWN_WORDS = re.compile(r"(?<=HTTP 2\d\d: ).*|\d+", re.DOTALL)
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class Outset:
     """Holds the rest of a phase back until one of its first requests shows that it may succeed.
 
-    A sample shows it, a refusal, a second reason for failing (other than in `_OWN_WORDS`), or a sample from an earlier
+    A sample or a refusal shows it, or a second reason for failing (but for `_OWN_WORDS`), or a sample from an earlier
     start (`proven`). If the first requests all fail for one reason, or many in a row do later, the rest are not sent:
     they would fail, too.
     """
@@ -102,7 +102,7 @@ class Waits:
     _words: str = field(default="", init=False)
 
     def next_done(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
-        """Return those of `waiting` that are ready, at least one, in their order."""
+        """Wait until one or more of `waiting` are ready; return the ready ones, in their order."""
         futures, ready = list(waiting), set[Future[Stored]]()
         while not ready:
             ready = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
@@ -136,8 +136,8 @@ class Dispatcher:
         attempts: how often an item may fail before the run stops.
         retries: how often a refused item is asked for again before a variation keeps its parent, and a random
             sample is drawn anew.
-        expected: the modality and the shape that its samples must have; None: any. A shape of one number is a longest
-            length, which the generator may choose.
+        expected: the modality and the shape that the generator's samples must have; None: any. A shape of one number,
+            a longest length, is not checked: the generator may choose it.
         command: given the recipe's key of the limit that stopped the run (or ""), returns the command that resumes it.
     """
 
@@ -155,8 +155,8 @@ class Dispatcher:
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
         """Return S_0: a new sample for each of `labels`, int32 (n,), ascending.
 
-        With k `variations`, each new sample is followed by k variations of it, to this degree. APIError: an item failed
-        in every attempt, or was refused however often it was drawn anew.
+        With k `variations`, each new sample is followed by k variations of it, of this `degree`. APIError: an item
+        failed in every attempt, or was refused however often it was drawn anew.
         """
         if not variations:
             return self.draw("population/0", population_place(0), labels, "RANDOM_API")
@@ -245,7 +245,7 @@ class Dispatcher:
             return None
 
     def _make(self, place: str, work: Work, description: str) -> Population:
-        """Return the population of `work`; if it is not there yet, make it durable, and delete the phase's chunks."""
+        """Return the population of `work`; if it is not there yet, make it, store it, and delete the phase's chunks."""
         if (samples := self._find_finished(place)) is not None:
             return samples
         self._fulfil(work, description)
@@ -383,7 +383,7 @@ class Dispatcher:
         return self._answers.store(work.phase, items, answer, time.monotonic() - start, job)
 
     def _check_form(self, samples: Samples) -> None:
-        """Raise ContractError for samples of an undeclared modality or shape, before anything is spent on them."""
+        """Raise ContractError for samples of an undeclared modality or shape, before they are stored."""
         if self.expected is None or not len(samples):
             return
         kind, shape = self.expected
@@ -399,7 +399,7 @@ class Dispatcher:
         )
 
     def _keep(self, answers: list[Stored], standing: Standing, task: Task) -> None:
-        """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure that no try mends."""
+        """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure that no retry mends."""
         self._answers.commit(answers)
         for one in answers:
             standing.note(one.items, one.misses)

@@ -26,7 +26,7 @@ class Limits:
         max_seconds: wall-clock time during which one process asks the generator, however many requests are under way.
             Private work does not count: where a run stops does not depend on it. A resumed run counts from 0.
         max_concurrency: requests under way at once.
-        max_refused: share of the items asked for, counted as MEANINGFUL at least, that may be refused.
+        max_refused: share of the items asked for that may be refused; fewer than MEANINGFUL items count as MEANINGFUL.
     """
 
     max_images: int | None = None

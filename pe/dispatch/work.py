@@ -32,14 +32,14 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class Loan:
-    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64 (m,); NOBODY: none."""
+    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64 (m,); none if NOBODY."""
 
     phase: str
     child: Items
 
     @property
     def children(self) -> Items:
-        """The offspring that are there already, as items."""
+        """The items that variations become, which the generator is not asked for."""
         there: Items = self.child[self.child != NOBODY]
         return there
 
@@ -79,7 +79,7 @@ class Work:
         source: the population whose members are varied; None for RANDOM_API.
         parents: int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API.
         degree: variation in [0, 1].
-        iteration: t, whose variations they are.
+        iteration: t, the iteration for which variations are asked.
         attempts: how often an item may fail.
         retries: how often an item that is refused is asked for again with another seed; then a variation is
             given up, and a random sample is drawn anew, with a new condition.
@@ -135,8 +135,8 @@ class Work:
         """Yield `open_items`, cut into requests that the generator can take.
 
         An item that was never asked for always comes in the same request, wherever the run was broken off;
-        items asked for in vain are packed together. First come the requests of `jobs` (name → items), as they were:
-        a run that was broken off has noted their jobs.
+        items asked for in vain are packed together. First come the requests of `jobs` (name → items), unchanged:
+        a run that was broken off has noted the host's jobs for them.
         """
         for request, items in (jobs or {}).items():
             if items.size and np.isin(items, open_items).all() and self.name_request(items, standing) == request:

@@ -28,7 +28,7 @@ RECIPES = {name: Path(__file__).parent / "recipes" / f"{name}.yaml" for name in 
 """The demo's recipes by their generator: drawn text (glyphs), or a small diffusion model."""
 
 QUICK = ("glyphs",)
-"""The generators for which the demo makes the control by one vote: it takes them only seconds."""
+"""The generators with which the demo also makes the control by one vote, because that takes only seconds."""
 
 
 def run_demo(

@@ -66,7 +66,7 @@ class Surroundings:
     """A run's surroundings: everything that it needs besides its recipe.
 
     Attributes:
-        api: the generator, if it is an object of the user's own; None: the recipe names it. So for `embedding`.
+        api: the generator, if it is an object of the user's own; None: the recipe names it. `embedding` likewise.
         progress: is told what happens.
         stop: set it to stop at the next chunk's boundary.
         noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
@@ -95,11 +95,11 @@ class Surroundings:
 
 @dataclass
 class Execution:
-    """A recipe with all keys of its evolution, and the objects that it names; `carry_out` sets `run` and `ledger`.
+    """A recipe (with all keys of its evolution), its plan, and its objects; `carry_out` sets `run` and `ledger`.
 
     Attributes:
         others: the models and data of other runs that the recipe uses.
-        ledger: with every release of the plan reserved in it.
+        ledger: the run's, in which every release of the plan is reserved.
     """
 
     recipe: Recipe
@@ -304,7 +304,7 @@ class Execution:
         load_model(api, run.folder)
 
     def _read_fit(self, folder: Path) -> Fitted:
-        """Return the description and cost of the fit that has just ended, or of the model that it took over."""
+        """Return the description and cost of the fit that has just ended, or of the fit of another run's model."""
         others = tuple(one.fit for one in self._other_runs())
         if (folder / FITTED).exists():
             record = Fitted.read(folder)
@@ -328,7 +328,7 @@ class Execution:
         return OtherRun.read(self.run.folder) or self.others
 
     def _logging(self, plan: Plan) -> Logging:
-        """Return what sends populations to the loggers: at once, or at the end if times of private work would show."""
+        """Return the object that logs populations: at once, or at the end if times of private work would show."""
         run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
         live = recipe.privacy.noiseless or all(one.name in self.ledger.clock.deadlines for one in plan.releases)
         loggers = self.surroundings.loggers
@@ -456,8 +456,8 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
 def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None = None) -> Run:
     """Go on with a run from its last committed chunk; a finished one is only checked.
 
-    `recipe` is the one to go on with; None: the one that the run holds. It may differ from that one only as
-    `differences` allows: in what concerns the machine. Objects of the user's own must be passed again.
+    `recipe` is the recipe to go on with; None: the run's own. It may differ from the run's own only as `differences`
+    allows: in settings of the machine. Objects of the user's own must be passed again.
 
     Raises:
         RunError: the recipe, the private records or a stored file changed; the message names it.

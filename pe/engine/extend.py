@@ -35,7 +35,7 @@ _CONNECTION = (
     "base_url", "description_url", "result_hosts", "key_env", "key_file", "basic_auth_env", "headers_env",
     "client_cert", "client_key",
 )  # fmt: skip
-"""Settings that say where this machine connects, and with which of its own keys."""
+"""Settings that say to which addresses this machine connects, and with which of its keys."""
 
 
 def extend_run(

@@ -37,16 +37,16 @@ GROWTH = 1.1
 FEWEST = 5
 """Fewest parents from which anything is judged."""
 STRAYED = 1 / 4
-"""Least share of variations that lie with another's parent, from which on parents count as mixed up."""
+"""Least share of variations astray (`Rung.astray`) with which parents count as mixed up."""
 NEAREST = 1 / 2
-"""Least share of variations nearest to their own parent where parents are heeded; chance alone makes it 1 of 8."""
+"""Parents count as heeded only if at least this share of variations lie nearest to their own; by chance 1 of 8 do."""
 SPACES = ("samples", "embedding")
 """The spaces of distances: between samples, as their modality measures them, and between their vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """The variations of one degree. A variation without a finite vector has NaN in `apart`, in the embedding.
+    """The variations of one degree. A variation without a finite vector has the distance NaN in the embedding.
 
     Attributes:
         degree: in [0, 1].
@@ -54,7 +54,7 @@ class Rung:
         samples: the m variations.
         apart: for each of SPACES, float64 (m,): the distance of each from its parent.
         nearest: for each of SPACES, the number of variations that lie no nearer to another parent than to their own.
-        astray: for each of SPACES, the number nearer to another parent than half its distance from their own parent.
+        astray: for each of SPACES, the number nearer to another parent than half that parent's distance from their own.
     """
 
     degree: float
@@ -88,7 +88,7 @@ class Rung:
         )
 
     def count_equal(self, other: Rung) -> int:
-        """Return the number of parents that have the same variation on both rungs."""
+        """Return the number of parents whose variations on both rungs are equal."""
         _, mine, theirs = np.intersect1d(self.parents, other.parents, return_indices=True)
         return int((self.samples.take(mine).distances(other.samples.take(theirs)) == 0).sum())
 
@@ -159,7 +159,7 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
 
 
 def _grows(near: Floats, far: Floats) -> bool:
-    """True if distances from the same parents grow from `near` to `far`, by more than chance and at least by GROWTH."""
+    """Return True if distances from parents grow from `near` to `far` by more than chance, and at least by GROWTH."""
     finite = np.isfinite(near) & np.isfinite(far)
     return chance(far - near) <= CHANCE and bool(far[finite].sum() >= GROWTH * near[finite].sum())
 
@@ -206,7 +206,7 @@ PHASE = "degree"
 
 
 def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding: Embedding) -> None:
-    """Try once if variations are of their own parents; do nothing if the plan needs no trial, or S_1 is there.
+    """Try once whether the generator varies the parents it is handed, unless the plan needs no trial, or S_1 is there.
 
     Guarantee: it reads no private record, and its requests follow from public seeds.
     """

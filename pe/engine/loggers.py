@@ -44,7 +44,7 @@ class Logging:
     """Sends the numbers of each population to the loggers of a run, and closes them when the block ends.
 
     Attributes:
-        loggers: one that fails gets no more.
+        loggers: a logger that fails gets nothing more.
         measure: returns the shareable numbers of S_t.
         live: True to send at once; False to send when the block ends without an error.
     """
@@ -129,7 +129,7 @@ class Bars(Progress):
         self._console.print(f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True)
 
     def tell(self, message: str) -> None:
-        """Show a line of its own."""
+        """Show a message, as a line of its own, unless the bars are quiet."""
         if not self._quiet:
             self._console.print(message, markup=False, soft_wrap=True)
 

@@ -47,8 +47,8 @@ class Identity:
     """The identity of a run and its private records. Confidential.
 
     Attributes:
-        key: of the fingerprint, hexadecimal.
-        fingerprint: of the private records, under the key.
+        key: the key of the fingerprint, hexadecimal.
+        fingerprint: the private records' fingerprint under the key.
         run: the run's own random name in the data set's ledger file; "" before it is entered there.
         inode: of the run's directory when the run was entered; a copy of the directory has another.
     """
@@ -125,7 +125,7 @@ class PrivateSide:
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
 
     def recognise(self, run: RunWriter) -> None:
-        """Check that the records are those that the run began with, pixel by pixel."""
+        """Check, by their fingerprint, that the records are those that the run began with."""
         identity = Identity.of(run)
         if self._fingerprint(identity.key) != identity.fingerprint:
             raise RunError(
@@ -185,7 +185,7 @@ class PrivateSide:
             data_set.check(releases)
 
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
-        """Enter the run into the data set's ledger file, before anything is released; once more changes nothing.
+        """Enter the run into the data set's ledger file before anything is released; entering it again changes nothing.
 
         A copy of a run's directory, or an older state of it, is entered as another run: it is about to draw once more
         what the first has drawn, or may draw. Return the data set's total over all runs; None without a ledger file.

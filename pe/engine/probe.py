@@ -91,7 +91,7 @@ class Probe:
     Attributes:
         conditions: of the first sample: name → value, as text.
         degree: of the variation.
-        meaning: of the degree, in the generator's own words; empty: it has none.
+        meaning: the generator's own words on the degree; empty if it has none.
     """
 
     label: str
@@ -189,7 +189,7 @@ def _page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
 
 
 def _row(pictures: Sequence[Image.Image]) -> Image.Image:
-    """Put pictures side by side, small ones enlarged; white where there is none."""
+    """Return pictures side by side, small ones enlarged; a white line if there are none."""
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")
     factor = max(1, _HEIGHT // pictures[0].height)
@@ -209,8 +209,8 @@ class LadderProbe:
 
     Attributes:
         rungs: one for each degree, ascending.
-        calls: of the parents, and then of each rung.
-        meanings: of each degree, in the generator's own words; empty: it has none.
+        calls: the call for the parents, and then the calls for each rung as one.
+        meanings: the generator's own words on each degree; empty if it has none.
         verdict: on the least degree above 0 and the greatest.
     """
 

@@ -1,4 +1,4 @@
-"""Signals, the log of a run, and the versions of what takes part in it."""
+"""Signals, the log of a run, and the versions of the software that takes part in a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stop(threading.Event):
     """An event that a signal sets.
 
     Attributes:
-        number: of the first signal; None: there was none.
+        number: the first signal's number; None if there was no signal.
     """
 
     number: int | None = None

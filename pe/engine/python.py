@@ -1,4 +1,4 @@
-"""`pe.evolve` and its companions: the commands from Python."""
+"""`pe.evolve` and its companions: the commands, as Python functions."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def evaluate(
             embedding may be a name.
 
     Returns:
-        What metrics.json holds (docs/evaluation.md).
+        The content of metrics.json (docs/evaluation.md).
 
     Raises:
         PEError: see `pe.evaluation.evaluate.evaluate_run`.

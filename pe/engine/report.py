@@ -48,7 +48,7 @@ def report_answers(api: object, progress: Progress) -> Iterator[None]:
 
 
 def warn_of_markup(samples: Samples, progress: Progress) -> None:
-    """Warn of synthetic texts with a chat template's markup, which stays in texts of a user's generator, or a pool."""
+    """Warn of synthetic texts that hold a chat template's markup, as those from a pool or a user's object may."""
     texts = samples.strings if isinstance(samples, Readable) else []
     if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:
         progress.warn(

@@ -36,7 +36,7 @@ class Phase:
             generator is fitted, fit/… for each release of the fit, and then fit.
         iteration: t.
         done: samples answered; None for a release, which has none.
-        total: samples wanted; None for a release, and for offspring where the lookahead made, or the votes kept, some.
+        total: samples wanted; None for releases, and for offspring of which lookahead made, or votes kept, some.
     """
 
     name: str
@@ -108,7 +108,7 @@ def pending_extension(run: Run) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Progressed:
-    """The progress of a run by its journal.
+    """The progress of a run, as its journal tells it.
 
     Attributes:
         phase: the work under way, or next; None: none is left.
@@ -129,13 +129,13 @@ class Status:
     """The state of a run.
 
     Attributes:
-        state: running, stopped (it can be gone on with), finished, or purged: there is no journal, because the
+        state: running, stopped (it can be resumed), finished, or purged: there is no journal, because the
             confidential side was deleted (a later evaluation may have made a new one), or this is a copy.
         pid: of the process that writes the run; None: there is none, or it has not noted its pid yet.
         iterations: T.
         epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too; infinite
             where no ε holds.
-        waits: what the run waits for; empty: nothing.
+        waits: what the run waits for; empty if it waits for nothing.
         degree: the result of the trial of the generator's variations (`Run.degree`); None: there was no trial yet.
     """
 
@@ -216,7 +216,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
 
 
 def waits_of(run: Run) -> str:
-    """Return what a running run waits for; empty: for nothing."""
+    """Return what a running run waits for; empty if it waits for nothing."""
     try:
         return printable((run.folder / WAITING).read_text(encoding="utf-8"))
     except FileNotFoundError:

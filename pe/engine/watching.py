@@ -35,7 +35,7 @@ QUIET = 15.0
 STREAMS = 16
 """Pages that may follow the run at once."""
 LAST_WORDS = 3.0
-"""Seconds that a server which ends leaves to its pages to get the last state of the run."""
+"""Most seconds that a server waits at its end for its pages to get the last state of the run."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -52,7 +52,7 @@ _POLICY = (
 
 @dataclass
 class Feed:
-    """The pieces of the page, read no more often than every EVERY seconds, however many pages follow.
+    """The pieces of the page, read no more often than every EVERY seconds, however many pages follow the run.
 
     Attributes:
         page: makes the pieces.
@@ -66,7 +66,7 @@ class Feed:
     _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
-        """Return the pieces, read now if `fresh`, or a moment ago; the ones before while a file is being replaced."""
+        """Return the pieces, read now if `fresh`, else perhaps a moment ago; earlier ones if the run cannot be read."""
         with self._lock:
             began = time.monotonic()
             if fresh or began >= self._next:
@@ -128,7 +128,7 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The page's address; who knows it may read it."""
+        """The page's address; whoever knows the address may read the page."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     @contextmanager
@@ -240,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(folder: Path, *, confidential: bool, port: int, tell: Callable[[str], None], end: Event) -> None:
     """Serve the live page of the run in `folder`, which need not be there yet, until `end` is set.
 
-    The `confidential` page holds times, too. `tell` gets the address; port 0 is any that is free.
+    The `confidential` page holds times, too. `tell` gets the address; port 0 means any free port.
     """
     while not (folder / RECIPE).is_file():
         if end.wait(EVERY):

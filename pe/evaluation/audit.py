@@ -15,10 +15,10 @@ canary's effect on the votes; the statistic of a run is ⟨Δ, histogram⟩, sum
 improve on if the noise is Gaussian. Thresholds are fixed before any outcome is seen: one at half of ‖Δ‖², which bounds
 μ; two in the tails, which bound the likelihood ratio.
 
-One call of the mechanism holds many trials. Each has a block of bins of its own, far from all others in the embedding
-space, with records and a canary of its own, in the data or not by a coin. A canary reaches no block but its own, so
-each block is a neighbouring pair by itself, and blocks are independent if their noise is. Noise that comes twice is
-looked for beside the bounds; tests/privacy/test_noise.py shows that the bins of one call have independent noise.
+One call of the mechanism holds many trials. Each trial has a block of bins, far from all other blocks in the embedding
+space, with a few records and a canary; a coin decides whether the canary is in the data. No canary reaches the block of
+another trial, so each block is a neighbouring pair, and blocks are independent if their noise is. The audit also looks
+for noise that comes twice; tests/privacy/test_noise.py shows that the bins of one call have independent noise.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _BITS, _BINS, _TAIL = 16, 64, 3.5  # higher bits are not even: the density falls
 
 @dataclass(frozen=True)
 class Rates:
-    """Both error rates of one test, bounded on the side that lowers ε."""
+    """Bounds on the true and the false positive rate of one test, each on the side that lowers the ε found."""
 
     true_positive: float  # lower bound of the TPR
     false_positive: float  # upper bound of the FPR
 
     @classmethod
     def of(cls, hits: int, alarms: int, runs: int, error: float) -> Rates:
-        """Bound the rates from `hits` and `alarms` in `runs` runs a world; each is wrong with probability ≤ `error`."""
+        """Return bounds from `hits` and `alarms` in `runs` runs a world; each is wrong with probability ≤ `error`."""
         return cls(float(lower(hits, runs, error)), float(upper(alarms, runs, error)))
 
     @property
@@ -79,7 +79,7 @@ class Rates:
         return max(0.0, float(ndtri(self.true_positive) - ndtri(self.false_positive)))
 
     def epsilon(self, delta: float) -> float:
-        """Return the least ε that allows these error rates, by the likelihood ratio; 0 if ε = 0 does."""
+        """Return the least ε that allows these error rates, by the likelihood ratio; 0 if even ε = 0 allows them."""
         return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
 
     @property
@@ -100,7 +100,7 @@ def upper(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
 
 
 def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
-    """Return the likelihood ratio's threshold at which a mechanism with this μ promises the largest bound.
+    """Return the threshold at which the likelihood ratio is expected to give the largest bound on ε, if μ is `mu`.
 
     It is given in standard deviations above the middle between the two worlds, and depends on public numbers alone.
     """
@@ -109,16 +109,16 @@ def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
 
 
 def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
-    """Return, from a simulation, the probability that the threshold in the middle refutes `mu` if μ is `actual`."""
+    """Return the probability, simulated, that the test in the middle refutes the claim `mu` if μ is `actual`."""
     rng = np.random.default_rng(0)
     hits, alarms = (rng.binomial(runs, ndtr(sign * actual / 2), _REPLAYS) for sign in (1, -1))
     return float(np.mean(ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error)) > mu))
 
 
 def runs_to_flag(actual: float, epsilon: float, delta: float, error: float) -> float:
-    """Return the runs a world that the likelihood ratio needs to refute `epsilon` if μ is `actual`; ∞ above 1e12.
+    """Return how many runs a world the likelihood ratio needs to refute `epsilon` if μ is `actual`; ∞ above 1e12.
 
-    Counts are assumed two standard deviations unlucky, so that this many runs nearly always suffice.
+    Counts are taken two standard deviations worse than expected, so that this many runs nearly always suffice.
     """
     thresholds, runs = _thresholds(actual), 100.0
     while runs < 1e12:
@@ -133,7 +133,7 @@ def _thresholds(mu: float) -> Reals:
 
 
 def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: float, error: float, luck: float = 0.0) -> Reals:
-    """Return the likelihood ratio's bound on ε from expected counts, or `luck` standard deviations better ones."""
+    """Return the likelihood ratio's bound on ε from counts `luck` standard deviations better than expected."""
     tpr, fpr = ndtr(mu / 2 - thresholds), ndtr(-mu / 2 - thresholds)
     hits = np.clip(runs * tpr + luck * np.sqrt(runs * tpr), 0, runs)
     alarms = np.clip(runs * fpr - luck * np.sqrt(runs * fpr), 0, runs)
@@ -150,7 +150,7 @@ def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delt
 
 @dataclass(frozen=True)
 class Claim:
-    """T histograms and the promise for all of them together. Public numbers only.
+    """T histograms, and the privacy claimed for all of them together. All values are public.
 
     Raises:
         PrivacyError: a value out of range.
@@ -209,7 +209,7 @@ def influence(claim: Claim) -> float:
 
 
 def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
-    """Count one block's votes with and without the canary, in grid steps. The records are made up, not private."""
+    """Return one block's votes with and without the canary, without noise, in grid steps; no record is private."""
     places, grid, voting = candidates(claim, 1), claim.releases[0].grid, Voting(claim.neighbors)
     with_canary, without = (
         count_votes(records(claim, np.array([present])), *places, grid, voting) for present in (True, False)
@@ -218,12 +218,12 @@ def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
 
 
 def _bins(claim: Claim) -> int:
-    """Return the bins of a block under each label: enough for a canary, its replacement, and others between them."""
+    """Return how many bins a block has under each label: for a canary, its replacement, and others between them."""
     return max(10, 3 * claim.neighbors + 4)
 
 
 def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
-    """Return vectors and labels of all bins: in each block, under each label, a row of points, one apart."""
+    """Return vectors and labels of all bins: in each block, under each label, a row of points at distance 1."""
     m = _bins(claim)
     place = np.tile(np.arange(m, dtype=np.float32), blocks * LABELS)
     labels = np.tile(np.repeat(np.arange(LABELS, dtype=np.int32), m), blocks)
@@ -231,10 +231,10 @@ def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32
 
 
 def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
-    """Return every block's records: those in both worlds, and the canary or its replacement.
+    """Return the records of all blocks: those of both worlds, and the canary where `present`, else any replacement.
 
     In both worlds: two records at one bin, one half-way between two bins, one that is not finite, one under the
-    other label. They vote for other bins than the canary: were votes counted wrongly, theirs would not hide it.
+    other label. They vote for other bins than the canary, so that their votes hide no mistake in counting its votes.
     """
     last = _bins(claim) - 1.0
     middle = float(_bins(claim) // 2)
@@ -302,7 +302,7 @@ class Audit:
 
     @property
     def chance_to_flag(self) -> float:
-        """The probability that such an audit finds noise of two thirds of the claimed size."""
+        """The probability that an audit with as many runs finds noise of two thirds of the claimed size."""
         return chance_to_flag(self.claim.mu, 1.5 * self.claim.mu, self.runs, _errors(self.confidence)[0])
 
     @property
@@ -334,11 +334,11 @@ def audit(
     """Run the shipped histogram `runs` times in each of two neighbouring worlds and bound ε from below.
 
     A mechanism that keeps its claim is flagged with probability at most 1 − confidence, of which each bound of
-    Clopper and Pearson gets a share; if the claim is met exactly, as here, two bounds must be wrong at once, which
+    Clopper and Pearson gets a share; if noise is exactly as claimed, two bounds must be wrong at once, which
     at 99.9 % happens less than once in a million audits.
 
-    `runs` are 100 or more in each world; 20,000 find noise of two thirds of the claimed size. `confidence` in (0, 1) is
-    that of all bounds together. `noise` is the mechanism's source; None: the operating system's entropy, as shipped.
+    `runs` is 100 or more; 20,000 find noise of two thirds of the claimed size. `confidence`, in (0, 1), is of all
+    bounds together. `noise` is the mechanism's source of noise; None: the operating system's entropy, as shipped.
 
     Raises:
         PrivacyError: runs or confidence out of range.
@@ -371,7 +371,7 @@ def audit(
 
 
 def _errors(confidence: float) -> tuple[float, float]:
-    """Return each bound's error: the two in the middle share half of 1 − confidence, the four in the tails half."""
+    """Return the error of each of two middle and of each of four tail bounds: each group has half of 1 − confidence."""
     return (1 - confidence) / 4, (1 - confidence) / 8
 
 
@@ -391,8 +391,8 @@ def _sample(claim: Claim, worlds: Mask, noise: Noise, progress: Progress) -> tup
 def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Reals, Integers]]:
     """Yield two arrays (blocks,) for each of the T histograms of one run of the mechanism.
 
-    One is the statistic, in standard deviations of the claimed noise, 0 in the middle between the worlds; the other a
-    fingerprint of the block's noise.
+    The first holds each block's test statistic, in standard deviations of the claimed noise, with 0 in the middle
+    between the worlds; the second a fingerprint of each block's noise.
     """
     private, (vectors, labels) = records(claim, present), candidates(claim, len(present))
     with_canary, without = clean_votes(claim)
@@ -425,11 +425,11 @@ class NoiseAudit:
 
 
 def audit_noise(noise: Noise, draws: int = 4_000_000) -> NoiseAudit:
-    """Test `draws` draws of discrete Gaussian noise of scale SCALE, to the last bit; takes 100 bytes for each.
+    """Test `draws` draws of discrete Gaussian noise of scale SCALE, to the last bit; needs 100 bytes a draw.
 
     Noise that lies on a lattice coarser than the integers, in its tail or anywhere, lets whoever knows all records but
-    one tell from a released bit pattern whether that one was there. Tested is what exact noise has: low bits that are
-    fair coins, in large draws as in all draws, and the Gaussian law of the draws as a whole.
+    one tell from a released bit pattern whether that one was there. The tests ask for what exact noise has: low bits
+    that are fair coins, among all draws and among the large ones, and the Gaussian law of the draws as a whole.
     """
     sizes = np.abs(noise.discrete_gaussian(draws, SCALE))
     tail = sizes[sizes >= _TAIL * SCALE]

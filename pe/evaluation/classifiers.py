@@ -23,7 +23,7 @@ from pe.errors import MissingDependency, RecipeError, nearest_name
 from pe.evaluation.labelled import Labelled, Logits, NetworkSettings, Predict
 
 MEMORY = 2**31
-"""Bytes of features that parallel trainings hold at once."""
+"""Most bytes of features that parallel trainings hold together."""
 
 _LEAST = 1e-12  # probability whose logarithm is taken
 _PASSES, _PATIENCE = 50, 10
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> Any:
-    """Return a controller of all libraries' threads; the search is slow, so it is repeated only after more imports."""
+    """Return a controller of all libraries' threads; finding them is slow, so it is done again only after imports."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -50,7 +50,7 @@ def _libraries(_modules: int) -> Any:
 def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
     """Run scikit-learn on one thread, where products this small are fastest, and without its ConvergenceWarning.
 
-    Threads may use it at once only inside a use around them all, which is then the last to restore what was before.
+    Several threads may enter it at once only while the thread that began them is in it, and so restores settings last.
 
     Raises:
         MissingDependency: scikit-learn is not installed; `extra` brings it.
@@ -67,9 +67,9 @@ def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
 
 
 def at_once(jobs: int, features: int) -> int:
-    """Return how many of so many `jobs` to run in parallel, ≥ 1: as many as BLAS would take threads, within MEMORY.
+    """Return how many of `jobs` trainings to run in parallel, ≥ 1: as many as BLAS has threads, within MEMORY.
 
-    `features` is how many numbers, float64, the largest training holds.
+    `features` is the number of float64 values that the largest training holds.
     """
     pools = _libraries(len(sys.modules)).info()
     threads = max((pool["num_threads"] for pool in pools if pool["user_api"] == "blas"), default=1)
@@ -80,7 +80,7 @@ def at_once(jobs: int, features: int) -> int:
 def side_by_side(
     train: Callable[[Job], Result], jobs: Sequence[Job], threads: int, extra: str = "evaluation"
 ) -> Iterator[Iterator[Result]]:
-    """Yield an iterator of all jobs' results, in their order; jobs not begun when the block ends are dropped."""
+    """Yield an iterator over all results, in the order of `jobs`; jobs not begun when the block ends are dropped."""
     if threads == 1:
         yield map(train, jobs)
         return
@@ -119,7 +119,7 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
 def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
     """Fit logistic regression on TF-IDF, both from the training part alone; `validation` is not used.
 
-    scikit-learn's defaults, but for the words (`words`), sublinear counts and at most 100 steps.
+    Settings are scikit-learn's defaults, except that `words` finds the words, counts are sublinear, steps at most 100.
     """
     with on_one_thread():
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -139,7 +139,7 @@ def _fit_regression(train: Labelled, features: Callable[[Labelled], Any], classe
 
 
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit an MLP on pixels: scikit-learn's defaults (100 hidden units, Adam), stopped where validation is best.
+    """Fit an MLP on pixels with scikit-learn's defaults (100 hidden units, Adam); keep the pass best on `validation`.
 
     Batches have 200 images, fewer for small training sets, so that a pass has several steps.
     """
@@ -221,7 +221,7 @@ class Classifier:
         return "texts" if self.name in ON_WORDS else "images"
 
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-        """Train the classifier on `train`; its stopping point is chosen on `validation`, held out of the same set.
+        """Train the classifier on `train`; its stopping point is chosen on `validation`, held out of the training set.
 
         Raises:
             MissingDependency: scikit-learn or torch is not installed.

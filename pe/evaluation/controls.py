@@ -39,14 +39,14 @@ from pe.store.run import Run
 from pe.store.writer import RunWriter, read_journal
 
 QUICK = 1800.0
-"""Seconds up to which a free control is run by default, by the rate in the run's journal."""
+"""Most seconds that a free control may take to be run by default, by the rate in the run's journal."""
 
 MANY = 10**9
-"""Stands for the records of a data set without a declared size, so that they do not limit the candidates."""
+"""Number of records assumed without a declared size: so many that they do not limit the number of candidates."""
 
 
 def make_unevolved(api: GenerationAPI, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
-    """Draw one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data without votes."""
+    """Return one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data without votes."""
     work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
     standing = Standing.of(len(labels))
     parts = []
@@ -98,7 +98,7 @@ class ControlRun:
         return self.embedding is not None and info_of(self.embedding).hosts != ()
 
     def is_quick(self, images: int) -> bool:
-        """True if so many images take at most QUICK seconds at the rate in the run's journal; False without a rate."""
+        """True if `images` samples take at most QUICK seconds, by the rate in the run's journal; False without one."""
         try:
             with read_journal(self.run) as journal:
                 rate = journal.samples_per_second()
@@ -107,7 +107,7 @@ class ControlRun:
         return rate is not None and images / rate <= QUICK
 
     def result(self, progress: Progress, stop: Event) -> Population:
-        """Make or resume the control, and return its samples; the recipe's limits hold for it anew.
+        """Make or resume the control, and return its samples; the recipe's limits count the control alone.
 
         Raises:
             LimitReached, Interrupted, APIError: it cannot be finished; what was answered is stored.
@@ -146,10 +146,10 @@ def one_vote_run(
     dataset: PrivateDataset,
     embedding: Embedding,
 ) -> ControlRun:
-    """Return the control by one vote of a run with this plan and these S_0 … S_t; nothing is asked yet.
+    """Return the one-vote control of a run with this plan and these S_0 … S_t; the generator is not asked yet.
 
-    The private records vote once for samples straight from RANDOM_API, as many as the planner has for one vote and no
-    more than the run asked for. The chosen ones are taken as they are.
+    The private records vote once for samples straight from RANDOM_API, as many as the planner would choose for one vote
+    and no more than the run asked for. The chosen samples are not varied.
     """
     t, labels = len(populations) - 1, populations[-1].labels
     if t == 1:
@@ -178,7 +178,7 @@ def one_vote_run(
 
 
 def images_asked_for(run: Run, t: int) -> int:
-    """Count the images that a run has asked for up to its S_t, refused ones and those of its lookahead included."""
+    """Count the images that a run has asked for up to its S_t, refused images and the lookahead's included."""
     with read_journal(run) as journal:
         images = 0
         for phase in journal.phases():
@@ -190,11 +190,11 @@ def images_asked_for(run: Run, t: int) -> int:
 
 
 def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, info: PluginInfo) -> Vote:
-    """Plan one vote as `evolution: auto` would, with the noise of a run's first t votes together, from public numbers.
+    """Plan one vote as `evolution: auto` would, with the budget of a run's first t votes, from public numbers.
 
     t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². Without a declared size q is
-    the run's. The threshold is the planner's for samples of unknown labels, even if labels are known: nothing is
-    varied, so mistakes stay.
+    the run's. The threshold is the planner's for a generator that may ignore labels, even if this one obeys them:
+    nothing is varied, so a sample of another label stays.
     """
     size = recipe.private.declared_size
     first = [step.release for step in plan.steps[:t]]
@@ -240,9 +240,9 @@ def _select(votes: np.ndarray, threshold: float, candidates: Labels, labels: Lab
 def random_selection_run(
     run: Run, recipe: Recipe, plan: Plan, api: GenerationAPI, populations: Sequence[Population]
 ) -> ControlRun:
-    """Return the control by random selection of a run with this plan and these S_0 … S_t; nothing is asked yet.
+    """Return the random-selection control of a run with this plan and S_0 … S_t; the generator is not asked yet.
 
-    It begins from the same S_0. In each step all candidates have equal votes; `keep` and `offspring` are the run's.
+    It begins from the run's S_0. In each step all candidates have equal votes; `keep` and `offspring` are the run's.
     The offspring are asked for as in the run, the lookahead is not: it only serves the votes.
     """
     calls, images = Span(), 0

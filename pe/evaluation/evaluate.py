@@ -71,7 +71,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     Raises:
         RecipeError: the test set does not fit the run, or a metric that was asked for by name cannot be had.
         RunError: the run has no population yet.
-        Interrupted: `stop` was set; nothing is written, and the control's answers so far are stored.
+        Interrupted: `stop` was set; metrics.json is not written, but a control's answers so far are stored.
     """
     notes = Notes(progress)
     if run.noiseless:
@@ -130,7 +130,7 @@ def _describe(real: RealSet) -> Values:
 
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbedding]:
-    """Return the embeddings asked for, or the run's; RecipeError if a stranger's recipe would send samples away."""
+    """Return the embeddings asked for, or the run's; a stranger's run may not send samples away by it (RecipeError)."""
     recipe = Recipe.load(run.folder / RECIPE)
     specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
     is_explicit = bool(request.embeddings)
@@ -205,7 +205,7 @@ def _remedies(sets: Sets, judgement: Verdict) -> list[str]:
 def _memorisation(
     sets: Sets, request: Request, embedding: CachedEmbedding, progress: Progress
 ) -> tuple[Values, File | None]:
-    """Return the values of memorisation and the file of the nearest pairs; neither without the private records."""
+    """Return the values of memorisation and the file of the nearest pairs; {} and None without the private records."""
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(
@@ -236,7 +236,7 @@ def _memorisation(
 
 
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
-    """Write METRICS_FILE, whole or not at all; archive an earlier, different one in EARLIER, and return a message."""
+    """Write METRICS_FILE, whole or not at all; archive an earlier, different one; return a message on that, or ""."""
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
     metrics, new = folder / METRICS_FILE, [] if pairs is None else [folder / pairs_file(pairs[0])]
     message = "" if not metrics.is_file() or metrics.read_bytes() == content else _archive(folder)

@@ -18,7 +18,7 @@ from pe.private.dataset import sample_digest
 Reals = npt.NDArray[np.float64]
 
 KEPT = 10_000
-"""Most vectors of a set that are stored, for measures of pairs and for training."""
+"""Most vectors of a set that are kept for measures that compare pairs, and for training."""
 
 MEMORY = 2**30
 """Most bytes of vectors that are stored, of all sets together."""
@@ -46,7 +46,7 @@ class CachedEmbedding:
         return info_of(self.embedding)
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return the vectors of a block, float32 (n, d); if a sample of it is new, the whole block is embedded."""
+        """Return the vectors of a block, float32 (n, d); if any sample is new, the whole block is embedded."""
         digests = _digests(samples)
         if any(digest not in self._vectors for digest in digests):
             return self._store(digests, embed_block(self.embedding, samples))

@@ -22,7 +22,7 @@ from pe.progress import Progress, Task
 Vectors = npt.NDArray[np.floating]
 
 LARGEST, FEWEST = 1000, 10
-"""For the kernel distance: most vectors of a subset; fewest subsets, if there are two vectors for each."""
+"""For the kernel distance: the most vectors of a subset, and the fewest subsets if each can have two vectors."""
 
 NEIGHBORS = 5
 REPORTED = 50_000
@@ -44,10 +44,10 @@ class Moments:
 
 
 class StreamedMoments:
-    """Moments of blocks of vectors; memory is d² whatever their number.
+    """Moments of vectors that come in blocks; memory is of order d², however many vectors there are.
 
     Vectors are shifted by the first block's mean before they are squared, so that a mean that is large beside
-    the spread costs no digits. Up to d vectors are stored themselves: a sum of squares is made only of more.
+    the spread costs no digits. Vectors are stored while there are at most d, and summed as squares from then on.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -99,9 +99,9 @@ def frechet_distance(first: Moments, second: Moments) -> float:
 
     With Σᵢ = AᵢAᵢᵀ the last trace is the sum of the singular values of A₁ᵀA₂: the eigenvalues of Σ₁Σ₂ are their
     squares. So no square root of a matrix is taken, and rounding errors stay of the order of d·2⁻⁵² of the
-    largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose half of the digits. Aᵢ is
-    the Cholesky factor; for no more vectors than dimensions, the centred vectors; for a covariance that is singular
-    although there are more, the scaled eigenvectors with eigenvalues over that order.
+    largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose half of the digits. Aᵢ is the
+    Cholesky factor of Σᵢ. For no more vectors than dimensions Aᵢ holds the centred vectors instead; for a covariance
+    that is singular although there are more, the scaled eigenvectors whose eigenvalues exceed those rounding errors.
     """
     if first.mean.shape != second.mean.shape:
         raise ValueError(f"Vectors of {len(first.mean)} and {len(second.mean)} dimensions have no distance.")
@@ -142,9 +142,9 @@ class KernelDistance:
 def kernel_distance(first: Vectors, second: Vectors) -> KernelDistance:
     """Estimate MMD² with a cubic kernel (Bińkowski et al. 2018) from rows in random order, (n, d) and (m, d).
 
-    The subsets are disjoint, so their estimates are independent and the standard error is an honest one: at
-    least FEWEST subsets of at most LARGEST, as many as the smaller set holds. (KID's usual 100 subsets overlap
-    in small sets, which makes their spread look smaller than it is; the expectation is the same.)
+    The smaller set is cut into subsets of at most LARGEST rows, FEWEST or more if each can have two rows. They are
+    disjoint, so their estimates are independent and the standard error is honest. (KID's usual 100 subsets overlap
+    in small sets, which makes their spread look smaller than it is; the expectation does not differ.)
     """
     smaller = min(len(first), len(second))
     if smaller < 2:
@@ -181,12 +181,12 @@ class Manifold:
 
     precision: float  # share of generated vectors inside some real vector's ball: are they realistic?
     recall: float  # share of real vectors inside some generated vector's ball: is everything real there?
-    density: float  # real balls that a generated vector lies in, over k; may exceed 1
+    density: float  # mean number of real balls that a generated vector lies in, over k; may exceed 1
     coverage: float  # share of real vectors whose ball holds a generated one
 
 
 def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
-    """Compare `synthetic` (m, d) with `real` (n, d) in float64; a ball's rim is outside, as in the authors' `prdc`."""
+    """Compare `synthetic` (m, d) with `real` (n, d) in float64; a ball excludes its rim, as in the authors' `prdc`."""
     if min(len(real), len(synthetic)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
     centre = real.mean(axis=0, dtype=np.float64)
@@ -213,7 +213,7 @@ def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
 
 
 def _blocks(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> Iterator[tuple[npt.NDArray[np.int64], Reals]]:
-    """Yield the indices of some rows of x, and the squared distances of these rows to all of y, until x is done."""
+    """Yield, block by block, indices of rows of x and the squared distances of these rows to all rows of y."""
     for start in range(0, len(x[0]), _ROWS):
         rows = np.arange(start, min(start + _ROWS, len(x[0])))
         distances = x[1][rows, None] + y[1] - 2 * (x[0][rows] @ y[0].T)
@@ -229,7 +229,7 @@ class Features:
 
 
 def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task) -> Features:
-    """Embed all samples, block by block; memory is d² and the chosen vectors, however many samples there are."""
+    """Embed all samples, block by block; memory is of order d² and the chosen vectors, for any number of samples."""
     if len(samples) < 2:
         raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
     order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]
@@ -255,12 +255,12 @@ def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task
 def fidelity(
     embedding: CachedEmbedding, sets: Mapping[str, Samples], reference: Samples, seed: int, progress: Progress
 ) -> tuple[dict[str, Any], list[str]]:
-    """Compare sets of samples, of which the first is what is evaluated, with a reference set, under an embedding.
+    """Compare each of `sets`, first the evaluated one, then its controls, with a reference set, under an embedding.
 
     Guarantee: none. With a private reference the numbers are confidential.
 
     Returns:
-        The values as docs/evaluation.md has them, and a sentence on each number that has too few samples behind it.
+        The values as docs/evaluation.md has them, and a sentence on each number that comes from too few samples.
 
     Raises:
         RecipeError: fewer than two samples in a set.

@@ -42,7 +42,7 @@ class Labelled:
 
 
 def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> Labelled:
-    """Join generated samples with the soft labels in their conditions, or else with the labels asked for."""
+    """Return generated samples with the soft labels in their conditions, or, if there are none, with `labels`."""
     if SOFT_LABEL not in conditions:
         return Labelled(samples, labels)
     soft = np.asarray(conditions[SOFT_LABEL], dtype=np.float32)

@@ -31,9 +31,9 @@ from pe.store.run import Run
 from pe.store.writer import has_journal
 
 NEIGHBOURS = 50
-"""Private records around the nearest one, by whose mean distance nearness is judged (Carlini et al. 2023, §5.2)."""
+"""Number of nearest private records to which a sample's mean distance is taken (Carlini et al. 2023, §5.2)."""
 NEAR = 0.25
-"""A sample is a near copy if the nearest record is closer than this share of the mean over NEIGHBOURS."""
+"""A sample is a near copy if its nearest record is closer than this share of its mean distance to NEIGHBOURS."""
 PAIRS = 24
 """Nearest pairs that are shown."""
 LEVELS = np.linspace(0, 1, 101)
@@ -62,12 +62,12 @@ class Copies:
     exact: int  # those equal to a private record
     near: int  # the others that are near copies
     heldout: int  # held-out samples
-    heldout_near: int  # near copies among them: what chance, or the like of a record in the test set, brings
-    beyond_chance: bool  # True if near copies are more than held-out samples explain, by distinct samples
+    heldout_near: int  # near copies among held-out samples: by chance, or because they resemble records
+    beyond_chance: bool  # True if held-out samples do not explain so many near copies, equal ones counted once
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences for the owner, before anything is shared."""
+        """Sentences that the owner is to read before anything is shared."""
         count, warnings = f"{self.generated:,} generated {self.noun}", []
         if self.exact:
             warnings.append(
@@ -119,7 +119,7 @@ def _near(distances: Reals) -> Mask:
 
 @dataclass(frozen=True)
 class Membership:
-    """The result of a test that takes nearer samples for private records, with its interval of confidence `level`."""
+    """The result of a test that takes the nearer samples for private records; the interval has confidence `level`."""
 
     # chance that a private record lies nearer than a held-out one (ties count half); ½ says nothing leaks here
     auc: float
@@ -156,13 +156,13 @@ def membership(members: Reals, others: Reals, level: float = LEVEL) -> Membershi
 
 @dataclass(frozen=True, eq=False)
 class Memorisation:
-    """Distances to the nearest sample of another set, float64, one per sample of the set named first. Confidential."""
+    """Distances, float64, from each sample of one set to the nearest one of another, by field name. Confidential."""
 
     generated_to_private: Reals
-    heldout_to_private: Reals  # what the former would be without memorisation
+    heldout_to_private: Reals  # what generated_to_private would be without memorisation
     private_to_generated: Reals
     heldout_to_generated: Reals
-    membership: Membership  # of private records by the last two
+    membership: Membership  # of private records, by private_to_generated and heldout_to_generated
     pairs: Indices  # the nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private sample once
     copies: Copies  # of private records among the generated samples
 
@@ -227,7 +227,7 @@ def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Ind
 
 
 def _closest_pairs(records: Indices, distances: Reals) -> Indices:
-    """Return the PAIRS closest (generated, private), each private record with its closest generated sample only."""
+    """Return the PAIRS closest (generated, private) indices, nearest first; no private record is in two pairs."""
     order = np.argsort(distances, kind="stable")
     _, first = np.unique(records[order], return_index=True)
     rows = order[np.sort(first)[:PAIRS]]
@@ -261,16 +261,16 @@ class LossAttack:
 
 
 def loss_attack(members: Reals, others: Reals) -> LossAttack:
-    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of the `others`, held out."""
+    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of `others`; return counts."""
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))
     return LossAttack(len(members), alarms, hits, membership(members, others))
 
 
 def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled) -> tuple[Values | None, str]:
-    """Attack the model that a run fitted on its `private` records; return the values as docs/evaluation.md has them.
+    """Attack the model that a run fitted on its `private` records, by its losses on these and on held-out samples.
 
-    If they are left out, return None and a sentence on why, which is empty if the run fitted no model.
+    Return the values as in docs/evaluation.md and ""; or None and why they are left out, "" if the run fitted no model.
     """
     folder, left_out = run.folder / MODEL, "The membership attack on the fitted model is left out: "
     if not folder.is_dir():
@@ -303,7 +303,7 @@ def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled)
 
 
 def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, Indices]:
-    """Draw equally many rows of `private` and `heldout`, label by label, by `seed`: at most MOST of each."""
+    """Return indices of samples drawn by `seed`, for each label equally many of either set; at most MOST of a set."""
     rng = generator(seed, "evaluation/loss-attack")
     labels = np.unique(private.labels)
     rows: tuple[list[Indices], list[Indices]] = ([], [])
@@ -319,7 +319,7 @@ def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, In
 def _allowance(attack: LossAttack, record: Fitted, delta: float) -> Values:
     """Return the share of hits that the fit's guarantee allows, and a warning if more are found than chance explains.
 
-    The attack tells a member from another sample of the same source, so the guarantee for a replaced record counts.
+    The attack tells a member from another sample of the same source, so the guarantee for replacing a record applies.
     """
     if not record.holds:
         return {"allowed": None, "warnings": []}

@@ -1,4 +1,4 @@
-"""The methods of each modality: images, texts, and any other, which is compared under its embedding alone."""
+"""The methods of evaluation for images, for texts, and for other modalities, which an embedding alone compares."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Hashes = npt.NDArray[np.uint64]
 Values = dict[str, Any]
 Training = dict[str, Labelled]
 Views = dict[str, tuple[Training, Labelled]]
-"""Classifier → the training sets and the test set as it sees them."""
+"""Classifier → the training sets and the test set in the form in which that classifier gets them."""
 
 MNIST = "mnist"
 LEVEL = 0.01
@@ -45,9 +45,9 @@ LEVEL = 0.01
 LONGEST = 32
 """Longer side, in pixels, to which images are shrunk for classifiers on pixels: training time grows with the pixels."""
 LEAST_WORDS = 3
-"""A text of fewer words shows nothing of a record: many say the same."""
+"""A text of fewer words shows nothing of a record: too many texts equal it."""
 RUN = 8
-"""So many words in a row that a generated text shares with a record count as a trace of the record."""
+"""Number of words in a row that count as a trace of a record if a generated text shares them with it."""
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _LABEL_COLUMN = "label"  # of a table, if the run's own source names none
@@ -61,14 +61,14 @@ class Methods:
     """Evaluate samples of any modality. Results are confidential."""
 
     classifiers: tuple[str, ...] = (LINEAR_PROBE,)  # trained by default
-    equality: str = "value by value"  # how equal samples are equal, within a sentence
+    equality: str = "value by value"  # what makes two samples equal, as words within a sentence
 
     def views(self, names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
-        """Return the sets as each classifier sees them; `note` is told what was changed."""
+        """Return the sets in the form for each classifier; `note` is called with a sentence on each change."""
         return dict.fromkeys(names, (training, test))
 
     def shows(self, samples: Samples) -> Mask:
-        """Mark the samples that show something of a record, bool (n,); the others count as nobody's copy."""
+        """Mark the samples that show something of a record, bool (n,); the others never count as copies."""
         return np.ones(len(samples), bool)
 
     def comparable(self, ours: Samples, theirs: Samples) -> bool:
@@ -97,7 +97,7 @@ class Methods:
         return "png", buffer.getvalue()
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
-        """Return a source for the real samples at `place`, read as the run's records are; RecipeError if none is there.
+        """Return a source for the real samples at `place`, read as the run's records are; RecipeError if none exist.
 
         A source of the run's kind has the run's declarations, a source of another kind the defaults of that kind
         (columns of tables: image, text, label). Units and budgets do not matter in an evaluation.
@@ -112,9 +112,9 @@ class Methods:
         return {}
 
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
-        """Look in generated samples for traces of private records, and for strings that the user planted among these.
+        """Look in generated samples for traces of private records, and for strings that the user planted in records.
 
-        `warnings` among the values are printed.
+        Return the values for metrics.json; `warnings` among them are printed.
         """
         return {}
 
@@ -133,13 +133,13 @@ def _classes(private: PrivateSource, has_labels: bool) -> tuple[str, ...]:
 
 
 class ImageMethods(Methods):
-    """Evaluate images: classifiers on their pixels."""
+    """Evaluate images, also by classifiers on their pixels."""
 
     classifiers = (LINEAR_PROBE, *ON_PIXELS)
     equality = "pixel by pixel"
 
     def views(self, names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
-        """Bring all images to the test images' shape, and LONGEST pixels a side for classifiers on pixels."""
+        """Return all images in the test images' shape; for classifiers on pixels, with sides of at most LONGEST."""
         large = {}
         for name, whole in training.items():
             if whole.images.shape != test.images.shape:
@@ -203,7 +203,7 @@ def _size(whole: Labelled) -> str:
 
 
 class TextMethods(Methods):
-    """Evaluate texts: their words, their lengths, and the parts of private records in them."""
+    """Evaluate texts, also by their words, their lengths, and the parts of private records in them."""
 
     classifiers = (LINEAR_PROBE, *ON_WORDS)
     equality = "character by character"
@@ -213,7 +213,7 @@ class TextMethods(Methods):
         return np.array([len(words(text)) >= LEAST_WORDS for text in strings_of(samples)], bool)
 
     def comparable(self, ours: Samples, theirs: Samples) -> bool:
-        """True: texts of another length limit may be equal, too."""
+        """Return True: texts under different length limits can be equal."""
         return True
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
@@ -239,15 +239,15 @@ class TextMethods(Methods):
         """Measure lengths and words of each set, and of the reference set beside them. Confidential.
 
         `words` and `bytes` are quantiles, at LEVELS, of a text's length; `vocabulary` counts the different words;
-        `covered` is the share of the reference's words, each as often as it occurs there, that the set has, too;
-        `divergence` is Jensen and Shannon's, of the words' shares from the reference's, in bits, 0 to 1.
+        `covered` is the share of the reference's words, each counted as often as it occurs, that the set has, too;
+        `divergence` is Jensen and Shannon's, between the word frequencies of set and reference, in bits, 0 to 1.
         """
         real = _counts(reference)
         contents = {name: _content(samples, real) for name, samples in (*sets.items(), ("reference", reference))}
         return {"texts": {"levels": list(LEVELS), "sets": contents}}
 
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
-        """Count texts with RUN words in a row of a private record, and canaries in generated texts. Confidential."""
+        """Count texts that share RUN words in a row with a record, and canaries in generated texts. Confidential."""
         first, _ = distinct(synthetic)
         ours, unseen = (_common_runs(each, private) for each in (synthetic.take(first), heldout))
         with_run, unseen_with_run = int((ours > 0).sum()), int((unseen > 0).sum())
@@ -315,7 +315,7 @@ def _common_runs(samples: Samples, private: Samples) -> Reals:
 
 
 def runs(texts: list[list[str]], length: int) -> list[Hashes]:
-    """Return for each text the hashes of all runs of `length` words of it, uint64; none if it is shorter."""
+    """Return for each text the hashes of all its runs of `length` words, uint64; no hash for a shorter text."""
     index: dict[str, int] = {}
     flat = np.fromiter((index.setdefault(word, len(index)) for word in chain(*texts)), np.uint64)
     with np.errstate(over="ignore"):
@@ -331,7 +331,7 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
 
 
 def _canary(canary: str, synthetic: Samples, private: Samples) -> Values:
-    """Count texts with a canary, in any case and spacing; measure its longest part, in words, in a generated one."""
+    """Count texts with a canary, in any case and spacing; return the longest part in a generated one, as a share."""
     tokens = words(plain(canary))
     texts = [_join(words(text)) for text in strings_of(synthetic)]
     longest = 0
@@ -370,7 +370,7 @@ def are_among(samples: Samples, others: Samples) -> Mask:
 
 
 def beyond_chance(with_trait: int, synthetic: int, unseen_with_trait: int, unseen: int) -> bool:
-    """True if more of the generated than of the held-out samples have a trait (Fisher's exact test, one-sided)."""
+    """True if a trait is more frequent among generated than among held-out samples (Fisher's one-sided exact test)."""
     from scipy.stats import hypergeom
 
     tail = hypergeom.sf(with_trait - 1, synthetic + unseen, with_trait + unseen_with_trait, synthetic)

@@ -1,4 +1,4 @@
-"""ResNet-9 and its training: SGD, cosine schedule, pad and crop, EMA. Imported on use only."""
+"""ResNet-9 and its training: SGD, cosine schedule, pad and crop, EMA. It imports torch, so import it only on use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pe.evaluation.labelled import Labelled, NetworkSettings, Predict
 from pe.plugins.devices import find_cards
 
 Scale = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
-"""Mean and standard deviation, float32 (c,)."""
+"""Mean and standard deviation of each channel, each float32 (c,)."""
 
 # Public constants, never tuned on private data.
 _BATCH, _SMALLEST, _STEPS = 128, 16, 32  # images of a batch, at most and at least; steps of an epoch, where possible
@@ -119,7 +119,7 @@ def _loss(logits: Tensor, targets: Tensor, temperature: float = _TEMPERATURE) ->
 
 
 def _check_device(device: str) -> str:
-    """Return `device`; RecipeError if torch can put nothing there."""
+    """Return `device`; RecipeError if torch can put no tensor there."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -151,7 +151,7 @@ class _Batches:
                 yield self._augment(rows), self._targets[rows]
 
     def _augment(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
-        """Crop each image, with its black margin, at a random place, and mirror half of them if `flip` is set."""
+        """Return the images at `rows` with a black margin, randomly cropped; mirror half of them if `flip` is set."""
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
         flips = self._rng.random(len(rows)) < 0.5 if self._flip else np.zeros(len(rows), bool)

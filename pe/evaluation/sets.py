@@ -183,7 +183,7 @@ class Sets:
 
 
 def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[CachedEmbedding] = ()) -> Sets:
-    """Read the sets to compare, and make controls: one vote under the run's embedding, from `embeddings` if there.
+    """Read the sets to compare, and make the controls; one vote uses the run's embedding, from `embeddings` if there.
 
     Raises:
         RunError: the run has no population yet.
@@ -295,7 +295,7 @@ def _make_control(name: str, control: ControlRun, choice: bool | None, notes: No
 
 
 def _make_unevolved(founders: Labelled, last: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
-    """Draw as many random samples as are evaluated, if they are free and quick; otherwise return all of S_0."""
+    """Return as many new RANDOM_API samples as are evaluated, if they are free and quick; otherwise `founders`."""
     if control is not None and control.comes_of_itself and control.is_quick(len(last)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
             recipe = control.recipe
@@ -310,7 +310,7 @@ def _label(population: Population) -> Labelled:
 
 
 def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
-    """Return the first founders of each label, as many as `labels` has of it; None if there are too few."""
+    """Return the first founders of each label, as many as `labels` has of that label; None if there are too few."""
     rows = []
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
         members = np.flatnonzero(founders.labels == label)[:count]
@@ -338,7 +338,7 @@ def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateS
 
 
 def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> RealSet:
-    """Read all samples of a source, `what` in messages, into memory; with one class, labels do not matter.
+    """Read all samples of a source, called `what` in messages, into memory; with one class, labels do not matter.
 
     Raises:
         RecipeError: the set does not fit the run, or has fewer than two samples.
@@ -375,7 +375,7 @@ def _content(dataset: PrivateDataset) -> Labelled:
 
 
 def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> RealSet:
-    """Return the test set without samples that are in one of `others`, by name; a note says which were left out."""
+    """Return the test set without samples that equal one in `others`; a note counts those left out, by set."""
     among = {what: are_among(test.content.samples, each.samples) for what, each in others.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
     noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality

@@ -95,7 +95,7 @@ class Utility:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A classifier, and the sets as it sees them."""
+    """A classifier, and the sets in the form in which it gets them."""
 
     name: str  # of its results
     classifier: Classifier  # to train

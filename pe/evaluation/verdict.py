@@ -31,9 +31,9 @@ NAMED = 3  # collapsed classes; more are counted
 MOST = 3
 """Most remedies that are named: a longer list is no advice."""
 WIDE = 2.0
-"""The last degree is called wide from this multiple of the generator's own finest degree on."""
+"""The last degree is called wide if it is at least this many times the generator's finest degree."""
 FEW = 1000
-"""With at least so many test samples an unclear verdict is not blamed on their number."""
+"""Fewer test samples than this are named as a possible cause of an unclear verdict."""
 
 ONE_VOTE_INSTEAD = (
     "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the whole "
@@ -50,9 +50,9 @@ _HEADLINES = {
     NOT_SHOWN: (f"{_NOT_SHOWN} the votes helped", f"{_NOT_SHOWN} evolving beat one vote"),
     HURT: ("The votes hurt", "One vote beat evolving"),
 }
-"""Headlines on the votes, and on evolving."""
+"""Outcome → headline on the votes, and headline on evolving."""
 _CONTROLS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "random selection"}
-"""The controls without votes."""
+"""The controls without votes, and words for each."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def verdict(
     """Judge the votes; return None without a control to compare with.
 
     All sets are compared by one classifier: the linear probe on the features of the first embedding, which is named
-    before anything is measured; without one, the classifier that held-out parts of the synthetic data chose.
+    before anything is measured; without a probe, the classifier that is best on held-out parts of the synthetic data.
 
     Guarantee: none. The result is confidential.
     """
@@ -152,7 +152,7 @@ def _judge(differences: Collection[Difference]) -> str:
 
 
 def find_lost_classes(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]) -> list[str]:
-    """Name the classes that the synthetic data have lost, the worst first, in a sentence each.
+    """Return a sentence for each class that the synthetic data have lost, the worst first.
 
     A class has collapsed if its recall is less than half as high after training on the synthetic data as after training
     on another set, and the interval of the difference, corrected for the number of classes (Bonferroni), lies below 0.
@@ -190,10 +190,10 @@ def compare(ours: Mask, others: Mask, level: float = LEVEL) -> Difference:
     """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).
 
     `ours` and `others` mark the samples classified correctly after training on one set or the other, (seeds, m). The
-    variance is the sum of two: of test samples, by Agresti and Min (2005), who add two samples to the m, half a sample
-    to each side, so that the interval keeps its level if m is small or hardly a sample differs; and of seeds, the
-    sample variance of the seeds' differences over their number. The quantile is Student's, with Welch and
-    Satterthwaite's degrees of freedom. The interval is about this run: another run with other noise is not in it.
+    variance is the sum of two. For test samples it follows Agresti and Min (2005), who add two samples to the m, half a
+    sample for each pair of outcomes, so that the interval keeps its level if m is small or hardly a sample differs. For
+    seeds it is the sample variance of the seeds' differences over their number. The quantile is Student's, with Welch
+    and Satterthwaite's degrees of freedom. The interval does not cover how another run, with other noise, would differ.
     """
     from scipy.stats import t
 

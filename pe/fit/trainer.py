@@ -1,7 +1,7 @@
 """Trainer: a generator that is fitted on the private records, under a budget, before it answers.
 
-Any class with these methods works, beside RANDOM_API and VARIATION_API (pe/plugins/protocols.py), if an entry point of
-`pe.adapters` names it. It belongs to the private side: records leave it only through the ledger.
+Any class with the methods of `Trainer` and of a generator (pe/plugins/protocols.py) works if an entry point of
+`pe.adapters` names it. It belongs to the private side: only releases through the ledger tell others of the records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pe.store.durable import write_durably
 from pe.store.places import CERTIFICATE, RECIPE
 
 MODEL = "model"
-"""The folder of the fitted model, in the run. Shareable: it is computed from releases alone."""
+"""The folder of the fitted model, in the run's folder. Shareable: it is computed from releases alone."""
 
 FIT = "fit/"
 """Prefix of the names of all releases of a fit."""
@@ -38,7 +38,7 @@ _BLOCK = 1024
 
 
 class Kept:
-    """Intermediate results of a fit, computed from public values and releases alone, for a fit that is resumed.
+    """Intermediate results of a fit, which spare a resumed fit work; computed from public values and releases alone.
 
     Args:
         folder: holds them until the fit is done; None: nothing is kept.
@@ -99,7 +99,7 @@ class Fitting:
     Attributes:
         terms: the public values from which the fit was planned.
         private: gives the private records. CONFIDENTIAL: to be called only while a release is drawn, so that a run
-            whose releases are all stored needs them no more.
+            whose releases are all stored no longer needs the records.
         ledger: charges and draws each release; nothing else adds noise.
         folder: where the fitted model goes.
         progress: told of steps done, never of anything private.
@@ -118,7 +118,7 @@ class Fitting:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRecords:
-    """CONFIDENTIAL: readable private records in memory, their number included.
+    """CONFIDENTIAL: the private records that can be read, in memory; their number is confidential, too.
 
     Attributes:
         samples: n of them, as their modality stores them; images: uint8 (n, h, w, c).
@@ -132,7 +132,7 @@ class PrivateRecords:
 
     @classmethod
     def of(cls, dataset: PrivateDataset) -> PrivateRecords:
-        """Decode all records of a data set; those that cannot be decoded contribute nothing."""
+        """Decode all records of a data set; records that cannot be decoded are left out."""
         samples, valid = [dataset.modality.stack([], dataset.shape).array], []
         for block, good in dataset.blocks(_BLOCK):
             samples.append(block.array[good])
@@ -173,12 +173,12 @@ class DryRun:
     """Forecast of one part of a fit, measured on the machine where it will run.
 
     Attributes:
-        part: prefix of its releases' names, or its task where it releases nothing.
-        steps: how many the part takes.
+        part: prefix of the names of the part's releases; for a part that releases nothing, its task.
+        steps: number of steps that the part takes.
         seconds_per_step: on average.
         parameters: how many numbers are trained.
         memory: bytes that the part holds at most, beside the model; None where the system does not tell.
-        blocks: the releases among which the steps are divided, each of a state of training; 0: none.
+        blocks: number of releases into which the steps are divided, each of a training state; 0: none is released.
         state_bytes: bytes of the state in one release.
         noise_multiplier: σ of DP-SGD; None where no noise is added, or no budget has fixed it yet.
     """
@@ -217,7 +217,7 @@ class Rehearsing(Protocol):
 
 @runtime_checkable
 class HasRecordLoss(Protocol):
-    """A `Trainer` whose fitted model has a loss of its own on a record, by which an evaluation attacks it."""
+    """A `Trainer` whose fitted model has a loss on each single record; an evaluation attacks the model by it."""
 
     def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample it knows well.
@@ -244,7 +244,7 @@ def load_model(api: object, run: Path) -> None:
 # A fitted model on disk, with its cost, so that other runs can answer from it and count that cost, too.
 
 FITTED = "fitted.json"
-"""The file that describes a fitted model and its cost, beside it in the run's folder MODEL."""
+"""The file that describes a fitted model and its cost, beside the model in the run's folder MODEL."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ class Fitted:
         shape: of every sample.
         releases: of the fit, each as often as it was charged.
         holds: whether only safe noise was used, so that there is a guarantee.
-        built_on: fits of other runs that went into it; those that are not counted are missing in `releases`.
+        built_on: fits of other runs that went into the model; fits that are not counted are missing in `releases`.
     """
 
     run: str

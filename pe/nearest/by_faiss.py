@@ -61,7 +61,7 @@ class FaissSearch:
         self._candidates = candidates
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k candidates nearest to each query by computed squared distance."""
+        """Return the k candidates nearest to each query by computed squared distance."""
         return _neighbours(*import_faiss().knn(queries, self._candidates, k))
 
 
@@ -110,7 +110,7 @@ def _neighbours(distances: Vectors, positions: Integers) -> Neighbours:
 
 @cache
 def _resources(card: int) -> Any:
-    """A GPU's streams and its reserve for temporaries, kept as long as the process lives."""
+    """Return a GPU's streams and its reserve for temporaries, which are kept as long as the process lives."""
     resources = import_faiss().StandardGpuResources()
     resources.setTempMemory(_TEMPORARY)
     return resources

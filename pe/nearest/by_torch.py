@@ -107,7 +107,7 @@ def _import_torch() -> Any:
 
 
 def _factors(vectors: Tensor, precision: Precision) -> Tensor:
-    """Return the vectors for a product of this precision, cut to the bits of tf32 where the device has no tf32."""
+    """Return the vectors for a product of `precision`; on a CPU, which lacks tf32, cut to the bits of tf32."""
     import torch
 
     if precision == "tf32" and not vectors.is_cuda:
@@ -141,7 +141,7 @@ def _affordable(most: int, beside: Tensor) -> int:
 
 @contextmanager
 def _products(precision: Precision) -> Iterator[None]:
-    """Let float32 products use tensor cores if `precision` is tf32, else not: torch's setting for the whole process."""
+    """Set for the whole process, while the context lasts, if torch's float32 products may use tensor cores (tf32)."""
     backends = _import_torch().backends
     places = (backends.cuda.matmul, backends.mkldnn.matmul)
     before = [place.fp32_precision for place in places]

@@ -73,7 +73,7 @@ class Neighbours(NamedTuple):
     Attributes:
         distances: computed squared distances of k distinct candidates per query, n×k, in any order.
         positions: the indices of those candidates, n×k.
-        last: for each query a squared distance, n: no candidate that was not returned has a smaller computed one.
+        last: a lower bound, for each query, on the computed squared distances to candidates not returned, n.
     """
 
     distances: npt.NDArray[np.float32]
@@ -93,7 +93,7 @@ class Threads:
 
 
 ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
-"""One thread, for a search that itself uses all cores, or none."""
+"""One thread: for a search that spreads over the cores by itself, or runs on a GPU."""
 
 
 class Search(Protocol):
@@ -154,8 +154,8 @@ def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> I
 class Decider:
     """Decides the exact q nearest of m ≥ q candidates, which are finite and distinct.
 
-    Not searched are candidates too far out for float32 (radius in the frame ≥ 2⁵⁸), since an answer counts only if
-    these are provably farther, and under cosine the zero vector, whose distance is known.
+    Candidates too far out for float32 (radius in the frame ≥ 2⁵⁸) are not searched: an answer counts only if they are
+    provably farther. Nor is, under cosine, the zero vector, whose distance to every vector is known.
     """
 
     def __init__(

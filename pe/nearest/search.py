@@ -91,7 +91,7 @@ def _torch_is_better() -> bool:
 
 
 def _distinct(candidates: Vectors) -> Integers:
-    """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 are the same."""
+    """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 count as equal."""
     keys, finite = _keys(candidates)
     order = np.argsort(keys[finite], kind="stable")
     same = np.flatnonzero(np.diff(keys[finite[order]]) == 0)
@@ -107,7 +107,7 @@ def _distinct(candidates: Vectors) -> Integers:
 
 
 def _keys(candidates: Vectors) -> tuple[npt.NDArray[np.uint64], Integers]:
-    """A key of each row, the same for equal rows and seldom for others; and the indices of the finite rows."""
+    """A key of each row, equal for equal rows and seldom for different ones; and the indices of the finite rows."""
     m, d = candidates.shape
     weights = np.random.default_rng().integers(2**64, size=(d + 1) // 2, dtype=np.uint64) | np.uint64(1)
     keys, finite = np.empty(m, np.uint64), np.empty(m, bool)

@@ -36,7 +36,7 @@ class Span:
 
 
 def total(spans: Iterable[Span | None]) -> Span | None:
-    """Return the sum; None if one of them is unknown."""
+    """Return the sum of spans; None if a span is unknown (None)."""
     result = Span()
     for span in spans:
         if span is None:
@@ -47,7 +47,7 @@ def total(spans: Iterable[Span | None]) -> Span | None:
 
 @dataclass(frozen=True)
 class _Offspring:
-    """One label's `number` offspring of `candidates` candidates; the lookahead has already made `ahead` of each."""
+    """One label's `number` offspring of `candidates` candidates; the lookahead has made `ahead` offspring of each."""
 
     number: Span
     candidates: int
@@ -61,7 +61,7 @@ class _Offspring:
 
 
 def first_calls(plan: Plan, api: GenerationAPI) -> tuple[Span, Span]:
-    """Count the requests of RANDOM_API and of VARIATION_API for S_0, cut as the run will cut them."""
+    """Count the requests of RANDOM_API and of VARIATION_API for S_0, whose samples are divided as in the run."""
     new, phase = plan.founders, "founders" if plan.initial_variations else "population/0"
     labels = by_label(new)
     work = Work(phase, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
@@ -78,14 +78,14 @@ def variation_images(candidates: Sequence[int], step: Step) -> Span:
 
 
 def variation_calls(candidates: Sequence[int], step: Step, api: GenerationAPI) -> Span:
-    """Count the requests for iteration t's lookahead and offspring from S_{t-1}, split as pe.dispatch.work splits."""
+    """Count the requests for iteration t's lookahead and offspring, into which pe.dispatch.work divides them."""
     groups = (2 if step.lookahead else 1) * sum(size > 0 for size in step.sizes)
     images = variation_images(candidates, step).most
     return _over_ways(api, lambda can: _calls_of(candidates, step, can), groups, images)
 
 
 def _over_ways(api: GenerationAPI, count: Callable[[Capabilities], Span], groups: int, images: int) -> Span:
-    """Count requests; of several generators: from all by one, to one more for each other generator in each group."""
+    """Count requests. Of several generators: the least if one makes all, the most if each other adds one per group."""
     if not isinstance(api, PassesOn):
         return count(api.capabilities)
     spans = [count(can) for can in api.ways]
@@ -121,7 +121,7 @@ def _offspring(candidates: Sequence[int], step: Step) -> list[_Offspring]:
 
 
 def _calls_for(offspring: Sequence[_Offspring], can: Capabilities) -> Span:
-    """Count the requests for these offspring; which share a parent or a condition is not known before."""
+    """Count the requests for these offspring; which of them share a parent or a condition is not known before."""
     chunk = can.max_chunk
     if can.shares == "nothing":
         images = sum((each.images for each in offspring), Span())

@@ -1,4 +1,4 @@
-"""Refusals of a start on this machine; warnings of a plan, a run and its certificate; no private record is read."""
+"""Refusals to start on this machine, and warnings for plan, run and certificate. No private record is read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from pe.steps import Plan
 
 
 def meaning_of(api: GenerationAPI | None, degree: float, t: int) -> str:
-    """Return the generator's words for a degree in iteration t; "": it has none; "refused": it cannot obey it."""
+    """Return the generator's words for a degree in iteration t; "" if it has none, "refused" if it cannot obey."""
     try:
         return api.describe_degree(degree, t) if isinstance(api, DescribesDegree) else ""
     except RecipeError:
@@ -50,7 +50,7 @@ def meaning_of(api: GenerationAPI | None, degree: float, t: int) -> str:
 
 
 def precision_of(api: GenerationAPI | None) -> str:
-    """Return the precision of the generator's arithmetic; "": it computes elsewhere, or a start would be refused."""
+    """Return the precision of the generator's arithmetic; "" if it computes elsewhere or a start would be refused."""
     try:
         return api.describe_precision() if isinstance(api, DescribesPrecision) else ""
     except RecipeError:
@@ -63,7 +63,7 @@ def precision_of(api: GenerationAPI | None) -> str:
 def cost_warnings(
     price: Price, api: GenerationAPI | None, calls: Span | None, images: Span, noun: str = "images"
 ) -> list[str]:
-    """Warn of numbers of calls and samples, and of costs, that are only bounds, or unknown."""
+    """Return warnings on numbers of calls and samples, and on costs, that are unknown or only bounds."""
     sentences = []
     if calls is not None and calls.least < calls.most:
         sentences.append(
@@ -140,7 +140,7 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
 
 
 def pool_warnings(recipe: Recipe, api: GenerationAPI) -> list[str]:
-    """Warn that a run over a pool ends with public samples as they were."""
+    """Warn that a run over a pool ends with unchanged public samples."""
     if info_of(api).distinct is None:
         return []
     noun = recipe.private.modality.noun
@@ -151,7 +151,7 @@ def pool_warnings(recipe: Recipe, api: GenerationAPI) -> list[str]:
 
 
 def recipe_warnings(recipe: Recipe, clock_warning: str) -> list[str]:
-    """Warn of an undeclared number of units, no clock, no network for votes, and a budget share that nothing uses."""
+    """Warn if units are not declared, a clock or a network to compare by is missing, or nothing uses a budget share."""
     private, evolution = recipe.private, recipe.evolution
     sentences = []
     if private.privacy_unit != "record" and private.declared_size is not None and private.declared_units is None:
@@ -282,7 +282,7 @@ def check_labels(api: object, labels: tuple[str, ...]) -> None:
 
 
 def check_search(recipe: Recipe) -> None:
-    """Refuse a neighbour search that this machine has not, where there are votes."""
+    """Refuse a neighbour search that this machine cannot do, if there are votes."""
     if recipe.evolution.iterations != 0:
         describe(recipe.evolution.neighbor_search)
 
@@ -298,7 +298,7 @@ def check_price(recipe: Recipe, api: GenerationAPI) -> None:
 
 
 def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
-    """Refuse a new run that the cap in the data set's ledger file forbids as it stands now; no such file is made."""
+    """Refuse a new run that would exceed the present cap in the data-set ledger; no ledger file is made."""
     if WITHHELD not in (str(recipe.private.ledger_file), str(recipe.private.place)):
         ledger = data_set_ledger(recipe.private)
         if ledger is not None and (refusal := ledger.refusal(releases)):
@@ -322,7 +322,7 @@ def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
 
 
 def check_place(recipe: Recipe) -> None:
-    """Refuse a recipe with nothing at the private data's path; the data is not read, nor a store asked for it."""
+    """Refuse a recipe if nothing is at the private data's path; data is not read, and a remote store is not asked."""
     path = recipe.private.place
     if isinstance(path, RemotePath):
         data_set_ledger(recipe.private)
@@ -363,7 +363,7 @@ def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> 
 
 
 def _meeting(private: Path, public: Path) -> str:
-    """Say how the two places meet; "": they are apart."""
+    """Return words on how the two places meet; "" if they are apart."""
     ours, theirs = _chain(private), _chain(public)
     own = ours[0]
     if own is not None and own in theirs:
@@ -397,7 +397,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Yield everything below a folder; or the file itself."""
+    """Yield every folder and file below a folder; for a file, the file itself."""
     if not path.is_dir():
         yield path
     for folder, folders, files in os.walk(path):

@@ -66,7 +66,7 @@ class Signal:
 
     @property
     def most_noise(self) -> float:
-        """The largest noise share without a warning: MOST_NOISE; for an only vote the share at ENOUGH_ONCE, if more."""
+        """The largest noise share without a warning: MOST_NOISE; for an only vote, the one at ENOUGH_ONCE if larger."""
         if not self.sigma:
             return MOST_NOISE
         sigmas = self.threshold / self.sigma
@@ -76,7 +76,7 @@ class Signal:
     def noise_share(self, votes: float) -> float:
         """Return the share of noise in the weight by which parents are chosen, in [0, 1].
 
-        The expected weight E[max(noise − H, 0)] of a candidate without votes, over the weight at `votes`.
+        It is the expected weight E[max(noise − H, 0)] of a candidate without votes, over the weight at `votes`.
         """
         if not self.sigma:
             return 0.0
@@ -116,7 +116,7 @@ def votes_cast(records: int, units: int | None, neighbors: int) -> float:
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
     """Return the signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
 
-    Labels have records in the recipe's public proportions; if these are estimated, only the votes in all are known.
+    Labels have records in the recipe's public proportions; if these are estimated, only the sum of votes is known.
     """
     release, evolution, records = step.release, recipe.evolution, recipe.private.declared_size
     votes: float | None = None
@@ -208,18 +208,18 @@ SIGNAL_ONCE, SIGNAL = 0.25, 0.75
 candidates to choose from; and in each of several votes."""
 BLIND, ONCE, AGAIN = 2.5, 0.5, 1.0
 """H, in standard deviations of the noise. BLIND: the generator does not make what a label names, so most candidates
-are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and there are several votes, or the choice
-of the only one could be varied, and is not."""
+are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and there are several votes, or a single one
+whose choice could be varied, and is not."""
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
-"""Numbers of candidates of a label: the most; the most from a pool, where they cost nothing; the fewest for several
-votes; the fewest for several votes if limits leave few images and labels are known; the fewest at all."""
+"""Numbers of candidates of a label. The most: MEMBERS; DEALT from a pool, where they cost nothing. The least: FEWEST
+for several votes; SPARE for several votes if limits leave few images and labels are known; LEAST in any case."""
 GROWTH = 1.5
 """Ratio of each iteration's share of the budget to the share of the iteration before."""
 MORE, LARGEST = 2.5, 10_000
-"""Images at the end: for each record, and at most; where an image costs something, as many as there are records."""
+"""Images at the end: MORE for each record, at most LARGEST; where images cost something, one for each record."""
 FINAL_SHARE, SLACK = 0.3, 0.05
-"""Shares of the images that the limits allow: for the end, if the chosen are varied; and kept back for refused ones."""
+"""Shares of the images that limits allow: FINAL_SHARE for S_T, if the chosen are varied; SLACK for refused images."""
 
 
 @dataclass(frozen=True)
@@ -241,13 +241,13 @@ class Numbers:
         units: privacy units, of which each casts votes of L2 norm 1.
         sigma: noise on a candidate if one histogram has the whole budget, in votes.
         growing: True if more iterations mean more noise in each; False where the recipe gives the noise.
-        images: that may be asked for in all; infinite without a limit.
+        images: the number that may be asked for in all; infinite without a limit.
         is_paid: True if an image costs something.
         degrees: the generator's, widest first.
         by_label: True if the generator makes what a label names.
         distinct: number of different new samples of a label that the generator has; None: it makes ever new ones.
         lookahead: k, as the recipe gives it: variations of each candidate; a list has one k for each iteration.
-        final_share: share of the images for the end; 0 where one vote's choice is taken as it is.
+        final_share: share of the images for the end; 0 where one vote's choice is not varied.
     """
 
     labels: int
@@ -264,7 +264,7 @@ class Numbers:
     final_share: float = FINAL_SHARE
 
     def noise(self, iterations: int) -> float:
-        """Return σ of each of so many histograms with equal shares, in votes."""
+        """Return σ, in votes, of each of `iterations` histograms that share the budget equally."""
         return self.sigma * (sqrt(iterations) if self.growing else 1)
 
     def each(self, iterations: int) -> int:
@@ -273,7 +273,7 @@ class Numbers:
         return iterations + sum(ahead)
 
     def limit(self, iterations: int) -> float:
-        """Return the candidates of a label in each iteration that the images allow."""
+        """Return how many candidates of a label the images allow in each iteration."""
         return self.images * (1 - self.final_share) / (max(self.each(iterations), 1) * self.labels)
 
     @property
@@ -282,7 +282,7 @@ class Numbers:
         return SPARE if self.by_label or self.labels == 1 else FEWEST
 
     def votes(self, neighbors: int) -> float:
-        """Return the votes of a label's records."""
+        """Return how many votes the records of a label cast."""
         return votes_cast(self.records, self.units, neighbors) / self.labels
 
     def members(self, iterations: int, neighbors: int) -> int:
@@ -292,12 +292,12 @@ class Numbers:
         return int(self.votes(neighbors) / (signal * noise)) if noise else LARGEST
 
     def affordable(self, iterations: int, neighbors: int) -> int:
-        """Return the candidates of a label: as many as get the wanted signal, may exist, and fit the limits."""
+        """Return how many candidates of a label get the wanted signal, may exist, and fit the limits."""
         most = MEMBERS if self.distinct is None else min(self.distinct, DEALT)
         return int(min(self.members(iterations, neighbors), most, self.limit(iterations)))
 
     def iterations(self) -> int:
-        """Return T: at most the number of the generator's degrees, as long as each iteration has enough candidates."""
+        """Return T: the most iterations with enough candidates in each, but no more than the generator has degrees."""
         most, free = len(self.degrees), replace(self, images=inf)
         enough = (t for t in range(most, 1, -1) if free.affordable(t, NEIGHBORS[-1]) >= FEWEST)
         return next((t for t in enough if self.limit(t) >= self.fewest), min(most, 1))
@@ -356,7 +356,7 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
 def is_sparing(numbers: Numbers, explicit: dict[str, Any]) -> bool:
     """True if limits leave too few images for several votes, for which there would be enough records.
 
-    Then there is one vote, and its choice is taken as it is, so that all images are candidates.
+    Then there is one vote, and its choice is not varied, so that all images are candidates.
     """
     rounds = explicit.get("iterations", 1)
     if explicit.get("lookahead") or explicit.keys() & {"degree", "initial_variations"} or rounds != 1:
@@ -385,7 +385,7 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Return the sizes of S_0 … S_T: candidates, and last the data to share, which only a pool may repeat."""
+    """Return the sizes of S_0 … S_T: candidates, last the data to share; unvaried, only a pool's exceed candidates."""
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
     most = numbers.records if numbers.is_paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
     budget = numbers.images - numbers.each(iterations) * members * numbers.labels
@@ -435,7 +435,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
 
 
 def _sigma(recipe: Recipe) -> float:
-    """Return σ of one histogram that has all that fit and class counts leave of the budget, in votes."""
+    """Return σ, in votes, of one histogram that gets all of the budget that the fit and class counts leave."""
     settings = {"iterations": 1, "population": len(recipe.private.labels)}
     counts = {key: value for key, value in recipe.evolution.own_values.items() if key == "estimate_label_sizes"}
     privacy = recipe.privacy.model_copy(update={"schedule": None})

@@ -29,7 +29,7 @@ _AT_LEAST = 0.4  # what a release takes to become durable, and then some
 _DRAWS = 5e6
 """Draws of noise a second, a low estimate."""
 _SECONDS_PER_NUMBER = 1e-8
-"""To write one number of a vector durably and to hash it, a high estimate."""
+"""Seconds to write one number of a vector durably and to hash it, a high estimate."""
 _SAMPLE = 2048, 2**14
 """Most queries and candidates of the search that is tried."""
 _TIED = 64, 1024
@@ -41,7 +41,7 @@ class ClockPlan:
     """The public clock of a run.
 
     Attributes:
-        on: True if private work is held back.
+        on: True if private work is held back until public deadlines.
         why: the reason why it is on or off, for `pe plan`.
         warning: one sentence where whoever answers requests may learn the time of private work; else empty.
         seconds: deadlines by name; empty where there is none, or where they cannot be tried here.
@@ -95,8 +95,8 @@ def deadlines(
 ) -> tuple[dict[str, float], list[str]]:
     """Return the seconds until which each piece of private work is held back, by name; and releases without a deadline.
 
-    Each is `privacy.clock_slack` times what the work takes here for a tenth more records than are declared, if the
-    embedding fails on one of them; rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time for
+    Each deadline is `privacy.clock_slack` times what the work takes here for a tenth more records than declared, on one
+    of which the embedding fails, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time for
     the most costly candidates that a generator's host could choose: all of them equally near to each record.
     The embedding is tried on blank samples, a fit by its `dry_runs`.
     """
@@ -137,7 +137,7 @@ def round_up(seconds: float) -> float:
 
 
 def _search_seconds(records: int, candidates: int, dimension: int, rules: Voting) -> tuple[float, float]:
-    """Time the search for so many records: as usual, and where all candidates are equally near."""
+    """Return the seconds of a search for `records` records: as usual, and if all candidates are equally near."""
     rng = np.random.default_rng(0)
 
     def search(queries: Vectors, places: Vectors) -> float:

@@ -39,10 +39,10 @@ _DEGREES = {
 
 @dataclass(frozen=True)
 class Iteration:
-    """The requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of iteration t; 0 makes S_0.
+    """The requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of iteration t; t = 0 is S_0.
 
-    `signal` tells of the iteration's histogram; `meaning` says in the generator's words what the degree means. None or
-    "": unknown, or there is none.
+    `signal` is of the iteration's histogram; `meaning` says in the generator's words what the degree means. None or ""
+    stands for a value that is unknown or does not exist.
     """
 
     t: int
@@ -96,10 +96,10 @@ class Forecast:
         choice: the recipe, its evolution complete, with the keys that were chosen and why.
         plan: the plan of the run.
         iterations: t = 0 … T.
-        trial: requests before t = 0, by which the run sees that variations are of their parents.
+        trial: requests before t = 0, by which the run checks that variations resemble their parents.
         has_price: True if the recipe states what is charged, or nobody elsewhere is asked.
         cost: the most that it costs, in `currency`; None: unknown, or not stated.
-        cost_at_least: the least; None: unknown.
+        cost_at_least: the least that it costs; None: unknown, or not stated.
         epsilon: of all planned releases, at the recipe's δ; infinite where no ε holds, and null in JSON, like δ.
         degree: the generator's obedience to the degree: exact, wording, none; None: unknown.
         seconds: the time for the most images at the given rate; None: no rate was given.
@@ -236,7 +236,7 @@ class Forecast:
         return Page(self)._repr_html_()
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        """Yield what stands below the table, line by line."""
+        """Yield the lines below the table: a heading, or "" to go on, and words."""
         copies = ", ".join(f"{one.t}" for one in self.iterations if one.t and not one.degree)
         multipliers = ", ".join(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in self.signals))
         more = "; `pe extend` makes more of them at no further ε" if self.iterations[-1].degree else ""
@@ -453,8 +453,8 @@ _MOST = 200
 def differences(before: Recipe, after: Recipe) -> list[str]:
     """Return the keys whose change gives the run another meaning: `key: old → new`, sorted.
 
-    What only concerns the machine may change, and so may where the private records lie: their fingerprint tells whether
-    they are the same. So may the declared size, unless a fit is planned by it. An object's class counts by its name.
+    Settings that concern only the machine may change, and so may the place of the private records: a fingerprint tells
+    if these changed. So may the declared size, unless a fit is planned by it. Objects are compared by class name.
     """
     old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     for leaves, key in product((old, new), ("api.kind", "embedding.kind")):

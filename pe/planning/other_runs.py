@@ -35,7 +35,7 @@ class OtherRun:
     """A model or data of another run that a recipe uses.
 
     Attributes:
-        place: the run's folder, or that of a copy of its model.
+        place: the run's folder, or the folder of a copy of its model.
         fit: the releases of the run, or of a run whose model it used in turn.
     """
 
@@ -44,7 +44,7 @@ class OtherRun:
 
     @classmethod
     def read(cls, run: Path) -> tuple[OtherRun, ...]:
-        """Read the note in the folder `run`; empty: there is none."""
+        """Return the entries of the note in the folder `run`; none if there is no note."""
         path = run / OTHER_RUNS
         if not path.is_file():
             return ()
@@ -132,7 +132,7 @@ def _paths(value: Any, says: str = "") -> Iterator[tuple[Path, str]]:
 
 
 def _runs_near(path: Path, fitted_before: bool) -> list[tuple[Path, list[OtherFit]]]:
-    """Find the runs that a path leads to, with their releases; `fitted_before`: the path names a run for its model."""
+    """Find the runs that a path leads to, with releases; `fitted_before`: the path is to a run's fitted model."""
     try:
         if path == Path() or not path.expanduser().exists():
             return []

@@ -107,7 +107,7 @@ def without_price(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]
 
 
 def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
-    """Return the bill of so many calls and images; None: tokens or pixels cost something, in unknown number."""
+    """Return the usage that is billed; None if tokens or pixels, whose number is unknown, cost something."""
     info = PluginInfo() if api is None else info_of(api)
     size, tokens = info.drawn, info.tokens
     if (price.has_tokens and tokens is None) or (price.megapixel and size is None):
@@ -123,7 +123,7 @@ def object_kind(plugin: object) -> str:
 
 
 def class_of(kind: str) -> str:
-    """Return a kind by which two recipes are compared: an object counts by its class's name, wherever defined."""
+    """Return the kind by which two recipes are compared: for an object its class's name, without the module."""
     return f"{OBJECT}{kind.rpartition('.')[2]}" if kind.startswith(OBJECT) else kind
 
 
@@ -148,7 +148,7 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
 
 
 def set_up_generator(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
-    """`set_up` for a recipe's generator; the reason is a sentence for a plan."""
+    """Construct a recipe's generator as `set_up` does; the reason, if it fails, is a sentence for a plan."""
     api, why = set_up("pe.adapters", spec)
     if api is not None:
         return api, ""

@@ -56,7 +56,7 @@ class PlanSettings:
 def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None) -> list[Release]:
     """Return all releases of a run, with the least noise in the histograms that meets `budget`.
 
-    A given noise multiplier is taken as it is, and the ledger checks the total against the budget.
+    If `noise_multiplier` is given, the histograms have it, and the ledger checks the total against the budget.
     """
     others = list(settings.preset)
     if settings.class_counts is not None:
@@ -123,7 +123,7 @@ def planned_releases(recipe: Recipe) -> list[Release]:
 
 
 def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
-    """Return the target (ε, δ); with a given noise multiplier, the cost of the planned releases; None without noise."""
+    """Return the target (ε, δ), or the cost of all releases if their noise is given; None for a run without noise."""
     delta = recipe.privacy.delta
     if recipe.privacy.noiseless:
         return None
@@ -219,13 +219,13 @@ def _share(recipe: Recipe) -> float:
 
 
 def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Sequence[Release] | None = None) -> Plan:
-    """Return the plan of a recipe; reads public numbers, and noisy counts, only.
+    """Return the plan of a recipe, from public numbers and noisy counts alone.
 
     Args:
         recipe: the recipe.
         counts: the noisy label counts, where the recipe has them estimated; while they are None, labels count as equal.
-        releases: all of the run's; None: they are planned, which for a fit can take many seconds and needs the
-            fit's files.
+        releases: all releases of the run; None: they are planned, which for a fit can take many seconds and needs
+            the fit's files.
     """
     evolution = recipe.evolution
     if not evolution.is_complete:

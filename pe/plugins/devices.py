@@ -1,4 +1,4 @@
-"""Devices on which torch computes, found by name among those that it may use on this machine; their precision."""
+"""Find, by name, the devices on which torch may compute on this machine, and the precision to compute in."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REFUSALS = (
     "cudnn_status_not_initialized",
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
-"""Parts of the messages of errors for want of memory, in small letters; the last three may have another cause."""
+"""Parts, in lower case, of the messages of errors that lack of memory causes; the last three can have other causes."""
 
 
 @runtime_checkable
@@ -50,10 +50,10 @@ class DescribesPrecision(Protocol):
     """A generator that computes on this machine, and says in what precision."""
 
     def describe_precision(self) -> str:
-        """The precision of its arithmetic here, in one clause without a full stop; empty: it is not known yet.
+        """Return the generator's precision on this machine as one clause without a full stop; empty if not known yet.
 
         Raises:
-            RecipeError: this machine lacks a device; asked before there is a run.
+            RecipeError: this machine lacks a device. The method is called before there is a run.
         """
 
 
@@ -68,15 +68,15 @@ def import_library(name: str, extra: str, purpose: str) -> Any:
 
 
 def require_torch(extra: str, purpose: str) -> None:
-    """Raise MissingDependency if torch is not installed; arguments as of `import_library`."""
+    """Raise MissingDependency if torch is not installed; `extra` and `purpose` are as in `import_library`."""
     import_library("torch", extra, purpose)
 
 
 def find_device(name: str) -> torch.device:
-    """The device of this name among those that CUDA_VISIBLE_DEVICES leaves; auto is the first of cuda, mps, cpu.
+    """Return the device of this name; auto is the first of cuda, mps and cpu that there is.
 
     Raises:
-        RecipeError: this machine does not have it, or torch sees none of the driver's GPUs.
+        RecipeError: this machine lacks it, CUDA_VISIBLE_DEVICES hides it, or torch sees none of the driver's GPUs.
     """
     import torch
 
@@ -109,7 +109,7 @@ def check_arithmetic(device: Devices, precision: str) -> None:
 def choose_devices(
     device: Devices, extra: str = "diffusion", purpose: str = "A local diffusion model"
 ) -> list[torch.device]:
-    """Return the visible devices of these names; auto: all GPUs, else mps, else cpu; RecipeError if one is missing."""
+    """Return the devices of these names (for auto all GPUs, or else mps or cpu); RecipeError if one is missing."""
     require_torch(extra, purpose)
     if device == "auto":
         return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
@@ -131,7 +131,7 @@ def describe_precision(device: Devices, precision: Precision) -> str:
 
 
 def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
-    """Return the tensors' type; auto: bf16 on a GPU that computes in it, elsewhere fp32, noted in the log."""
+    """Return torch's type for a precision; auto is bf16 on a GPU that computes in it, elsewhere fp32, and is logged."""
     import torch
 
     if precision == "auto":
@@ -168,7 +168,7 @@ def keep_memory() -> None:
     """Let this process keep a layer's memory for the next layer; to be called before torch computes on the CPU.
 
     The C library of most Linux systems returns large blocks to the system at once, which clears them anew for the next
-    layer: that can take longer than the arithmetic. Elsewhere this does nothing.
+    layer: that can take longer than the arithmetic. On other systems this does nothing.
     """
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(_MMAP_THRESHOLD, 1 << 30)
@@ -176,7 +176,7 @@ def keep_memory() -> None:
 
 
 def find_cards(instead: str) -> int:
-    """Return the number of GPUs that torch sees; RecipeError proposes `instead` if it sees none of the driver's."""
+    """Return how many GPUs torch sees; if it sees none of the driver's GPUs, raise RecipeError, proposing `instead`."""
     if fault := unseen_cards():
         raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
@@ -202,7 +202,7 @@ def listed_cards() -> int:
 
 
 def has_driver() -> bool:
-    """True if there is NVIDIA's driver; else torch, which is slow to load, need not be asked for GPUs."""
+    """True if NVIDIA's driver is here; without it there is no need to load torch, which is slow, to look for GPUs."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -223,7 +223,7 @@ def count_cards() -> int:
 
 
 def memory_refused(error: Exception) -> bool:
-    """True if the device lacked memory, as far as the error's words tell; some of these have other causes, too."""
+    """True if the error's words say that the device lacked memory; some of these words can have other causes."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
@@ -232,5 +232,5 @@ def memory_refused(error: Exception) -> bool:
 
 
 def words_of(error: Exception) -> str:
-    """The first 200 characters of an error's message, on one line, for a message that names the error as the cause."""
+    """Return the first 200 characters of an error's message, on one line, to be quoted as the cause of another."""
     return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

@@ -1,4 +1,4 @@
-"""Vectors of samples, also where an embedding fails on some of them."""
+"""Embed samples, even where an embedding fails on some of them, and try an embedding on made-up samples first."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pe.errors import ContractError, PEError, Unavailable
 from pe.plugins.protocols import Embedding, Vectors
 
 ALONE = 0.01
-"""The most that a vector may move when the samples around it change, as a share of the spread of different samples.
+"""The most that a vector may move when the other samples of its block change, as a share of the vectors' spread.
 
-Far above the rounding of half precision, which may differ each time at an endpoint; far below the change by an
-embedding that subtracts the block's mean.
+This is far above rounding errors in half precision, which may differ from call to call at an endpoint, and far below
+the change if an embedding subtracts the block's mean.
 """
 _ROUNDING = 1e-6
 _DIFFERENT = 3
-"""Fewest samples that an embedding is tried on, however small its blocks."""
+"""The least number of made-up samples on which an embedding is tried, however small its blocks are."""
 
 log = logging.getLogger(__name__)
 
 
 def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
-    """One vector per sample, float32 (n, d); a row of NaN for a sample that the embedding fails on.
+    """Return one vector per sample, float32 (n, d); a sample on which the embedding fails gets a row of NaN.
 
-    Where it fails on all of them together, each half is embedded again at its own places among blank samples, and so on
-    down to the samples at fault: every call has the same shape, and a sample's vector does not depend on what becomes
-    of another. What the embedding says of samples, which may be private, is logged and stands in no error.
+    If the embedding fails on the block, each half is embedded again, at its places in the block among blank samples,
+    and so on down to the samples at fault: every call has one shape, and no sample's vector depends on whether others
+    fail. The embedding's messages about samples, which may be private, are logged and stand in no error.
 
     Raises:
-        PEError: the embedding's own, if it fails on blank samples, too: then it is out of order.
+        PEError: the embedding fails on blank samples, too, so it is out of order.
         Unavailable: its server is away; an embedding may raise this only if its server fails on blank samples, too.
     """
     try:
@@ -48,20 +48,20 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def calls_for_a_failing_sample(batch_size: int) -> int:
-    """Extra calls of a block when the embedding fails on one of its samples."""
+    """Return the most extra calls that a block takes if the embedding fails on one of its samples."""
     return 2 * math.ceil(math.log2(batch_size)) + 3
 
 
 def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -> None:
     """Embed made-up samples in blocks like the private ones, and refuse an embedding that breaks its promise there.
 
-    The sample with the least extreme vector is embedded again, at its place, among blank samples: its vector must be
-    the same. All the blank samples must have one vector. Changes in the last bits of a vector are not found here. The
-    embedding may fail on some samples, but not on blank ones.
+    The sample whose vector is nearest to the mean is embedded again, at its place, among blank samples: its vector may
+    move by no more than `ALONE`, and the blank samples' vectors may differ by no more than that. Smaller changes are
+    not found here. The embedding may fail on some samples, but not on blank ones.
 
     Raises:
-        ContractError: it fails, has no batch size, gives no finite vector or all samples the same, or a vector depends
-            on the other samples of its block, on earlier blocks, or on its place.
+        ContractError: it fails, has no batch size, gives no finite vector or one vector for all samples; or a vector
+            depends on the other samples of its block, on earlier blocks, or on its place.
     """
     name, size = type(embedding).__name__, embedding.batch_size
     if not isinstance(size, int) or size < 1:
@@ -104,7 +104,7 @@ def check_comparable(embedding: Embedding, modality: type[Samples], private: Sha
 
 
 def check_vectors(embedding: Embedding, samples: Samples) -> Vectors:
-    """The embedding's vectors of `samples`; ContractError unless they are a float32 array of as many rows."""
+    """Return the embedding's vectors of `samples`; ContractError unless they are float32 with one row per sample."""
     vectors, count = embedding.embed(samples), len(samples)
     if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
         return vectors
@@ -114,7 +114,7 @@ def check_vectors(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
-    """Do as `embed_block`, but tell why an embedding fails on blank samples: made-up samples are not private."""
+    """Embed made-up samples as `embed_block` does; as they are not private, an error may say why it fails."""
     try:
         return check_vectors(embedding, samples)
     except Exception as error:
@@ -129,7 +129,7 @@ def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
-    """The vectors of as many blank samples as there are `samples`."""
+    """Return the vectors of a block of blank samples, as many as there are `samples`."""
     name = type(embedding).__name__
     try:
         return check_vectors(embedding, samples.only())
@@ -142,7 +142,7 @@ def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def _fill(embedding: Embedding, samples: Samples, places: range, vectors: Vectors) -> None:
-    """Put the vectors at `places`, a block on which the embedding failed, into `vectors`, half by half."""
+    """Embed, half by half, the samples at `places`, on which the embedding failed together; write into `vectors`."""
     name, middle = type(embedding).__name__, len(places) // 2
     if not middle:
         _of_blank(embedding, samples)  # in an outage the run stops, and no vote is lost

@@ -21,11 +21,11 @@ class Price:
     """The price of a generator in `currency`, each amount ≥ 0; tokens of each kind by the million (see `Usage`).
 
     Attributes:
-        call: of a request.
-        image: of an image.
-        megapixel: of a million pixels of images as they are drawn.
-        each: with several generators, any of which may make the next samples: their prices. Each amount above is then
-            the largest of theirs, and what was billed is in `Usage.cost`. Empty if there is one price.
+        call: price of a request.
+        image: price of an image.
+        megapixel: price of a million pixels of images as they are drawn.
+        each: empty if there is one price; else the prices of several generators, any of which may make the next
+            samples. Then each amount above is the largest in these prices, and `Usage.cost` holds what was billed.
     """
 
     call: float = 0.0
@@ -40,7 +40,7 @@ class Price:
 
     @classmethod
     def of_several(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run with several generators; RecipeError if they are in several currencies."""
+        """The price of a run in which any of several generators makes a sample; RecipeError for several currencies."""
         dearest = {name: max(getattr(price, name) for price in prices) for name in _AMOUNTS}
         return cls(**dearest, currency=_currency(prices), each=tuple(prices))
 
@@ -63,7 +63,7 @@ class Price:
         return not any(getattr(self, name) for name in _AMOUNTS)
 
     def of(self, usage: Usage) -> float:
-        """The cost of what was billed; tokens of no stated kind cost as the dearest kind does."""
+        """The cost of billed usage; tokens whose kind is not stated cost as much as those of the dearest kind."""
         if self.each:
             return usage.cost
         tokens, prices = ([getattr(each, kind) for kind in KINDS] for each in (usage, self))
@@ -71,15 +71,15 @@ class Price:
         return self.call * usage.calls + self.image * usage.images + self.megapixel * usage.megapixels + million / 1e6
 
     def least_of(self, usage: Usage) -> float:
-        """The cost of what is not billed yet, if the cheapest generator makes all of it."""
+        """The cost of usage that is not billed yet, if the cheapest generator makes all of it."""
         return min(price.of(usage) for price in self.each or (self,))
 
     def most_of(self, usage: Usage) -> float:
-        """The cost of what is not billed yet, if the dearest generator makes all of it."""
+        """The cost of usage that is not billed yet, if the dearest generator makes all of it."""
         return max(price.of(usage) for price in self.each or (self,))
 
     def of_next(self, usage: Usage, calls: int, images: int) -> float:
-        """The most that `calls` more requests for `images` images cost, if each takes tokens and size as in `usage`."""
+        """The most that `calls` more requests for `images` images cost, each with tokens and pixels as in `usage`."""
         size = replace(usage, calls=0, images=0)
         return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(usage.images, 1)
 
@@ -116,7 +116,7 @@ class PriceSection(Settings):
 
     @property
     def is_stated(self) -> bool:
-        """True if an amount is given, be it 0."""
+        """True if an amount is given, even if it is 0."""
         return bool(self.model_fields_set - {"currency"})
 
     @property

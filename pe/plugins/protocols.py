@@ -27,7 +27,7 @@ KINDS = ("text_in", "image_in", "text_out", "image_out")
 """The kinds of tokens."""
 
 MOST = 10**12
-"""Largest number of anything that one answer is billed for."""
+"""The largest amount of anything (calls, images, tokens, megapixels, cost) for which one answer is billed."""
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ class Usage:
     Attributes:
         calls: requests made.
         images: images made.
-        tokens: of all kinds; those that are of none of the four below cost as the dearest kind does.
+        tokens: all tokens; those that none of the four kinds below counts cost as much as the dearest kind.
         text_in: tokens of prompts.
         image_in: tokens of parents.
         text_out: tokens of text that the model wrote.
-        image_out: tokens of images that it made.
-        megapixels: of images that it made, as they were drawn; a megapixel is a million pixels.
-        cost: the cost of all of it, where several generators have prices of their own; else 0.
+        image_out: tokens of images that the model made.
+        megapixels: millions of pixels of the images made, as they were drawn.
+        cost: the cost of all these amounts, if several generators have different prices; else 0.
     """
 
     calls: int = 1
@@ -59,7 +59,7 @@ class Usage:
     cost: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum of both."""
+        """The sum of both usages, amount by amount."""
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def fill(self, default: int) -> Usage:
@@ -73,7 +73,7 @@ NOTHING = Usage(0)
 
 
 def count_of(value: object, unknown: int = 0) -> int:
-    """A whole number from 0 to MOST that an answer states of its cost; `unknown` for anything else, which is logged."""
+    """`value`, an amount that an answer states, if it is a whole number from 0 to MOST; else `unknown`."""
     amount = _amount_of(value, whole=True)
     return unknown if amount is None else int(amount)
 
@@ -110,7 +110,7 @@ class JobNote:
     forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts for one request.
 
     Attributes:
-        job: the id, or whatever else names the job to its host; empty: none was noted.
+        job: the id, or whatever else names the job to its host; empty if none was noted.
         calls: jobs that were started, or may have been; each may be billed.
         key: names the request in its run.
         keep: makes an id durable.
@@ -131,16 +131,16 @@ class JobNote:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The limits and habits of a generator; the dispatcher cuts the work accordingly.
+    """The limits and habits of a generator, by which the dispatcher cuts the work into requests.
 
     Attributes:
         max_chunk: most items one request may hold, ≥ 1.
         concurrency: requests that may run at once, ≥ 1.
         shares: what all items of one request must have in common: nothing, the condition (and the label),
-            or the parent; a RANDOM_API request of the last two has one drawn condition (`DrawsConditions`).
+            or the parent. In the last two cases a RANDOM_API request has one drawn condition (`DrawsConditions`).
         degree: whether the variation degree is obeyed exactly, by wording, or not at all.
-        deterministic: the same request gives the same answer, whatever the chunk it came in.
-        one_by_one: the items of a request are asked for one by one, so that no answer can be taken for another's.
+        deterministic: True if an item asked for again gets an equal sample, in whatever chunk it is asked for.
+        one_by_one: True if the generator asks for the items of a request one by one, so that it cannot mix them up.
     """
 
     max_chunk: int = 1024
@@ -159,23 +159,23 @@ class PluginInfo:
 
     Attributes:
         modality: the kind of samples that it makes or embeds: the name of an entry point of `pe.modalities`.
-        hosts: other machines to which it sends samples, private or not; () for none; None: not declared.
-        machine_settings: keys, dotted, that concern only the machine (device, batch size), so may change in a run.
+        hosts: other machines to which it sends samples, private or not; () for none; None if not declared.
+        machine_settings: dotted keys that concern only the machine (device, batch size), so they may change in a run.
         code_settings: settings that name code to run; for a run that somebody else made they must be given again.
-        schedules: settings that may be a list of one entry per iteration; one of another length is refused.
-        by_label: whether a new sample is of the label that it was asked for.
-        distinct: the most different new samples of a label, if their number is limited, as in a pool; None: it is not.
-        shape: (height, width, channels) of all the images that a generator makes; None: not declared.
-        drawn: (height, width) at which a generator draws images, before it resizes them; None: not declared.
-        kept: (height, width) of a copy of each image that it keeps, to vary it (condition `drawn`); None: no copy.
-        tokens: the tokens billed for an average sample, as far as the recipe tells beforehand; None: not known.
-        degrees: of a run whose evolution is left to the planner, one for each iteration that pays off, widest first.
-        anew: variations are drawn from scratch, of a varied caption, say: the distance from a variation to its parent
-            does not tell whether the degree was heeded, so a run measures it only if told to.
-        fitted_before: of a `Trainer`, that an earlier run did its fit, so that no share of the budget is set apart.
-        disjoint_from: folders of runs whose models or data it uses, and whose records are declared to be of nobody in
-            this run; () for none; None: not declared. Paths among a plug-in's settings need no declaration.
-        standard_inception: of an embedding, that distances between its vectors are FID and KID as published.
+        schedules: settings that may be a list of one entry per iteration; a list of another length is refused.
+        by_label: True if a new sample has the label that was asked for.
+        distinct: the number of different new samples that a label can have, as in a pool; None if it has no limit.
+        shape: (height, width, channels) of all the images that a generator makes; None if not declared.
+        drawn: (height, width) at which a generator draws images, before it resizes them; None if not declared.
+        kept: (height, width) of a copy of each image, kept to vary it (condition `drawn`); None if no copy is kept.
+        tokens: the tokens billed for an average sample, as far as the recipe tells beforehand; None if unknown.
+        degrees: variation degrees for a recipe that leaves them to the planner, one per useful iteration, widest first.
+        anew: True if variations are drawn from scratch, of a varied caption, say. Their distance to the parent then
+            does not tell whether the degree was heeded, so a run measures that only if told to.
+        fitted_before: True for a `Trainer` that an earlier run fitted, so that no share of the budget is set apart.
+        disjoint_from: folders of runs whose models or data it uses, and which it declares to have no privacy unit in
+            common with this run; () for none; None if not declared. Paths among its settings need no declaration.
+        standard_inception: True for an embedding if distances between its vectors are FID and KID as published.
 
     Raises:
         ContractError: a text stands where a list of hosts or of settings is wanted.
@@ -228,7 +228,7 @@ class RandomRequest:
     Attributes:
         labels: the public label name of each item.
         seeds: uint64 (n,), one per item: all randomness of item i is from seeds[i], and none from the chunk it came in.
-        conditions: what the generator's own `draw_conditions` drew for the items, n rows; no columns where it has none.
+        conditions: n rows, which the generator's `draw_conditions` drew; no columns if it has no such method.
         job: for a generator whose host answers by jobs.
     """
 
@@ -251,9 +251,9 @@ class VariationRequest:
         conditions: the parents' conditions, n rows.
         seeds: uint64 (n,), one per item.
         degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
-        iteration: t ≥ 1, whose offspring or lookahead it is: a generator may choose its settings by it. A request after
-            the run has its last iteration; one that only tries the generator has the first.
-        explores: True if the variations become S_t: a generator of several may then make some of them anew.
+        iteration: the t ≥ 1 whose offspring or lookahead these are, by which a generator may choose its settings. In a
+            request after the run it is the last iteration; in one that only tries the generator it is 1.
+        explores: True if the variations become S_t: a generator that asks several others may make some of them anew.
         job: for a generator whose host answers by jobs.
     """
 
@@ -304,7 +304,7 @@ class Answer:
         samples: the good items, in the request's order.
         conditions: one row per good item; without columns, variations inherit their parents' condition.
         missing: index in the request → why that item has no sample.
-        usage: what it cost; without it, one call and as many images as samples are counted.
+        usage: what is billed for it; None counts as one call and as many images as there are samples.
     """
 
     samples: Samples
@@ -314,7 +314,7 @@ class Answer:
 
     @property
     def bill(self) -> Usage:
-        """The usage that counts: `usage`, as far as it is stated and possible."""
+        """The usage that is billed: `usage`, with default amounts where none, or an impossible one, is stated."""
         count = len(self.samples)
         return Usage(1, count) if self.usage is None else self.usage.fill(count)
 
@@ -350,7 +350,7 @@ class Embedding(Protocol):
         """
 
     def embed(self, samples: Samples) -> Vectors:
-        """float32, n×d: one row per sample, each a function of that sample alone."""
+        """Return vectors, float32 (n, d): one row per sample, each a function of that sample alone."""
 
 
 # A plug-in may have any of the following, too.
@@ -370,7 +370,7 @@ class DrawsConditions(Protocol):
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """The condition of each of n new samples, n rows, from labels and seeds alone.
 
-        Asked for all samples of a population at once, so what is drawn may be dealt out among them, each once.
+        Called for all samples of a population at once, so a generator may deal a list out to them without repeats.
         """
 
 
@@ -379,10 +379,10 @@ class DescribesDegree(Protocol):
     """A generator that says what a variation degree will mean to it."""
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe `degree`, in [0, 1], in this iteration, from 1 on, in one clause without a full stop.
+        """Return the meaning of `degree`, in [0, 1], in iteration 1 or later, as one clause without a full stop.
 
         Raises:
-            RecipeError: it cannot be obeyed; asked before there is a run.
+            RecipeError: the degree cannot be obeyed. The method is called before there is a run.
         """
 
 
@@ -391,7 +391,7 @@ class ChecksLabels(Protocol):
     """A generator whose settings may not serve every label."""
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError for a label that it cannot make samples of: before there is a run, and asking nobody."""
+        """Raise RecipeError for a label of which it cannot make samples; called before there is a run, asks no host."""
 
 
 @runtime_checkable
@@ -399,16 +399,16 @@ class ChecksMachine(Protocol):
     """A generator that can tell, before there is a run, whether it can be fitted and can answer on this machine."""
 
     def check_machine(self) -> None:
-        """Raise a PEError if this machine lacks a device, key or file that it will need; asks nobody."""
+        """Raise a PEError if this machine lacks a device, key or file that the generator will need; asks no host."""
 
 
 @runtime_checkable
 class AsksOthers(Protocol):
-    """A generator that passes its items on to others, which its settings name (`members_of`)."""
+    """A generator that passes its items on to other generators, which its settings name (`members_of`)."""
 
     @property
     def others(self) -> list[PluginInfo]:
-        """The declarations of the others, in the order of `members_of`."""
+        """The declarations of the other generators, in the order of `members_of`."""
 
 
 @runtime_checkable
@@ -430,21 +430,21 @@ class PassesOn(Protocol):
 class ReadsPublicSamples(Protocol):
     """A generator, a fit or an embedding that reads public samples from files.
 
-    Before its first call a run compares them with the private records. It asks for samples by public values alone; no
-    record, and nothing computed from one, is handed over.
+    Before the plug-in's first call, a run compares these samples with the private records. It asks for them with public
+    values alone: no record, and nothing computed from one, is handed to the plug-in.
     """
 
     def public_paths(self) -> tuple[Path, ...]:
-        """The files and folders that the samples are read from; empty where it makes them itself. Reads no sample."""
+        """The files and folders that hold the samples; empty if the plug-in makes them itself. Reads no sample."""
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """Every sample that it reads, with its name for messages, decoded as the private records are to their `shape`.
+        """Yield the name (for messages) and the array of every sample, decoded as the private records are, to `shape`.
 
-        They get it by `rule`, which is the private records' (`PrivateSource.rule`, for images `resize`). If it is None,
-        all private records have the shape already, and samples of another shape get it by a rule of the plug-in.
+        `rule` says how a sample of another shape gets this one, as it does for private records (`PrivateSource.rule`,
+        for images `resize`). None: all private records have the shape already, so the plug-in takes a rule of its own.
 
         Raises:
-            PEError: a sample cannot be decoded; none is left out.
+            PEError: a sample cannot be decoded, since none may be left out.
         """
 
 
@@ -459,13 +459,13 @@ class HasWeights(Protocol):
 
 @runtime_checkable
 class DescribesWait(Protocol):
-    """A generator whose requests may wait for long: for a server that limits their rate, say."""
+    """A generator whose requests may have to wait long: for a server that limits their rate, say."""
 
     def describe_wait(self) -> str:
-        """The reason why its requests wait now, in one clause without a full stop; empty: they do not.
+        """Return why its requests wait now, as one clause without a full stop; empty if none waits.
 
-        Asked about twice a second while requests are under way, by another thread than theirs; must not block. Shown on
-        the progress line and by `pe status`, so it may tell public quantities alone, such as a server's own words.
+        Called about twice a second while requests are under way, from another thread than theirs; must not block. The
+        progress line and `pe status` show the reason, so it may hold only public values, such as a server's words.
         """
 
 
@@ -474,7 +474,7 @@ class TellsOfAnswers(Protocol):
     """A generator that changes or passes over some of its model's answers."""
 
     def describe_answers(self) -> str:
-        """Say in a sentence, of public quantities alone, what became of such answers so far; empty: there were none."""
+        """Return a sentence, of public quantities alone, on what became of these answers so far; empty if none came."""
 
 
 @dataclass(frozen=True)
@@ -483,7 +483,7 @@ class Finding:
 
     Attributes:
         state: whether all is well, something is not installed, or does not work.
-        what: was examined, and what was found.
+        what: the thing that was examined, and what was found.
         remedy: what to do about it.
     """
 
@@ -497,7 +497,7 @@ class LooksAtEndpoint(Protocol):
     """A generator's class that can look at its endpoint without asking for a sample."""
 
     def look(self, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """Report whether the endpoint can be reached and takes the key, who answers, and what that server heeds.
+        """Yield findings: is the endpoint reached, does it take the key, what server is it, and what does that heed?
 
-        `settings` are those of a recipe's `api`: the address, who asks, and what is compared with the server's model.
+        `settings` are a recipe's `api`: the address, the credentials, and settings to compare with the server's model.
         """

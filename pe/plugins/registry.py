@@ -31,7 +31,7 @@ def plugins(group: Group) -> dict[str, EntryPoint]:
 
 
 def _change_time(place: str) -> int:
-    """The time of the last change of a folder in which Python looks for packages, in nanoseconds; 0: none there."""
+    """The time when a folder in which Python looks for packages last changed, in nanoseconds; 0 if it is missing."""
     try:
         return Path(place).stat().st_mtime_ns
     except OSError:
@@ -45,7 +45,7 @@ def _entry_points(group: Group, times: tuple[tuple[str, int], ...]) -> list[Entr
 
 
 def load(group: Group, kind: str) -> Any:
-    """The object that the entry point `kind` names; PluginError: there is none, or it cannot be imported."""
+    """The object that the entry point `kind` names; PluginError if there is none, or it cannot be imported."""
     point = check_name(group, kind)
     try:
         return point.load()
@@ -54,7 +54,7 @@ def load(group: Group, kind: str) -> Any:
 
 
 def check_name(group: Group, kind: str) -> EntryPoint:
-    """Return the entry point of this name; nothing is imported. PluginError names the nearest, or all of them."""
+    """Return the entry point of this name, without an import; PluginError names the nearest known name, or all."""
     points = plugins(group)
     if kind not in points:
         raise PluginError(f"Unknown {NOUN[group]} '{kind}'; {nearest_name(kind, points)}")
@@ -62,7 +62,7 @@ def check_name(group: Group, kind: str) -> EntryPoint:
 
 
 def require(group: Group, kind: str) -> None:
-    """Refuse a plug-in that lacks what its entry point says it needs.
+    """Raise MissingDependency if a library is missing that the plug-in's entry point says it needs.
 
     An entry point names extras of its own distribution behind the object, `"my_package.discs:Discs [gpu]"`, so that a
     missing library is found out before anything is read, asked or written; nothing is imported.
@@ -73,7 +73,7 @@ def require(group: Group, kind: str) -> None:
 
 
 def require_extras(distribution: str, extras: Sequence[str], subject: str) -> None:
-    """Raise MissingDependency, for what `subject` needs, unless all libraries of these extras are installed."""
+    """Raise MissingDependency, which says that `subject` needs them, if libraries of these extras are missing."""
     if missing := missing_libraries(distribution, extras):
         raise MissingDependency(
             f"{subject} needs {', '.join(missing)}: not installed, so pip install '{distribution}[{','.join(extras)}]'."
@@ -86,7 +86,7 @@ def missing_libraries(distribution: str, extras: Sequence[str]) -> list[str]:
 
 
 def libraries(distribution: str, extra: str) -> dict[str, str]:
-    """The libraries that an extra of an installed distribution brings → their versions; empty: not installed.
+    """The libraries that an extra of an installed distribution brings → their versions; empty text if not installed.
 
     A requirement with a further marker (a platform, say) is left out.
     """

@@ -1,4 +1,4 @@
-"""Settings as models, and pydantic's faults as one sentence: where, what, and the nearest valid key."""
+"""Settings as pydantic models, and their faults as one sentence: where, what, and the nearest valid key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS = {
     "string": "text",
     "tuple": "a list",
 }
-"""The right kind of value, by pydantic's type of fault without the ending."""
+"""The right kind of value in words, by pydantic's type of fault without its ending (`_ENDINGS`)."""
 _ENDINGS = re.compile(r"_(type|parsing|from_float|of)$")
 _RANGES = {
     "finite_number": "a finite number",
@@ -43,12 +43,12 @@ _RANGES = {
     "too_long": "a list of at most {max_length} entries",
     "too_short": "a list of at least {min_length} entries",
 }
-"""The range of a value of the right kind."""
+"""The allowed values in words, by pydantic's type of fault, where a value is of the right kind but out of range."""
 _SHOWN = 80
 
 
 class Settings(BaseModel):
-    """A section of the recipe, or a plug-in's settings: unknown keys are refused, values do not change."""
+    """A section of the recipe, or a plug-in's settings; unknown keys are refused, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +64,7 @@ def read_settings(model: type[Model], settings: object, where: str) -> Model:
 def sentence(error: ValidationError, model: type[Any], where: str, section: str = "") -> str:
     """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key.
 
-    `section` is the name to put before the keys if the model describes a section; empty: it describes the whole.
+    `section` is the name to put before the keys if the model describes a section; empty if it describes the whole.
     """
     faults = error.errors()
     fault = next((fault for fault in faults if fault["type"] in _UNKNOWN), None) or _innermost(faults)
@@ -110,7 +110,7 @@ def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
 
 
 def _right(faults: list[ErrorDetails]) -> str:
-    """The range, or the possible kinds, of a value with these faults; empty: not known here."""
+    """The range or the kinds of value, in words, that would be right in place of these faults; empty if not known."""
     ranges = [fault for fault in faults if fault["type"] in _RANGES]
     phrases = _RANGES if ranges else _KINDS
     alternatives: dict[str, None] = {}
@@ -134,7 +134,7 @@ def _plain(value: object) -> str:
 
 
 def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str], type[Any]]:
-    """The recipe's keys on the way to a fault (pydantic's names of union branches left out), and the last section."""
+    """The recipe's keys on the way to a fault, without pydantic's names of union branches, and the last section."""
     keys: list[str] = []
     branches: dict[Any, type[Any]] = {}
     for part in location:

@@ -19,7 +19,7 @@ _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
 
 
 def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
-    """The plug-in `kind`, constructed with `settings`, which are checked."""
+    """Check `settings`, and return the plug-in `kind` constructed with them."""
     factory = load(group, kind)
     values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
     try:
@@ -64,7 +64,7 @@ class PluginSpec(BaseModel):
 
 
 class PartSpec(PluginSpec):
-    """A generator that does a part of each item for another."""
+    """A generator that does a part of the work on each item for another generator."""
 
     kind: str = Field(description="which generator; its own keys beside it")
     price: PriceSection = PriceSection()
@@ -81,9 +81,9 @@ class MemberSpec(PartSpec):
 
 
 def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
-    """The generators that a recipe's generator asks, by key (`of.0`, `draw`); none for most.
+    """The generators that a recipe's generator asks, by key (`of.0`, `draw`); most generators ask none.
 
-    They stand in those of its settings whose type names `PartSpec`, or a list of `MemberSpec`.
+    A setting names such generators if its type is `PartSpec`, or a list of `MemberSpec`.
     """
     if spec.kind not in plugins("pe.adapters"):
         return {}
@@ -103,5 +103,5 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
 
 
 def part_among(models: Iterable[type[Any]]) -> type[PartSpec] | None:
-    """The model by which a setting names a generator; None: it names none."""
+    """The model by which a setting names a generator; None if no model does."""
     return next((model for model in models if issubclass(model, PartSpec)), None)

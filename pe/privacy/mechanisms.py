@@ -1,4 +1,4 @@
-"""Mechanisms as numbers: every release sorted by how it is accounted, and the bounds of each sort.
+"""Mechanisms as numbers: every release sorted by how it is accounted, and the bounds on ε and δ for each sort.
 
 docs/proofs.md ("Discrete noise", "Composition") proves which bound holds for which release.
 """
@@ -46,7 +46,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Poisson-sampled Gaussian, as if continuous, done `count` times; `replace`: two shifts of half the size."""
+    """Poisson-sampled Gaussian, as if continuous, done `count` times; `replace`: two shifts, each of half the size."""
 
     noise_multiplier: float
     rate: float
@@ -133,12 +133,12 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
 
 
 def _continuous(release: Release) -> float:
-    """The multiplier of continuous noise of which the release is post-processing, at a scale ≥ CONVOLVED_FROM."""
+    """The multiplier of continuous Gaussian noise of which a release of scale ≥ CONVOLVED_FROM is post-processing."""
     return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
 
 
 def _unit_shifts(release: Release) -> int:
-    """Return how many one-step shifts cover every integer vector within the sensitivity; 0 if not 1, 2 or 3."""
+    """Return how many one-step shifts cover every integer vector within the sensitivity; 0 unless that is 1, 2 or 3."""
     # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
     square = (release.grid * release.sensitivity) ** 2
     shifts = round(square) if abs(square - round(square)) < 1e-9 else math.floor(square)
@@ -187,7 +187,7 @@ def gaussian_log_delta(mu: float, epsilon: FloatArray) -> FloatArray:
 def gaussian_delta(mu: float, epsilon: FloatArray) -> FloatArray:
     """δ(ε) of a μ-GDP Gaussian for any real ε; mu ≥ 0. Not rounded.
 
-    Negative ε through δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair is symmetric.
+    For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair of distributions is symmetric.
     """
     size = np.abs(epsilon)
     delta = np.zeros_like(size) if mu == 0 else np.exp(gaussian_log_delta(mu, size))
@@ -293,7 +293,7 @@ def _losses(part: Laplace, most: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _group(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Round more than _MOST_LOSSES losses up onto _MOST_EACH values, whose probabilities are sums of theirs."""
+    """If there are more than _MOST_LOSSES losses, round them up onto _MOST_EACH values and sum their probabilities."""
     if len(losses) <= _MOST_LOSSES:
         return losses, weights
     edges = np.linspace(losses[0], losses[-1], _MOST_EACH)
@@ -350,7 +350,7 @@ def _sampled_curve(rate: float, noise_multiplier: float) -> FloatArray:
     """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit.
 
     Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two series for others. An
-    order whose series have not converged after _MOST_TERMS terms is left out: ∞.
+    order whose series have not converged after _MOST_TERMS terms gets ∞, so it is not used.
     """
     whole = _SAMPLED_ORDERS % 1 == 0
     log_moments = np.empty(len(_SAMPLED_ORDERS))
@@ -449,7 +449,7 @@ def _compose(parts: Parts, guess: float) -> Any:
 
 @lru_cache(maxsize=32)
 def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
-    """The PLD of a part with all its repetitions; a number: the multiplier of all unsampled Gaussians together."""
+    """The PLD of a part with its repetitions; a number is the noise multiplier of all unsampled Gaussians together."""
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 

@@ -1,6 +1,6 @@
 """Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests.
 
-No generator stands between: every number is made of bytes that the system's cryptographic source gave for it alone.
+No PRNG stands between: every number is made of bytes that the system's cryptographic source gave for it alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Shape = int | tuple[int, ...]
 Law = Literal["gaussian", "laplace"]
 
 FINE = 2**16
-"""Grid steps per standard deviation, at least. Any G·σ ≥ 256 would do; more costs nothing and brings the
+"""The least number of grid steps per standard deviation. Any G·σ ≥ 256 would do; more costs nothing and brings the
 discrete noise to within a relative 5e-10 of continuous noise (docs/proofs.md, "Discrete noise")."""
 
 _COIN_BITS = 53
@@ -38,10 +38,10 @@ class Noise(Protocol):
 
     @property
     def unsafe(self) -> bool:
-        """True when the draws can be foretold: the certificate then says "no guarantee"."""
+        """True if the draws can be foretold; then the certificate says "no guarantee"."""
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer; scale > 0."""
+        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer; scale > 0."""
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
         """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; scale > 0."""
@@ -59,7 +59,7 @@ class SystemNoise:
     unsafe = False
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/2·scale²), x integer."""
+        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer."""
         return discrete_draws(int(np.prod(shape)), _check(scale), "gaussian").reshape(shape)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
@@ -75,7 +75,7 @@ class SystemNoise:
 class UnsafeSeededNoise:
     """Noise for tests, repeatable from a seed: NO GUARANTEE. Whoever knows the seed removes the noise.
 
-    A ledger that draws from it is marked for good, and its certificate says "no guarantee".
+    A ledger that draws from it is marked for ever, and its certificate says "no guarantee".
     """
 
     unsafe = True
@@ -163,10 +163,10 @@ _BATCH = 2**15  # proposals at a time: they stay in the cache
 
 
 def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
-    """Independent draws with P(x) ∝ e^−x²/2·scale² (gaussian) or e^−|x|/scale (laplace), int64 (count,).
+    """Independent draws with P(x) ∝ e^(−x²/(2·scale²)) (gaussian) or e^(−|x|/scale) (laplace), int64 (count,).
 
-    Guarantee: the law is exact; each draw is made of bits of its own from the operating system's entropy. The scale
-    lies above 0 and up to 2^56.
+    Guarantee: the law is exact; each draw is made of bits of the operating system's entropy that no other draw uses.
+    The scale is above 0 and at most 2^56.
     """
     envelope = _envelope(scale, law)
     draws, done_count = np.empty(count, np.int64), 0
@@ -192,7 +192,7 @@ class Envelope:
 
     @classmethod
     def above(cls, scale: float, law: Law) -> Envelope:
-        """The steps with the largest c, to a hundredth, that CELLS cells allow."""
+        """Return the steps with the largest c, to within a hundredth of it, for which CELLS cells suffice."""
         width_bits = max(0, math.frexp(scale / _BLOCKS_PER_SCALE)[1] - 1)
         starts = np.arange(_MOST_BLOCKS, dtype=np.float64) * 2.0**width_bits
         heights, c = np.exp(-_exponents(starts, scale, law)) * _ROOM, float(CELLS)
@@ -226,14 +226,14 @@ class Envelope:
         return draws
 
     def _uniform(self, words: Words) -> tuple[Words, int]:
-        """The first bits of each U, in the high bits of a word, and how many they are."""
+        """The first binary digits of each U, in the high bits of a word, and the number of these digits."""
         low_bits = _CELL_BITS + 1 + self.width_bits
         if 64 - low_bits >= _ENOUGH:
             return words >> np.uint64(low_bits) << np.uint64(low_bits), 64 - low_bits
         return random_words(len(words)), 64
 
     def _decide(self, block: int, x: int, bits: int, digits: int) -> tuple[int, bool]:
-        """Return the proposed integer, and True if it is accepted, in exact arithmetic."""
+        """Return the proposed integer, which in the tail is drawn here, and True if exact arithmetic accepts it."""
         if block < len(self.cells):
             return x, below(bits, digits, Fraction(self.c) / int(self.cells[block]), self.exponent(x))
         part, width = _heads(), PART << self.width_bits

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from pe.errors import PrivacyError
 
 FINEST = 2**31
-"""Most grid steps per vote: the square of a vote, in steps, fits into 64 bits."""
+"""Most grid steps per vote, so that the square of a vote, in steps, fits into 64 bits."""
 
 CONVOLVED_FROM = 8.0
 """Scale in steps from which discrete Gaussian noise is as good as continuous noise that is a little smaller
@@ -23,8 +23,8 @@ Mechanism = Literal["discrete_gaussian", "discrete_laplace", "none"]
 class Relation(StrEnum):
     """The pairs of private data sets that count as neighbours.
 
-    add_remove: one has one unit more; the number of units is private.
-    replace_one: they differ in one unit's data; the number of units is public.
+    add_remove: one data set has one unit more; the number of units is private.
+    replace_one: the two data sets differ in one unit's data; the number of units is public.
     zero_out: one unit's data is replaced by nothing (it casts no vote); the number of units is public.
         Same sensitivities as add_remove.
     """
@@ -63,7 +63,7 @@ class Release:
         relation: the neighbours for which the sensitivity holds.
         unit: "record", or the column or subfolder that names the user.
         sampling: None, or Poisson (Gaussian only).
-        count: how often it is done, ≥ 1; DP-SGD's number of steps.
+        count: how often the release is done, ≥ 1; for DP-SGD the number of steps.
         grid: integer steps per vote (or clip), a power of two; fine (scale ≥ 8 steps) where there is sampling.
 
     Raises:

@@ -30,7 +30,7 @@ WOULD_VOID = (
 )
 
 NOT_DECLARED = "not declared"
-"""In the place of a host, or of a run that fitted a model: the embedding, or the generator, does not declare it."""
+"""Stands for a host, or for a run that fitted a model, where the embedding, or the generator, declares nothing."""
 
 POOL_OVERLAPS = (
     "The public samples that the run reads may be private records: the recipe declares these published "
@@ -48,7 +48,7 @@ NO_NOISE = (
 )
 
 NO_EPSILON = "none: no guarantee"
-"""In the place of an ε where none holds."""
+"""Stands in the place of a guarantee where no ε holds."""
 
 
 def not_covered(
@@ -102,7 +102,7 @@ def relation(kind: Relation, name: str) -> str:
 
 
 def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
-    """The reasons why nothing is promised; empty: the guarantee holds."""
+    """The reasons why nothing is promised; empty if the guarantee holds."""
     return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
 
 
@@ -126,7 +126,7 @@ def statement(
     reasons: Sequence[str],
     mu: float | None = None,
 ) -> str:
-    """The promise in one paragraph, or the `reasons` why there is none; `mu`: of all releases, if all are Gaussian."""
+    """The promise in one paragraph, or the `reasons` why there is none; `mu` is the μ of all releases (`gdp_mu`)."""
     if reasons or epsilon is None or delta is None:
         return f"NO GUARANTEE. {' '.join(reasons)}"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
@@ -153,7 +153,7 @@ def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
 
 
 def round_up(value: float, digits: int = 6) -> str:
-    """A number that must not be understated, to so many significant digits."""
+    """A number, which must not be understated, as text: rounded up to this many significant digits."""
     if value == 0 or math.isinf(value):
         return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
@@ -161,7 +161,7 @@ def round_up(value: float, digits: int = 6) -> str:
 
 
 def power(epsilon: float, delta: float, false_alarms: float) -> float:
-    """The highest true positive rate of any test with that rate of false alarms (Wasserman and Zhou 2010)."""
+    """The highest true positive rate of any test with this rate of `false_alarms` (Wasserman and Zhou 2010)."""
     above = math.exp(min(epsilon, 700)) * false_alarms + delta
     below = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
     return min(1.0, above, below)

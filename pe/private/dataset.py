@@ -76,7 +76,7 @@ class PrivateDataset:
     Args:
         records: the samples.
         where: names a record's place for its owner.
-        misgiving: returns why the records that were read, taken together, look like a mistake; empty: they do not.
+        misgiving: returns why the records that were read, taken together, look like a mistake; empty if they do not.
 
     Raises:
         PrivateDataError: labels, units and classes do not fit together, or a class name is faulty (`class_fault`).
@@ -260,9 +260,9 @@ _PIECE = 2**16  # digests compared at a time
 
 @dataclass(frozen=True)
 class Overlap:
-    """Numbers of public samples, and of those that equal a private record to the last bit, which may refuse a start."""
+    """The count of public samples that equal a private record to the last bit, for which a start may be refused."""
 
-    equal: int  # number of them; confidential
+    equal: int  # number of public samples that equal a private record; confidential
     total: int  # number of all public samples; public
     first: str  # name of the first of the equal ones, "" without one; confidential
     sha256: str  # of the digests of all public samples, in order, hexadecimal; public
@@ -276,7 +276,7 @@ def sample_digest(sample: Array) -> bytes:
 def find_overlap(
     digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
 ) -> Overlap:
-    """Find public samples that equal a private record; `digests` are all private records'. Both are decoded alike.
+    """Find public samples that equal a private record. Both are decoded alike; `digests` are of all private records.
 
     Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
     them learns nothing of the answer. Memory holds a digest and a name of each public sample.
@@ -315,7 +315,7 @@ SHOWN = 20
 def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
     """Return one error for all `faults`: its message quotes the first; of several, notes list the first SHOWN.
 
-    `several` follows their number: 'private records cannot be read'. In the sentence `remedy`, {it} stands for them.
+    `several` follows their number: 'private records cannot be read'. In the sentence `remedy`, {it} becomes it or them.
     """
     if len(faults) == 1:
         return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")

@@ -4,9 +4,9 @@ The rules:
 
 - A `labels.csv` at the top of the folder lists the records: columns `file` (a path inside the folder),
   `label` unless there are no labels, and any others, such as `patient`. Files that it does not list are
-  no records. Order: that of its rows.
+  no records. The records are in the order of its rows.
 - Without a `labels.csv`, the top folders are the classes and everything below a class folder, at any depth,
-  is of that class; a folder without subfolders holds records without labels. Order: by path.
+  is of that class; a folder without subfolders holds records without labels. Records are in the order of their paths.
 - A file's name tells only whether it is a record: hidden files, what a system puts there (`is_clutter`) and texts of
   types that are not the source's (.txt .md .csv .json .jsonl .xml .yaml .yml .html) are passed over; any other file
   that is not of the source's types is an error rather than a silent loss.
@@ -84,7 +84,7 @@ class FolderSource(PrivateSource):
         return self.bind(records, len(files.paths), files.where, labels=files.labels, units=files.units)
 
     def _outcomes(self, paths: Sequence[str], unreadable: Mapping[int, BadSample]) -> Iterator[Outcome]:
-        """Yield each file's sample or error, in order; `unreadable`, index → error, are not read again."""
+        """Yield each file's sample or error, in order; files in `unreadable` (index → error) are not read again."""
         if not self.path.is_dir():
             raise PrivateDataError(f"The folder {self.path} is gone.")
         for index, path in enumerate(paths):
@@ -250,7 +250,7 @@ def _suffix(name: str) -> str:
 
 
 def _inside(root: Path, text: str | None, where: str) -> str:
-    """Return the path below `root` that a cell of labels.csv names; PrivateDataError if it is none."""
+    """Return the path below `root` that a cell of labels.csv names; PrivateDataError if the cell names none."""
     if not text or "\0" in text:
         raise PrivateDataError(f"{where} names no file.")
     path = PurePosixPath(text)

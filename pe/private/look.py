@@ -1,4 +1,4 @@
-"""Proposals for `pe init` from the files at a place: all of it confidential until the owner confirms it."""
+"""Proposals for `pe init` from the files at a place; every proposal is confidential until the owner confirms it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def text_kind_at(path: Path) -> str:
 def look(path: Path, image_column: str | None, text_column: str | None, label_column: str | None) -> Seen:
     """Find out what lies at `path`, a folder or a file.
 
-    The owner may name columns of a table; None: they are looked for. An empty label column: there are no labels.
+    The owner may name columns of a table; a column that is None is looked for. An empty label column means no labels.
     """
     choices = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
     if not path.exists():
@@ -100,7 +100,7 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
 
 
 def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:
-    """Return the side and the channels that suit most of the first images, at the size they have. Confidential."""
+    """Return the side and channels that suit most of the first images, which must not be resized. Confidential."""
     images = _readable(dataset)
     sizes = [(image.shape[0], image.shape[1]) for image in images]
     grey = [bool(np.all(image == image[..., :1])) for image in images]
@@ -130,7 +130,7 @@ def _readable(dataset: PrivateDataset) -> list[Any]:
 
 
 def _holds_texts(path: Path) -> bool:
-    """Return True if names of files tell of texts and of no images; not if they tell of Parquet or Arrow, too."""
+    """Return True if file names are of texts or of tables of texts, and none is of images, Parquet, Arrow or .tar."""
     if path.is_file():
         suffix = path.suffix.lower()
         return suffix in TABLES and suffix not in COLUMNAR

@@ -79,10 +79,10 @@ class Dicom(FolderSource, ImageSource):
     own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
-        """List the records; pixels are read later. Warns of burned-in text, always. Raise as `PrivateSource.open`.
+        """List the records; pixels are read later. Always warn of burned-in text. Raise as `PrivateSource.open`.
 
-        With PatientID as the unit, reads every file's header; a file whose header cannot be read is a bad image from
-        here on, one without a PatientID an error.
+        With PatientID as the unit, every file's header is read. A file whose header cannot be read is a bad image from
+        here on; a file without a PatientID is an error.
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
@@ -139,7 +139,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _patient(path: Path) -> object:
-    """Return the PatientID in a file's header; None: it has none. BadImage: there is no header. Confidential."""
+    """Return the PatientID in a file's header, None if it has none; BadImage if there is no header. Confidential."""
     pydicom, _ = _libraries()
     try:
         with quiet():

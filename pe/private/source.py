@@ -124,7 +124,7 @@ class PrivateSource(ABC):
         """Return a function that decodes a made-up record of the largest size: the public clock leaves time for it."""
 
     def misgiving(self) -> str:
-        """Return why the records read since the last call, taken together, look like a mistake; empty: they do not."""
+        """Return why records read since the last call, taken together, look like a mistake; empty if they do not."""
         return ""
 
     def bind(
@@ -143,9 +143,9 @@ class PrivateSource(ABC):
             records: the samples.
             count: the number of records. Confidential.
             where: names a record's place.
-            labels: each record's label; None: there are none.
+            labels: each record's label; None: the records have no labels.
             units: each record's unit; None: each record is its own unit.
-            declared_size: to be taken where the recipe declares none.
+            declared_size: the declared size to take if the recipe declares none.
         """
         if labels is not None and not isinstance(labels, LabelNumbers):
             values, labels = labels, LabelNumbers(self.class_names, where)
@@ -188,7 +188,7 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """Make a source from plain settings; `kind` names its entry point. RecipeError: a setting is missing or wrong.
+    """Make a source from plain settings; `kind` names its entry point. RecipeError if a setting is missing or wrong.
 
     Messages begin with `where`; `section` stands before the keys that they name.
     """

@@ -78,7 +78,7 @@ class TableSource(PrivateSource):
 
     @abstractmethod
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        """Yield each record's label and unit, each in a tuple; `is_first`: no file before this one held a record."""
+        """Yield each record's label and unit, each in a tuple; `is_first` is True if no earlier file held a record."""
 
     @abstractmethod
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
@@ -90,13 +90,13 @@ class ImageParquet(TableSource, ImageSource):
     """A Parquet or Arrow file, or a folder of files of one kind (read in the order of their names): one image per row.
 
     The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct {bytes, path}, of which
-    only the bytes are read. One page of Parquet, or one record batch of Arrow, is in memory at a time. Where the file's
-    Hugging Face metadata name the label column's numbers, labels are those names. A folder that `datasets` wrote by
-    `save_to_disk` is such a folder of Arrow files.
+    only the bytes are read. One page of Parquet, or one record batch of Arrow, is in memory at a time. If the file's
+    Hugging Face metadata give names to the label column's numbers, these are the labels. A folder that `save_to_disk`
+    of `datasets` wrote is such a folder of Arrow files.
 
     Attributes:
-        path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`; or an address of
-            theirs, such as s3://bucket/folder (extra `remote`).
+        path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`; either may be remote,
+            such as s3://bucket/folder (extra `remote`).
         image_column: the column of images.
         label_column: the column of labels; None: no labels.
     """
@@ -109,7 +109,7 @@ class ImageParquet(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns | None:
-        """Propose columns to `pe init`; None: no column holds bytes. See `FoundColumns.find`. Confidential."""
+        """Propose columns to `pe init`; None if no column holds bytes. See `FoundColumns.find`. Confidential."""
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
             schema, types = file.schema, file.arrow.types
@@ -178,12 +178,12 @@ def _reader(files: Sequence[TablePath]) -> Callable[[str], Iterator[object]]:
 
 @source
 class TextTable(TableSource, TextSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind, by name: one text per row.
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind: one text per row.
 
-    The rows are streamed: no file is in memory as a whole. Parquet and Arrow are always UTF-8.
+    Files are read in the order of their names, by rows: none is in memory whole. Parquet and Arrow are always UTF-8.
 
     Attributes:
-        path: the file, or the folder of files; or an address of theirs, such as s3://bucket/folder (extra `remote`).
+        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder (extra `remote`).
         text_column: the column of texts.
         label_column: the column of labels; None: no labels.
     """
@@ -196,7 +196,7 @@ class TextTable(TableSource, TextSource):
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`: `text`, or that with most text; see `FoundColumns.find`. Confidential."""
+        """Propose columns to `pe init`: `text`, or the one with most text; see `FoundColumns.find`. Confidential."""
         files = table_files(path)
         columns = columns_of(files[0])
         text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
@@ -232,7 +232,7 @@ class TextTable(TableSource, TextSource):
 
 
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
-    """Return the column whose first cells hold the most text; empty: none holds any."""
+    """Return the column whose first cells hold the most text; empty if no column holds text."""
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
     text = [sum(len(cell) for cell in column if isinstance(cell, str)) for column in zip(*rows, strict=True)]
     return columns[text.index(max(text))] if any(text) else ""

@@ -47,7 +47,7 @@ class WebDataset(TableSource, ImageSource):
     streamed: one image is in memory at a time, and all keys of a file while it is opened. Compressed files are refused.
 
     Attributes:
-        path: the file, or the folder of files `*.tar`; or an address of theirs, such as s3://bucket/folder (extra
+        path: the file, or the folder of files `*.tar`; either may be remote, such as s3://bucket/folder (extra
             `remote`).
         image_column: the suffix of the images, such as `png`; None: each sample has one member with an image's suffix.
         label_column: where the label is: the suffix of a member, such as `cls`, or else a key of the sample's .json;
@@ -123,7 +123,7 @@ class WebDataset(TableSource, ImageSource):
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sample; members: suffix → bytes, None for one that was not asked for, or is too long. Confidential."""
+    """A sample; `members`: suffix → bytes, or None if they were not asked for or are too many. Confidential."""
 
     path: TablePath
     key: str
@@ -157,7 +157,7 @@ class _Sample:
         )
 
     def value(self, name: str, must: bool = False) -> object:
-        """Return what the member `name`, or else that key of .json, holds; without both None, or an error if `must`."""
+        """Return the content of the member `name`, or else of that key of .json; else None, or an error if `must`."""
         if name.lower() in self.members:
             return self._text(name.lower()).strip() or None
         if must and name not in self.names():

@@ -30,7 +30,7 @@ _WORDS = {"integer": "integer", "number": "number", "string": "text", "boolean":
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a recipe, by its dotted name; `default` None: it must be given."""
+    """One key of a recipe, by its dotted name; `default` is None if the key must be given."""
 
     name: str
     values: str
@@ -49,7 +49,7 @@ class Part:
 
     @property
     def title(self) -> str:
-        """`evolution`, or `api: privimage`."""
+        """The part's title, such as `evolution` or `api: privimage`."""
         return f"{self.section}: {self.kind}" if self.kind else self.section
 
     @property
@@ -101,14 +101,14 @@ def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
 
 
 def _source(model: type[PrivateSource], name: str = "") -> Part:
-    """The part of a source, or, under `name`, of a base of several; keys unchanged from a base are left out."""
+    """The part of a source, or, under `name`, of a base class of several; keys inherited unchanged are left out."""
     above = {key for base in (*_of_a_modality(model), PrivateSource) for key in _describe(base)}
     keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in above)
     return Part("private", name or str(fields_of(model)["kind"].default), _text(model), keys)
 
 
 def _describe(model: Any) -> list[Key]:
-    """All keys of a model; docstrings describe those fields that do not describe themselves."""
+    """All keys of a model; a field without a description takes its meaning from the docstring."""
     return list(_keys(fields_of(model), _meanings(model)))
 
 
@@ -126,7 +126,7 @@ def _plugin(group: Group, section: str, kind: str) -> Part:
 def _keys(
     fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", defaults: Any = None
 ) -> Iterator[Key]:
-    """The keys of these fields and of sections in them, by dotted names; `defaults`: an object with their defaults."""
+    """The keys of these fields and of sections in them, by dotted names; `defaults`: an object with default values."""
     for name, field in fields.items():
         default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
         inner = _section(field.annotation)
@@ -218,7 +218,7 @@ def _number(value: float) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A default as it would stand in a recipe."""
+    """A default, written as a recipe would give it."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Recipes as text: YAML in which no key is given twice and a value may stand in another file; changes of values."""
+"""Recipes as text: YAML in which no key is given twice and a value may stand in another file; changes to a value."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_yaml(path: Path) -> Any:
 def with_change(content: Any, change: str) -> Any:
     """A copy of `content` with one value changed.
 
-    `a.b=value`, or `a.0.b=value` for an entry of a list; the value is YAML, and includes files of the current folder.
+    `change` is `a.b=value`, or `a.0.b=value` in a list; the value is YAML, and may include files of the current folder.
     """
     path, equals, value = change.partition("=")
     if not equals or not path:
@@ -41,7 +41,7 @@ def with_change(content: Any, change: str) -> Any:
 
 
 def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
-    """A copy of `content` with `value` at `keys`; whatever on the way cannot hold the next key becomes a mapping."""
+    """A copy of `content` with `value` at `keys`; a mapping replaces any value on the way that cannot hold a key."""
     if not keys:
         return value
     first, *others = keys
@@ -56,7 +56,7 @@ def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:
-    """Parse YAML; `folder` holds the files that it includes, None: it includes none."""
+    """Parse YAML; `folder` holds the files that it may include; if it is None, nothing may be included."""
     try:
         loader = _Loader(text)
         loader.folder, loader.where = folder, where
@@ -111,7 +111,7 @@ def _refuse_twice(node: Any, path: str, where: str, nodes: set[int]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and files in place of their names."""
+    """A loader of safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and includes files that are named."""
 
     folder: Path | None = None
     where = ""
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
         return [line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()]
 
     def whole(self, node: Any) -> int:
-        """A whole number; RecipeError if YAML reads another than is written: it takes 010 for 8, and 1:30 for 90."""
+        """A whole number; RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30."""
         text, number = str(self.construct_scalar(node)), int(self.construct_yaml_int(node))
         if text.replace("_", "").lstrip("+-") != str(abs(number)):
             raise RecipeError(
@@ -191,7 +191,7 @@ _SECTIONS: dict[str, Group] = {"private": "pe.sources", "api": "pe.adapters", "e
 def with_full_paths(content: Any, folder: Path) -> Any:
     """A recipe's content in which relative paths are taken from `folder`, and `~` is the user's home.
 
-    A section that nothing here reads, as its plug-in is unknown, stays as it is; so does WITHHELD.
+    A section whose plug-in is unknown here stays unchanged, and so does WITHHELD.
     """
     if not isinstance(content, dict):
         return content
@@ -208,7 +208,7 @@ def with_full_paths(content: Any, folder: Path) -> Any:
 
 
 def _reader(group: Group, kind: Any) -> type[Any] | None:
-    """The model or dataclass that reads a section of this kind; None: no plug-in of this name can be loaded."""
+    """The model or dataclass that reads a section of this kind; None if no plug-in of this name can be loaded."""
     if not isinstance(kind, str) or kind not in plugins(group):
         return None
     try:
@@ -253,7 +253,7 @@ def _types_of(annotation: Any) -> Iterator[Any]:
 
 
 def _full_path(path: str | Path, folder: Path) -> str | Path:
-    """The full path, taken from `folder` if it is relative, as text or Path as it was given; an address stays."""
+    """The full path, of the type of `path`, taken from `folder` if it is relative; a remote address is unchanged."""
     if str(path) == WITHHELD or is_remote(path):
         return path
     try:

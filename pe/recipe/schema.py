@@ -139,7 +139,7 @@ class Evolution(Settings):
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing is left to be chosen."""
+        """True if no value is left for the planner to choose."""
         return {"iterations", "population"} <= self.model_fields_set
 
     @property
@@ -347,7 +347,7 @@ class Recipe(Settings):
     def load(cls, path: Path, changes: tuple[str, ...] = ()) -> Recipe:
         """Read a YAML file, and apply `changes` of the form `a.b=value`.
 
-        Paths in the file are taken from its folder, those in `changes` from the current one.
+        Paths in the file are taken from its folder, and paths in `changes` from the current folder.
 
         Raises:
             RecipeError: the file is missing, is not YAML, gives a key twice or is no recipe.
@@ -376,7 +376,7 @@ class Recipe(Settings):
         )
 
     def _content(self) -> dict[str, Any]:
-        """Plain mappings and scalars, without what is not set; a plug-in's None is a setting like any other."""
+        """Plain mappings and scalars, without values that are not set; for a plug-in's settings, None counts as set."""
         content: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
         if not self.api.price.is_stated:
             del content["api"]["price"]

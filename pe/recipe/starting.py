@@ -57,11 +57,11 @@ class Start:
     """The values that a starting recipe states; all of it public.
 
     Attributes:
-        source: kind, path (as the recipe names it) and other settings of the private source; None is left out.
-        classes: the label names, as the user declared them; empty: no labels.
-        unit: the privacy unit; `units`: other possible ones, in words.
-        declared_units: the number of privacy units, ≥ 1; None where a unit is a record.
-        shape: lines of `private` on what all samples share; `api` and `embedding`: lines of these sections.
+        source: kind, path (as the recipe names it) and other settings of the private source; a None is left out.
+        classes: the label names, as the user declared them; empty if there are no labels.
+        unit: the privacy unit; `units`: other possible privacy units, in words.
+        declared_units: the number of privacy units, ≥ 1; None if each record is a unit.
+        shape: lines of `private` on what all samples share; `api` and `embedding`: the lines of these sections.
     """
 
     noun: str
@@ -112,7 +112,7 @@ def path_from(folder: Path, path: Path) -> str:
 
 
 def _lines(settings: Mapping[str, object]) -> str:
-    """A line for each setting; None is left out."""
+    """A line for each setting; a setting that is None is left out."""
     values = {key: value for key, value in settings.items() if value is not None}
     return "".join(f"  {key}: {_scalar(v) if isinstance(v, str) else v}\n" for key, v in values.items())
 
@@ -135,9 +135,9 @@ class Pool:
     """A pool of public samples, a folder or a file.
 
     Attributes:
-        labels: of its samples; empty where the samples have none, or the pool does not exist.
-        text_column: of a table of texts.
-        label_column: of a table of texts; None: it has none.
+        labels: the labels of its samples; empty if the samples have none, or the pool does not exist.
+        text_column: the column of texts, if the pool is a table of texts.
+        label_column: the column of labels, if the pool is a table of texts that has one.
     """
 
     path: Path
@@ -195,7 +195,7 @@ class ImageStart:
         return _generator(kind, self.noun, size=self.side, channels=self.channels, prompts=prompts)
 
     def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
-        """Lines of `api` over a pool, in a recipe in `folder`; `by_label` None: there are no classes."""
+        """Lines of `api` that draw from a pool, in a recipe in `folder`; `by_label` is None if there are no classes."""
         settings = {"path": path_from(folder, pool.path), "size": self.side, "channels": self.channels}
         return _pool("public_images", settings, by_label, self.noun)
 
@@ -242,7 +242,7 @@ class TextStart:
         return _generator(kind, self.noun, longest=self.longest, prompts=prompts)
 
     def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
-        """Lines of `api` over a pool, in a recipe in `folder`; `by_label` None: there are no classes."""
+        """Lines of `api` that draw from a pool, in a recipe in `folder`; `by_label` is None if there are no classes."""
         settings = {
             "path": path_from(folder, pool.path),
             "text_column": pool.text_column,

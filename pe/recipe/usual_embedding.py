@@ -1,4 +1,4 @@
-"""The embedding of a recipe that names none: one that serves its samples, and can run here and now."""
+"""The embedding for a recipe that names none: one that suits its samples and can run on this machine now."""
 
 from __future__ import annotations
 

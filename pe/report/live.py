@@ -1,4 +1,4 @@
-"""The live page of a run, piece by piece: public things, at public moments.
+"""The live page of a run, piece by piece: public values, shown at moments that are public, too.
 
 Guarantee: the shareable page is post-processing of the releases and of the generator's answers. No time and no private
 record has a part in it, so it changes only when an answer comes; votes show only once something after them was asked
@@ -91,9 +91,9 @@ def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
 
 
 def arriving(run: Run, plan: Plan, now: Phase | None, journal: Journal, t: int) -> Population | None:
-    """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made; None: there are none.
+    """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made; None if there are none.
 
-    None, too, if label sizes are estimated: the plan does not tell the label of an answer then.
+    None, too, if label sizes are estimated, because the plan then does not tell the label of an answer.
     """
     if now is None or not now.makes or now.t != t or not now.done or plan.class_counts is not None:
         return None
@@ -189,7 +189,7 @@ class LivePage:
         return render("live_standing.html", values)
 
     def _generation(self, population: Population, t: int, note: str) -> str:
-        """S_t as a figure."""
+        """Return S_t as a figure."""
         degree, plan = self.plan.steps[t - 1].degree if t else None, self.plan
 
         def figure() -> str:
@@ -198,7 +198,7 @@ class LivePage:
         return self._remember(f"S{t}", note, figure)
 
     def _votes(self, votes: int, count: int) -> str:
-        """The votes of the first `votes` iterations as charts and a table; empty for none."""
+        """Return the votes of the first `votes` iterations as charts and a table; "" if `votes` is 0."""
 
         def figure() -> str:
             generations_now = [one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes]

@@ -39,8 +39,8 @@ class Logged:
         votes: noisy votes for S_{t−1}: highest, mean, and share over the threshold; empty at t = 0.
         epsilon: ε of all planned releases; None: no ε holds.
         delta: δ.
-        images: billed so far; None: S_t was there before this process.
-        cost: of all that was billed so far, in the price's currency; None: S_t was there before this process.
+        images: number of images billed so far; None: S_t was made before this process began.
+        cost: cost of all that was billed so far, in the price's currency; None: S_t was made before this process began.
         picture: a PNG file: S_t's samples by label.
     """
 
@@ -75,7 +75,7 @@ class Logger(Protocol):
         """Log one more iteration; they come in order."""
 
     def close(self) -> None:
-        """End: the run has ended, or stopped."""
+        """End the log, because the run has ended or stopped."""
 
 
 def make_entry(

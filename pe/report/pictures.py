@@ -29,10 +29,10 @@ NEAR = 0.2
 PAIRS = 1000
 """Random pairs of samples, both of one label, whose median distance is the usual distance."""
 MOST, WORK = 1000, 1e8
-"""The most samples of a label that are compared with each other; and the most bytes that all pairs of them have."""
+"""The most samples of a label that are compared with each other; and the most bytes of the pairs of all labels."""
 COLLAPSED, FEW = 0.2, 10
-"""A population has collapsed if less than this share of the samples compared differ clearly; one that holds unvaried
-copies of chosen candidates has not if FEW per label do."""
+"""A population has collapsed if less than the share COLLAPSED of the samples compared differ clearly; but not if it
+holds unvaried copies of chosen candidates, and FEW per label differ clearly."""
 
 _CELL = (96, 96)
 _CARDS, _CARD = 3, (384, 102)  # of texts: so many below each other, and of each its beginning, not shrunk
@@ -48,8 +48,8 @@ _SMALLEST, _LARGEST = 48, 96  # pixels of a picture's longer side in a row
 def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> bytes:
     """Return a PNG with a row for each of S_0 … S_T and a column for each class; see `mosaic` for the cells.
 
-    A column is headed by the class's name, or by its number if this machine has no font with the name's letters, which
-    the sheet then says.
+    A column is headed by the class's name, or by its number if this machine has no font with the name's letters; a
+    footnote then says so.
     """
     cell = (_CARD[0], _CARDS * _CARD[1]) if isinstance(populations[0].samples, Readable) else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
@@ -122,7 +122,7 @@ def _spread(population: Population, label: int, count: int) -> npt.NDArray[np.in
 
 
 def strips(population: Population, classes: Sequence[str]) -> Strips:
-    """Return a row for each label that has members, evenly spread over them; and one with their captions, if any."""
+    """Return a row of members for each label that has some, spread evenly, and a row of their captions, if any."""
     rows: Strips = []
     for label, name in enumerate(classes):
         members = _spread(population, label, _PER_STRIP)

@@ -1,4 +1,4 @@
-"""Fill in the templates: every page is one file that needs nothing else, and every value in it is escaped."""
+"""Fill in the templates: every page is one file that needs no other file, and every value in it is escaped."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 Line = tuple[str, Sequence[float], Sequence[float]]
-"""A curve: its name, its x, ascending, and as many y."""
+"""A curve: its name, its x values, ascending, and as many y values."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 548, 12, 200  # of the plot in a picture of 560 × 240
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """Return the page that a file of templates/ makes of `values`; a value that it lacks is an error."""
+    """Return the page that a file of templates/ makes of `values`; a missing value is an error."""
     return environment().get_template(template).render(values) + "\n"
 
 
@@ -106,7 +106,7 @@ def chart(lines: Sequence[Line]) -> Chart:
 
 
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
-    """Return round numbers that span `low` to `high`, some `about` of them, at least two; `whole`: whole ones alone."""
+    """Return round numbers that span `low` to `high`, at least two and near `about`; whole numbers only if `whole`."""
     half = 1.0 if whole else 0.5
     if high <= low:
         low, high = low - half, low + half

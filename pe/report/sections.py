@@ -144,7 +144,7 @@ class Generation:
     # expected votes per candidate, by declared size, of the label with the fewest, over σ; None: no size, or no noise
     signal: float | None
     passing: float  # share of candidates over the threshold, in [0, 1]
-    effective: float  # (Σw)² / Σw² with w = max(votes − H, 0): as even as so many equal parents
+    effective: float  # effective number of parents, (Σw)² / Σw² with w = max(votes − H, 0)
     parents: int | None  # distinct members of S_{t−1} that have offspring in S_t
     founders: int | None  # distinct members of S_0 that have descendants in S_t
     equals: int | None  # members of S_t that equal their parent: kept ones, refused ones
@@ -250,7 +250,7 @@ class GeneratorShare:
 def generator_shares(populations: Sequence[Population], history: Sequence[Generation]) -> list[GeneratorShare]:
     """Return each generator's share of samples and votes by iteration, and of the last population's samples.
 
-    Nothing if the samples do not say which generator made them.
+    The list is empty if the samples do not say which generator made them.
 
     Guarantee: post-processing of the released votes.
     """

@@ -43,7 +43,7 @@ def check_has_samples(folder: Path) -> None:
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:
-    """Return the certificate in a run's folder, not verified; RunError unless it lists files and makes a page."""
+    """Return the certificate in a run's folder, not verified; RunError unless it lists files and can be made a page."""
     certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
     try:
         digests(certificate)
@@ -54,7 +54,7 @@ def read_certificate(folder: Path) -> dict[str, Any]:
 
 
 def read_finished(folder: Path, name: str) -> str:
-    """Return the text of a file of a finished run; raise RunError for an unfinished one, or if it is no text."""
+    """Return the text of a file of a finished run; raise RunError if the run is unfinished, or the file is no text."""
     if not (folder / name).is_file():
         raise RunError(f"{folder} is not finished: it has no {name}.")
     try:
@@ -77,8 +77,8 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mappi
 def reissue(folder: Path, names: Collection[str] | None = None) -> None:
     """Issue a finished run's certificate anew for files that were added to it; one process at a time.
 
-    `names` are files that are post-processing of its releases; None: all that are not covered yet. Any other covered
-    file keeps its hash, so that a change to it is noticed.
+    `names` are files that are post-processing of the releases; None: all files that are not covered yet. Any other
+    covered file keeps its hash, so that a change to it is noticed.
     """
     with folder_lock(folder):
         certificate = read_certificate(folder)
@@ -105,7 +105,7 @@ def extensions(folder: Path) -> dict[str, Population]:
 
 
 def extension_numbers(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the extensions among names of files or phases, ascending."""
+    """Return, ascending, the numbers of the extensions to which the `names` of files or phases belong."""
     matches = (re.match(r"extensions?[-/](\d+)", name) for name in names)
     return sorted({int(one[1]) for one in matches if one})
 
@@ -116,7 +116,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
-    """Return the JSON object in `text`, read from `path`; RunError if it is none, or holds a key twice or NaN."""
+    """Return the JSON object in `text`, read from `path`; RunError if there is none, or it has a key twice or NaN."""
     try:
         return json_object(text)
     except ValueError as error:

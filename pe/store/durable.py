@@ -38,7 +38,7 @@ def writing(path: Path) -> Iterator[None]:
 def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that appears at `path`, whole and durable, when the block ends.
 
-    Until then it lies in the folder `by_way_of`, on the same file system; default: the folder of `path`.
+    Until then it lies in the folder `by_way_of`, which is on the file system of `path`; default: the folder of `path`.
     """
     temporary = (by_way_of or path.parent) / (path.name + TEMPORARY)
     with writing(path):
@@ -73,7 +73,7 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete, durably, what a writer that was killed left under temporary names anywhere below `folder`."""
+    """Delete, durably, all that killed writers left under temporary names anywhere below `folder`."""
     for path in sorted(folder.rglob(f"*{TEMPORARY}"), reverse=True):
         if path.is_dir():
             shutil.rmtree(path)
@@ -128,7 +128,7 @@ class RunLock:
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes that lock `folder` out until the block ends; BlockingIOError if locked and not to `wait`."""
+    """Lock `folder` until the block ends; if it is locked already, wait, or without `wait` raise BlockingIOError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,7 +198,7 @@ def publish(folder: Path) -> None:
 
 
 def level_times(folder: Path) -> None:
-    """Set the times of a run's directory, and of all in it that may be shared, to the second when the run began."""
+    """Set the times of a run's directory, and of everything shareable in it, to the second when the run began."""
     with writing(folder):
         began = _beginning(folder)
         for top in folder.iterdir():

@@ -1,4 +1,4 @@
-"""Handing a run over: what its certificate covers, in a folder of its own; and checking such a folder."""
+"""Hand a run over: copy the files that its certificate covers to a new folder; and check such a folder."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
     the files of the copy: that is post-processing of the same releases.
 
     Args:
-        folder: a finished run's; its confidential side may have been purged.
-        to: must not exist, nor lie inside the run.
+        folder: the folder of a finished run, whose confidential side may have been purged.
+        to: a folder that does not exist yet and does not lie inside the run.
         form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
             `extension-<k>.npz`; any other format writes these samples, in this order, in other files (formats.py).
 

@@ -1,4 +1,4 @@
-"""Formats of exported data: for the name of each, a function that writes the samples into a folder."""
+"""Formats of exported data: for the name of each format, a function that writes the samples into a folder."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """All samples, to be read once."""
+    """All samples; the rows can be read once."""
 
     names: list[str]  # of the labels
     kind: type[Samples]
@@ -67,7 +67,7 @@ class Table:
 
     @property
     def column(self) -> str:
-        """The name of the samples' column: image, say."""
+        """The name of the samples' column, such as image."""
         return self.kind.kind.removesuffix("s")
 
     @property
@@ -143,7 +143,7 @@ def _extensions(folder: Path, names: list[str]) -> Iterator[Part]:
 
 
 def _check(name: str, names: list[str], kind: type[Samples], columns: Sequence[Any]) -> Part:
-    """Return labels, samples, soft labels and captions as a part; RunError if this software does not write them so."""
+    """Return labels, samples, soft labels and captions as a part; RunError if they do not fit together."""
     labels, array, soft, captions = columns
     number = len(array) if kind.check(array) else -1
     fits = (
@@ -171,13 +171,13 @@ _JOINERS = "\u200c\u200d"  # which words and emoji are written with
 
 
 def file_names(labels: Sequence[str]) -> list[str]:
-    r"""Return a folder's name for each label: the label as it is, as far as every file system takes it.
+    r"""Return a folder's name for each label: the label itself, as far as every file system allows it.
 
-    What one of them does not take becomes percent-escapes of its UTF-8: `/`, control characters and those that turn
-    the direction of writing or are not seen, `<>:"\|?*`, a dot or space at an end, the first letter of a name that
-    Windows gives to a device or that LABELS_CSV has, and a `%` that would read as such an escape. Of labels that differ
-    only in upper and lower case, upper case is escaped. A name of more than 200 bytes is cut, and a hash of the label
-    stands behind it. Different labels get different names, also where upper and lower case count as the same.
+    Percent-escapes of their UTF-8 replace `/`, control characters, characters that turn the direction of writing or are
+    not seen, `<>:"\|?*`, a dot or space at an end, the first letter of a name that Windows gives to a device or that
+    LABELS_CSV has, and a `%` that would read as such an escape. If labels differ only in upper and lower case, their
+    upper-case letters are escaped. A name of more than 200 bytes is cut, and a hash of the label stands behind it.
+    Different labels get different names, also on a file system that ignores case.
     """
     lower = Counter(label.casefold() for label in labels)
     return [_file_name(label, escapes_case=lower[label.casefold()] > 1) for label in labels]
@@ -208,7 +208,7 @@ def _escape(char: str) -> str:
 
 
 def _write_folder(folder: Path, table: Table) -> None:
-    """`synthetic/<label>/<index>.png`, as torchvision and Keras read it, and `synthetic/labels.csv`."""
+    """Write `synthetic/<label>/<index>.png`, as torchvision and Keras read it, and `synthetic/labels.csv`."""
     top = folder / "synthetic"
     top.mkdir()
     with (top / LABELS_CSV).open("w", newline="", encoding="utf-8") as file:
@@ -222,7 +222,7 @@ def _write_folder(folder: Path, table: Table) -> None:
 
 
 def _write_csv(folder: Path, table: Table) -> None:
-    """`synthetic.csv`: a column of texts, one of labels. Spreadsheets take a text that begins with = for a formula."""
+    """Write `synthetic.csv`: texts and labels in columns. Spreadsheets take a text that begins with = for a formula."""
     with (folder / "synthetic.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table.csv_head(table.column, "label"))
@@ -230,25 +230,25 @@ def _write_csv(folder: Path, table: Table) -> None:
 
 
 def _write_jsonl(folder: Path, table: Table) -> None:
-    """`synthetic.jsonl`: an object a line."""
+    """Write `synthetic.jsonl`: one JSON object per line."""
     with (folder / "synthetic.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(table.entry(row), ensure_ascii=False) + "\n" for row in table.rows)
 
 
 def _write_parquet(folder: Path, table: Table) -> None:
-    """`synthetic.parquet`: the samples' column, label and, where there is one, soft_label in the label names' order."""
+    """Write `synthetic.parquet`: samples, label and any soft_label (in the order of the label names) and caption."""
     _write_rows(folder / PARQUET, table, table.rows)
 
 
 def _write_hub(folder: Path, table: Table) -> None:
-    """`data/train-<shard>.parquet`, as Hugging Face's hub and `datasets` read them."""
+    """Write `data/train-<shard>.parquet`, as Hugging Face's hub and `datasets` read them."""
     (folder / "data").mkdir()
     for index, shard in enumerate(_shards(table.rows)):
         _write_rows(folder / "data" / f"train-{index:05d}.parquet", table, shard)
 
 
 def _write_webdataset(folder: Path, table: Table) -> None:
-    """`synthetic/<shard>.tar`: of each sample its file, its label's number (.cls) and the rest (.json): WebDataset."""
+    """Write WebDataset's `synthetic/<shard>.tar`: each sample's file, label number (.cls) and description (.json)."""
     (folder / "synthetic").mkdir()
     key = 0
     for index, shard in enumerate(_shards(table.rows)):

@@ -111,7 +111,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Totals:
-    """Billed usage, and items refused and answered, over all chunks."""
+    """The billed usage and the numbers of refused and answered items, over all chunks."""
 
     usage: Usage = NOTHING
     refusals: int = 0
@@ -123,7 +123,7 @@ class Totals:
 
 @contextmanager
 def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
-    """Turn SQLite's errors into a RunError: the journal at `path` cannot be read, written, ... (`participle`)."""
+    """Turn SQLite's errors into a RunError that says that the journal at `path` cannot be `participle` (read, say)."""
     try:
         yield
     except sqlite3.Error as error:
@@ -132,7 +132,7 @@ def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
 
 
 def has_tables(path: Path) -> bool:
-    """Return True if the journal has its tables; before that, its writer is making them, and nobody can read it."""
+    """Return True if the journal has its tables; until its writer has made them, nobody can read it."""
     if not path.exists() or not path.stat().st_size:
         return False
     address = _read_only_address(path) or f"{path.absolute().as_uri()}?mode=ro"
@@ -285,12 +285,12 @@ class Journal:
         return self._totals
 
     def samples_per_second(self) -> float | None:
-        """Return the samples per second of one request at a time; None: nothing was answered yet."""
+        """Return the samples per second if requests are made one at a time; None if nothing was answered yet."""
         [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
-        """Empty the rows of answers whose files are lost: their items are asked for again; what they cost stays."""
+        """Empty the rows of answers whose files are lost, so that their items are asked for again; their cost stays."""
         self._totals = None
         statement = "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?"
         self.write(statement, *((phase, chunk) for chunk in ids))
@@ -335,21 +335,21 @@ class Journal:
         self.write("INSERT INTO releases VALUES (?, ?, ?)", (name, file, sha256))
 
     def releases(self) -> dict[str, str]:
-        """Return file → SHA-256 of all drawn releases, by file."""
+        """Return file → SHA-256 of all drawn releases, in the order of the files' names."""
         return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 
     def release(self, name: str) -> tuple[str, str] | None:
-        """Return the file and SHA-256 of a drawn release; None when it has not been drawn."""
+        """Return the file and SHA-256 of a drawn release; None if it has not been drawn."""
         return next(iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None)
 
     # Jobs that a generator's host works on, each committed before anyone waits for it.
 
     def keep_job(self, request: str, items: bytes, job: str) -> None:
-        """Commit the job of a request for `items`, in place of any other."""
+        """Commit the job of a request for `items`, in place of any other job of this request."""
         self.write("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
 
     def job(self, request: str) -> str:
-        """Return the job of a request whose answer is not committed; empty: there is none."""
+        """Return the job of a request whose answer is not committed; empty if it has none."""
         rows = self.read("SELECT job FROM jobs WHERE request = ?", (request,))
         return str(rows[0][0]) if rows else ""
 

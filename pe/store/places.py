@@ -1,4 +1,4 @@
-"""Places of files in a run's directory: what is shareable, and `confidential/` for all else."""
+"""Places of files in a run's directory: shareable files, and `confidential/` for all others."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"
 EVOLUTION = "evolution.png"
 PUBLIC_SAMPLES = "public_samples.json"
-"""Number and SHA-256, in order, of the public samples that the run's `api` and `embedding` read."""
+"""Holds the number of public samples that the run's `api` and `embedding` read, and the SHA-256 of all, in order."""
 DEGREE = "degree.json"
-"""Result of the trial of the generator's variations."""
+"""Holds the result of the trial of the generator's variations."""
 CERTIFICATE = Path("certificate.json")
 FITTED = "model/fitted.json"
 """Description and cost of a generator that the run fitted."""
@@ -31,7 +31,7 @@ FOUNDERS = "populations/founders"
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
 """Tells what a run waits for; there only while it waits."""
 EXTENSION = f"{CONFIDENTIAL}/extension.json"
-"""The extension under way."""
+"""Describes the extension under way."""
 
 
 def population_place(t: int) -> str:
@@ -57,7 +57,7 @@ def new_name(recipe_name: str) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Cut each full path in a recipe's YAML to its last part: the folders above are this machine's own.
+    """Cut each full path in a recipe's YAML to its last part: the folders above it exist on this machine alone.
 
     Hashes still identify what lay there: public samples by `public_samples.json`, a fitted model by the certificate.
     """

@@ -78,7 +78,7 @@ class Run:
 
     @property
     def confidential(self) -> Path:
-        """The folder of all that comes from private data without noise, and of times; `pe purge` removes it."""
+        """The folder of times, and of all that comes from private data without noise; `pe purge` removes it."""
         return self.folder / CONFIDENTIAL
 
     @property
@@ -92,7 +92,7 @@ class Run:
         return Population.load(folder) if folder.is_dir() else None
 
     def founders(self) -> Population | None:
-        """Load the random samples that S_0 holds, or holds variations of, memory-mapped; None: not there yet."""
+        """Load the random samples that S_0 holds, or holds variations of, memory-mapped; None if there are none yet."""
         folder = self.folder / FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
 
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """A clause on how the generator varied its parents in the run's trial of it; None: there was no trial yet."""
+        """A clause on how the generator varied its parents in the run's trial; None if there was no trial yet."""
         path = self.folder / DEGREE
         return printable(str(read_json_file(path).get("told", ""))) if path.is_file() else None
 

@@ -37,7 +37,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     An evaluation, an extension or an export issues the certificate anew, unsigned.
 
     Args:
-        folder: an export's, or a finished run's whose confidential side was purged.
+        folder: an export, or the folder of a finished run whose confidential side was purged.
         key: an Ed25519 private key, as PEM or as OpenSSH writes it, not in the folder that is to be handed over.
         passphrase: called to ask for the key's passphrase, if the key has one.
 
@@ -123,7 +123,7 @@ def _encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the statement in `envelope`; None where no signature is by `key`, whatever a key id says."""
+    """Return the statement in `envelope`; None if no signature in it is by `key`, whatever their key ids say."""
     from cryptography.exceptions import InvalidSignature
 
     payload = _base64(envelope["payload"])
@@ -139,7 +139,7 @@ def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, 
 
 
 def _base64(text: str) -> bytes:
-    """Decode standard or URL-safe base64: DSSE allows both; raise ValueError."""
+    """Decode standard or URL-safe base64 (DSSE allows both); ValueError if `text` is neither."""
     return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
 
 

@@ -132,7 +132,7 @@ class RunWriter:
         write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
 
     def set_waiting(self, words: str) -> None:
-        """Say for `pe status` what the run waits for; empty: for nothing."""
+        """Note for `pe status` what the run waits for; empty if it waits for nothing."""
         if words:
             self.write(WAITING, words)
         else:
@@ -198,7 +198,7 @@ class RunWriter:
             publish_folder(temporary, final)
 
     def shareable_files(self) -> dict[str, str]:
-        """Return name → SHA-256 of each shareable file that the run wrote, but the certificate; no stray file."""
+        """Return name → SHA-256 of each shareable file that the run wrote, except the certificate; no stray file."""
         names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_SAMPLES, DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
         entries = {**own, **self.journal.releases(), **self.journal.files("")}
@@ -217,7 +217,7 @@ class RunWriter:
 
 
 def has_journal(run: Run) -> bool:
-    """Return True if a run has a journal: not after a purge, nor in an export."""
+    """Return True if a run has a journal, which a purged run and an export lack."""
     return (run.confidential / _JOURNAL).is_file()
 
 
@@ -261,7 +261,7 @@ class JournalReleases:
                 )
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the release stored under `name`, a whole file without its row included; None if never charged."""
+        """Return the release `name`, with an array whose file a crash left without a row, too; None if not charged."""
         release = self._rows.get(name)
         if release is not None and release.array is None:
             release = self._rows[name] = replace(release, array=self._read(name))
@@ -289,11 +289,11 @@ class JournalReleases:
         self._rows[name] = replace(self._rows[name], array=self._read(name))
 
     def traces(self, name: str) -> bool:
-        """Return True if there is a file of a draw that was not kept."""
+        """Return True if the file of a draw that was not kept exists."""
         return self._unseen(name).exists()
 
     def _unseen(self, name: str) -> Path:
-        """Return the place of a draw until it is kept."""
+        """Return the path at which a drawn array lies until it is kept."""
         return self._run.run.confidential / (Path(release_file(name)).name + TEMPORARY)
 
     def _count(self, release: Release, unsafe: bool) -> None:

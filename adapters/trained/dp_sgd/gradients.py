@@ -38,14 +38,14 @@ class Loss(Protocol):
     """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
 
     def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
-        """Draw randomness for images of c×h×w: tensors on the generator's device, each records×draws×…; () for none.
+        """Return randomness for c×h×w images, on the generator's device: tensors of records×draws×…; () for none.
 
         The randomness is independent of images and labels, and comes from `generator` alone.
         """
         ...
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses of ONE record, (draws,), or of any shape if it draws nothing; their mean is taken.
+        """Return the losses of ONE record, (draws,), or of any shape if the loss draws nothing; their mean is taken.
 
         Args:
             model: called as the module is, with a batch dimension; several draws make one batch.
@@ -90,7 +90,7 @@ def clipped_sum(gradients: Sequence[Tensor], is_record: Tensor, clip: float, sin
 
     Guarantee: each record adds a vector of integers, computed from its gradient alone, of L2 norm at most GRID, and the
     sum is exact: adding or removing a record moves it by at most GRID steps in L2 norm, replacing one by at most
-    2·GRID. A gradient that is not finite in every number counts as zero, and so does a row that is no record.
+    2·GRID. A gradient with a number that is not finite counts as zero, and so does a row that is no record.
 
     Args:
         gradients: for each parameter, float32 n×its shape.
@@ -149,7 +149,7 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
 
 
 _FAR = 0.01
-"""Largest distance of a record's gradients among others and alone, over the latter's norm: TF32 rounds by less."""
+"""Largest ‖g − h‖/‖h‖ of a record's gradients g, among others, and h, alone; TF32 rounds by less."""
 
 _NOTHING = 1e-6
 """Distance that is put down to rounding, as a share of the norm of the gradient of all parameters."""

@@ -1,7 +1,7 @@
 """DP-SGD (Abadi et al. 2016, Algorithm 1): Poisson sampling, clipping, noise.
 
 A state goes in, a noised state comes out. Losses, norms, clip rates and the real sizes of batches are seen by nobody
-and steer nothing: neither the rate nor the clip nor the end nor the choice of a state depends on them. Nothing is
+and steer nothing: not the learning rate, the clip, the number of steps or the choice of a state. Nothing is
 written to disk, so a block that is cut off leaves no trace except what the operating system swaps out.
 """
 
@@ -116,7 +116,7 @@ class Part(NamedTuple):
     Attributes:
         images: uint8 n×h×w×c.
         labels: integers (n,).
-        seeds: uint64, one for each place of a micro-batch, those without a record included.
+        seeds: uint64, one for each place of a micro-batch, places without a record included.
     """
 
     images: Images
@@ -165,7 +165,7 @@ class Training:
         return self._count
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
-        """Return how many records' gradients are held at once, of images h×w×c: as set, or by trying blank images.
+        """Return how many records' gradients are held at once, of images h×w×c: as set, or found with blank images.
 
         Raises:
             RecipeError: there is no memory for the gradient of one record.
@@ -199,7 +199,7 @@ class Training:
 
         The loss's own randomness comes from seeds that `noise` gives, one for every record and step. So the draws of
         two records are independent and identically distributed, however poor PyTorch's generators are (on a CPU they
-        use 32 bits of a seed): if a record is removed, those behind it move up a place, with draws of an unchanged
+        use 32 bits of a seed): if a record is removed, the records behind it move up, with draws of an unchanged
         distribution. The guarantee holds given any draws, hence on average over them. With one seed per micro-batch,
         removing a record would, given that seed, shift the draws, and so the gradients, of all records behind it.
 
@@ -212,7 +212,7 @@ class Training:
         Raises:
             RecipeError: the training is over, its noise is not calibrated, or memory does not suffice.
             RunError: the state belongs to another training.
-            PrivateDataError: images or labels have another form.
+            PrivateDataError: images or labels have another shape or type.
         """
         _check_records(images, labels)
         now = self._state(state)
@@ -254,7 +254,7 @@ class Training:
         return total
 
     def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
-        """Return the state after one step (Algorithm 1, lines 3 to 11); noise is added once, to an empty batch, too."""
+        """Return the state after one step (Algorithm 1, lines 3 to 11); noise is added once, even to an empty batch."""
         sample = self._sample(len(images), noise)
         total = self._sum_over(sample, state, images, labels, noise)
         gradient = self._mean(self._add_noise(total, noise))
@@ -329,7 +329,7 @@ class Training:
         return clipped_sum(gradients, is_record, self.settings.clip)
 
     def _add_noise(self, total: Tensor, noise: Noise) -> Tensor:
-        """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate; none, unsafe, if σ is 0."""
+        """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate; none, unsafely, if σ is 0."""
         if not self.settings.sigma:
             return total
         return total + torch.from_numpy(noise.discrete_gaussian(self._count, self.settings.scale)).to(self._device)
@@ -369,7 +369,7 @@ class Training:
 
 
 def _check_records(images: Images, labels: Labels) -> None:
-    """Raise PrivateDataError if images or labels have another form; no message tells their number."""
+    """Raise PrivateDataError unless images are uint8 n×h×w×c and labels n integers; no message tells n."""
     if images.dtype != np.uint8 or images.ndim != 4:
         raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
