@@ -124,11 +124,15 @@ class DataSetLedger:
     def add(self, other: DataSetLedger) -> None:
         """Count all runs of another ledger file in this one, too, durably: for two ledger files of the same records.
 
-        A run that stands in both counts once.
+        A run that stands in both counts once, with the larger plan and the larger number of releases drawn.
         """
         theirs = other.read()
         with self._open() as (content, save):
             both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
+            for run in theirs["runs"].keys() & content["runs"].keys():  # δ orders plans of one run by any value
+                plans = theirs["runs"][run], content["runs"][run]
+                both["runs"][run] = max(plans, key=lambda plan: total_epsilon({"": plan}, 1e-6))
+            both["drawn"] |= {run: max(count, both["drawn"][run]) for run, count in theirs.get("drawn", {}).items()}
             save(content | both)
 
     def read(self) -> dict[str, Any]:

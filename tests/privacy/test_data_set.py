@@ -38,6 +38,18 @@ def test_runs_over_one_data_set_add_up_and_one_that_goes_on_counts_once(budget, 
     assert budget.path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("longer", [0, 1])
+def test_a_run_in_two_files_counts_once_with_the_larger_plan(longer, tmp_path):
+    """One of the files is a copy from before the run was extended."""
+    files = [DataSetLedger.beside(tmp_path / name) for name in ("scans", "copy")]
+    for i, file in enumerate(files):
+        file.enter("one", RUN + RUN[: i == longer], 1e-5)
+        file.drew("one", 1 + (i == longer))
+    files[0].add(files[1])
+    assert files[0].total(1e-5) == {"epsilon": epsilon(RUN + RUN[:1], 1e-5), "delta": 1e-5, "runs": 1}
+    assert files[0].draw_count("one") == 2
+
+
 def test_a_cap_refuses_the_run_that_would_exceed_it_and_does_not_enter_it(budget):
     assert budget.refusal(RUN) == ""
     assert not budget.path.exists()
