@@ -207,7 +207,7 @@ class CausalLM(LocalTexts["_Writer"]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request; degree `wording`, as a model may fill blanks with anything."""
+        """A request holds any items. The degree is put in words, which a model may ignore."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "wording")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:

@@ -154,7 +154,7 @@ def _sd_server(base: str, ask: Ask) -> str | None:
 
 
 def _owner(models: Any) -> str | None:
-    """Return the server that the models of a list name as `owned_by`; None if they differ or the name is not known."""
+    """Return the server that a list of models names as their `owned_by`; None if they differ or it is unknown."""
     entries = models.get("data") if isinstance(models, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return None

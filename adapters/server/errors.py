@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, for all that can go wrong with a request; and the door in front of Ray's HTTP proxy."""
+"""Errors in OpenAI's shape, for all that can go wrong with a request, also in Ray's HTTP proxy (`Door`)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def middlewares() -> list[Middleware]:
-    """Return the door for Ray's proxies, which load it by RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
+    """Return a `Door` for Ray's proxies, which load it by RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
     return [Middleware(Door)]
 
 

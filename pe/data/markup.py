@@ -220,7 +220,7 @@ class _Answer:
         return ""
 
     def strip_tags(self, has_thoughts: bool) -> None:
-        """Keep the text within ANSWERS' tags; the last two are tags only behind thoughts, or as a final `</answer>`."""
+        """Cut ANSWERS' tags from the text's ends; the last two only after thoughts, but a final `</answer>` always."""
         for opening, closing in ANSWERS:
             is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
             if is_sure and self.text.startswith(opening):

@@ -107,7 +107,7 @@ def _import_torch() -> Any:
 
 
 def _factors(vectors: Tensor, precision: Precision) -> Tensor:
-    """Return the vectors for a product of `precision`; on a CPU, which lacks tf32, cut to the bits of tf32."""
+    """Return the vectors as a matrix product in `precision` takes them; on a CPU, cut to the bits of tf32."""
     import torch
 
     if precision == "tf32" and not vectors.is_cuda:
