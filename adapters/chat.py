@@ -140,7 +140,7 @@ class Chat:
 
     @property
     def capabilities(self) -> Capabilities:
-        """A request holds items of one parent or prompt, a batch any. The degree is put in words, which models may ignore."""
+        """A request holds items of one parent or prompt, a batch any. The degree is put in words."""
         config, workers = self._config, workers_for(self._config.concurrency)
         if config.batch is not None:
             return Capabilities(config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)

@@ -1,1 +1,1 @@
-"""A server around the diffusion engine, on Ray Serve; requests go through errors, routes, service, replica, batching."""
+"""A server around the diffusion engine, on Ray Serve; requests go to errors, routes, service, replica, batching."""
