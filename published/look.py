@@ -1,0 +1,72 @@
+"""`--check`: what a script lacks on this machine, and what its runs will ask for and cost.
+
+python -m published.look room FOLDER DISK GPU     gigabytes of each, 0: none
+python -m published.look weights NAME …           OWNER/NAME of the hub, or a file of torch.hub's
+pe plan RECIPE --json | python -m published.look plan RUN
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+def room(folder: str, disk: str, gpu: str) -> list[str]:
+    """Return what is missing of the disk that `folder` is on, and of the largest GPU's memory."""
+    free = shutil.disk_usage(folder).free / 1e9
+    missing = [f"{free:.0f} GB are free on the disk of {folder}, not {disk}."] * (free < float(disk))
+    if float(gpu):
+        try:
+            command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+            mebibytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        except (OSError, subprocess.CalledProcessError):
+            mebibytes = []
+        largest = max((int(each) * 2**20 / 1e9 for each in mebibytes), default=0)
+        missing += [f"a GPU of {gpu} GB: the largest has {largest:.0f}."] * (largest < float(gpu))
+    return missing
+
+
+def weights(*names: str) -> list[str]:
+    """Say which weights a run will fetch; none of them is missing."""
+    from huggingface_hub import constants
+    from torch.hub import get_dir
+
+    for name in names:
+        cached = Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "refs", "main")
+        if not (cached if "/" in name else Path(get_dir(), "checkpoints", name)).exists():
+            print(f"to be fetched: {name}")
+    return []
+
+
+def plan(run: str) -> list[str]:
+    """Print the plan on stdin in a line; return its obstacles, except for the data, which are made later."""
+    text = sys.stdin.read()
+    if not text:
+        return [f"a plan of {run}: `pe plan` says why."]
+    told = json.loads(text)
+    calls, hours = told["api_calls"], told["seconds"] and told["seconds"] / 3600
+    words = [
+        f"{run}: ε = {told['epsilon']:.4g} at δ = {told['delta']:g}",
+        f"{calls['images']:,} {told['noun']} in {calls['random'] + calls['variation']:,} calls",
+        f"{told['cost']:,.2f} {told['currency']}" if told["cost"] else "free",
+        "time unknown" if hours is None else f"{hours:.2g} hours",
+    ]
+    print("; ".join(words))
+    start = "A run would not start: "
+    obstacles = [each.removeprefix(start) for each in told["warnings"] if each.startswith(start)]
+    return [each for each in obstacles if not each.startswith(("private.path", "api.public.path"))]
+
+
+def main(name: str, *arguments: str) -> int:
+    """Carry out one command; print what is missing."""
+    missing = {"room": room, "weights": weights, "plan": plan}[name](*arguments)
+    for sentence in missing:
+        print(f"missing: {sentence}")
+    return bool(missing)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
