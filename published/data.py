@@ -231,12 +231,12 @@ def _tiny_imagenet32(folder: Path) -> None:
 def _tiny_camelyon17(folder: Path) -> None:
     source, images = folder / CAMELYON17_FOLDER.name, _png(96)
     (source / "patches" / "patient_004_node_4").mkdir(parents=True)
-    rows = ["", "patient,node,x_coord,y_coord,tumor,slide,center,split"]
+    rows = [",patient,node,x_coord,y_coord,tumor,slide,center,split"]
     for i in range(80):
         rows.append(f"{i},4,4,{i},7,{i % 2},0,{2 if i % 8 > 5 else 0},0")
         place = source / "patches" / "patient_004_node_4" / f"patch_patient_004_node_4_x_{i}_y_7.png"
         place.write_bytes(next(images))
-    (source / "metadata.csv").write_text("\n".join([f"{rows[0]},{rows[1]}", *rows[2:]]) + "\n")
+    (source / "metadata.csv").write_text("\n".join(rows) + "\n")
 
 
 def _tiny_cats(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The scripts of published/: their data are what is published, or refused, and every step of each can be carried out."""
+"""The scripts of published/: their data are as published, or refused, and every step of each can be carried out."""
 
 from __future__ import annotations
 
