@@ -2,7 +2,7 @@
 #
 #   --check   what is missing (data, weights, disk, GPU), and what the run will ask for and cost; nothing is made
 #   --tiny    every step with random weights and a little data, in minutes on a processor
-#   DATA      the folder of the publishers' files and of what is made of them; default: build/data
+#   DATA      the folder of the publishers' files and of what is made of them; default: build/data, in the clone
 #   OUT       the folder of the runs; default: build/published/NAME. A script that was stopped goes on where it was.
 set -euo pipefail
 NAME=$(basename "$0" .sh)
@@ -11,18 +11,19 @@ PATH=$PWD/.venv/bin:$PATH
 MODE=${1:-run}
 MODE=${MODE#--}
 case $MODE in
-  run | check) DATA=${DATA:-build/data} OUT=${OUT:-build/published/$NAME} ;;
+  run) DATA=${DATA:-build/data} OUT=${OUT:-build/published/$NAME} ;;
+  check) DATA=${DATA:-build/data} OUT=$(mktemp -d) && trap 'rm -rf "$OUT"' EXIT ;;
   tiny) OUT=${OUT:-build/published}/$NAME-tiny DATA=$OUT/data && rm -rf "$OUT" ;;
   *) echo "usage: $0 [--check | --tiny]" >&2 && exit 2 ;;
 esac
 CHANGES=() TINY=() MISSING=0
-mkdir -p "$DATA" "$OUT"
+[ "$MODE" = check ] || mkdir -p "$DATA" "$OUT"
 : >"$OUT/rows.tsv"
 
 # needs DISK GPU [WEIGHTS …]: gigabytes of each, 0: none; models of the hub, or files of torch.hub's.
 needs() {
   [ "$MODE" = check ] || return 0
-  python -m published.look room "$OUT" "$1" "$2" || MISSING=1
+  python -m published.look room . "$1" "$2" || MISSING=1
   [ $# -lt 3 ] || python -m published.look weights "${@:3}"
 }
 

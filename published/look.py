@@ -17,7 +17,7 @@ from pathlib import Path
 def room(folder: str, disk: str, gpu: str) -> list[str]:
     """Return what is missing of the disk that `folder` is on, and of the largest GPU's memory."""
     free = shutil.disk_usage(folder).free / 1e9
-    missing = [f"{free:.0f} GB are free on the disk of {folder}, not {disk}."] * (free < float(disk))
+    missing = [f"{free:.0f} GB are free on this disk, not {disk}."] * (free < float(disk))
     if float(gpu):
         try:
             command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
@@ -47,12 +47,16 @@ def plan(run: str) -> list[str]:
     if not text:
         return [f"a plan of {run}: `pe plan` says why."]
     told = json.loads(text)
-    calls, hours = told["api_calls"], told["seconds"] and told["seconds"] / 3600
+    calls, minutes = told["api_calls"], told["seconds"] and told["seconds"] / 60
     words = [
         f"{run}: ε = {told['epsilon']:.4g} at δ = {told['delta']:g}",
         f"{calls['images']:,} {told['noun']} in {calls['random'] + calls['variation']:,} calls",
         f"{told['cost']:,.2f} {told['currency']}" if told["cost"] else "free",
-        "time unknown" if hours is None else f"{hours:.2g} hours",
+        "time unknown"
+        if minutes is None
+        else f"{minutes / 60:,.0f} hours"
+        if minutes > 90
+        else f"{minutes:.1f} minutes",
     ]
     print("; ".join(words))
     start = "A run would not start: "
