@@ -52,11 +52,7 @@ def plan(run: str) -> list[str]:
         f"{run}: ε = {told['epsilon']:.4g} at δ = {told['delta']:g}",
         f"{calls['images']:,} {told['noun']} in {calls['random'] + calls['variation']:,} calls",
         f"{told['cost']:,.2f} {told['currency']}" if told["cost"] else "free",
-        "time unknown"
-        if minutes is None
-        else f"{minutes / 60:,.0f} hours"
-        if minutes > 90
-        else f"{minutes:.1f} minutes",
+        "time unknown" if minutes is None else f"{minutes:,.1f} minutes",
     ]
     print("; ".join(words))
     start = "A run would not start: "
