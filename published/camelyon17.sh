@@ -7,14 +7,17 @@
 #        1.50 an hour. No calls to anybody.
 source "$(dirname "$0")/common.sh"
 
-needs 80 16 imagenet64_cond_270M_250K.pt pt_inception-2015-12-05-6726825d.pth
+{ # bash reads all of it before it begins
+needs 80 16 16 imagenet64_cond_270M_250K.pt pt_inception-2015-12-05-6726825d.pth
 data camelyon17
-change private.path="$DATA/camelyon17/train"
+change private.path="$DATA/made/camelyon17/train"
 tiny api.model="$(random improved)" api.size=8 private.size=8 api.device=cpu evolution.population=24 \
   evolution.iterations=1 evolution.degree=0.8 evolution.lookahead=1 embedding='{kind: pixels}'
 
 evolve run examples/camelyon17.yaml 64
-judge run --test "$DATA/camelyon17/test" --metrics utility --classifiers resnet9 --flip \
+judge run --test "$DATA/made/camelyon17/test" --metrics utility --classifiers resnet9 --flip \
   --no-one-vote --no-random-selection
 row "accuracy at ε = 10" 0.803 - run metrics/utility/resnet9/synthetic/accuracy/mean
 table
+exit
+}

@@ -8,9 +8,10 @@
 # The paper shows pictures and states no number; look at evolution.png beside its figure 5.
 source "$(dirname "$0")/common.sh"
 
-needs 20 12 CompVis/stable-diffusion-v1-4 pt_inception-2015-12-05-6726825d.pth
+{ # bash reads all of it before it begins
+needs 20 8 12 CompVis/stable-diffusion-v1-4 pt_inception-2015-12-05-6726825d.pth
 data cats
-change private.path="$DATA/cats"
+change private.path="$DATA/made/cats"
 tiny api.model="$(random stable_diffusion)" api.size=32 private.size=32 api.steps=4 api.device=cpu \
   api.safety_checker=false evolution.population=8 evolution.iterations=1 evolution.degree=0.8 evolution.lookahead=1 \
   private.declared_size=20 embedding='{kind: pixels}'
@@ -18,3 +19,5 @@ tiny api.model="$(random stable_diffusion)" api.size=32 private.size=32 api.step
 evolve run examples/cats.yaml 1.7
 row "ε at δ = 0.001" 6.62 - run certificate/epsilon
 table
+exit
+}

@@ -2,10 +2,12 @@
 #
 #   --check   what is missing (data, weights, disk, GPU), and what the run will ask for and cost; nothing is made
 #   --tiny    every step with random weights and a little data, in minutes on a processor
-#   DATA      the folder of the publishers' files and of what is made of them; default: build/data, in the clone
+#   DATA      the folder of the publishers' files, and of what is made of them, below made/; default: build/data
 #   OUT       the folder of the runs; default: build/published/NAME. A script that was stopped goes on where it was.
 set -euo pipefail
 NAME=$(basename "$0" .sh)
+[ -z "${DATA:-}" ] || DATA=$(realpath -m "$DATA")
+[ -z "${OUT:-}" ] || OUT=$(realpath -m "$OUT")
 cd "$(dirname "$0")/.."
 PATH=$PWD/.venv/bin:$PATH
 MODE=${1:-run}
@@ -20,25 +22,29 @@ CHANGES=() TINY=() MISSING=0
 [ "$MODE" = check ] || mkdir -p "$DATA" "$OUT"
 : >"$OUT/rows.tsv"
 
-# needs DISK GPU [WEIGHTS …]: gigabytes of each, 0: none; models of the hub, or files of torch.hub's.
+# needs DISK MEMORY GPU [WEIGHTS …]: gigabytes of each, 0: none; models of the hub, or files of torch.hub's.
 needs() {
   [ "$MODE" = check ] || return 0
-  python -m published.look room . "$1" "$2" || MISSING=1
-  [ $# -lt 3 ] || python -m published.look weights "${@:3}"
+  python -m published.look room "$1" "$2" "$3" || MISSING=1
+  [ $# -lt 4 ] || python -m published.look weights "${@:4}"
 }
 
-# data NAME: makes $DATA/NAME of the files that its publisher gives.
+# data NAME: makes $DATA/made/NAME of the files that its publisher gives.
 data() {
   case $MODE in
     check) python -m published.data "$1" "$DATA" --check || MISSING=1 ;;
     tiny) python -m published.data "$1" "$DATA" --tiny ;;
-    run) [ -d "$DATA/$1" ] || python -m published.data "$1" "$DATA" ;;
+    run) [ -d "$DATA/made/$1" ] || python -m published.data "$1" "$DATA" ;;
   esac
 }
 
-# change KEY=VALUE …: of the recipe, for all runs that follow. tiny: the same with --tiny alone, over all others.
+# change KEY=VALUE …: of the recipe, for all runs that follow. tiny: the same with --tiny alone, over all others;
+# checked: with --check alone, where a plan would need what is not made or fetched yet.
 change() {
   for each; do CHANGES+=(--set "$each"); done
+}
+checked() {
+  [ "$MODE" != check ] || change "$@"
 }
 tiny() {
   [ "$MODE" = tiny ] || return 0
@@ -63,14 +69,15 @@ evolve() {
   fi
 }
 
-# judge RUN [OPTION …]: `pe evaluate`.
+# judge RUN [OPTION …]: `pe evaluate`, once.
 judge() {
   local quick=()
   [ "$MODE" != tiny ] || quick=(--seeds 1 --epochs 1)
-  [ "$MODE" = check ] || pe evaluate "$OUT/$1" --quiet "${quick[@]}" "${@:2}"
+  [ "$MODE" = check ] || [ -f "$OUT/$1/confidential/metrics.json" ] ||
+    pe evaluate "$OUT/$1" --quiet "${quick[@]}" "${@:2}"
 }
 
-# row MEASURE PAPER BENCH RUN KEY: a line of the table at the end, ours from the run's metrics.json; - where none is.
+# row MEASURE PAPER BENCH RUN KEY: a line of the table at the end; -: the paper, or the bench, has no such number.
 row() {
   local IFS=$'\t'
   echo "$*" >>"$OUT/rows.tsv"

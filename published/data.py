@@ -1,8 +1,8 @@
 """Make the data of the scripts from their publishers' files: `python -m published.data NAME FOLDER`.
 
 The files are looked for in FOLDER, checked by size and hash (by number of records where the publisher states none), and
-become FOLDER/NAME. `--check` only looks. `--tiny` first writes a few random records in the publisher's format. Nothing
-is unpickled; an archive's members are read by their known names, never unpacked.
+become FOLDER/made/NAME. `--check` only looks. `--tiny` first writes a few random records in the publisher's format.
+Nothing is unpickled; an archive's members are read by their known names, never unpacked.
 """
 
 from __future__ import annotations
@@ -37,21 +37,29 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class File:
-    """A file of a publisher's: its name, size in bytes and MD5 (None: not stated), and where to get it."""
+    """A file of a publisher's: its name, size in bytes and MD5 (None: not stated), where to get it; or a folder.
+
+    `holds` is what a folder must hold, as a pattern for each.
+    """
 
     name: str
     size: int | None
     md5: str | None
     source: str
+    holds: tuple[str, ...] = ()
 
-    def find(self, folder: Path, whole: bool = True) -> Path:
-        """Return its place in `folder`; raise Missing. `whole`: compare its hash, too."""
-        path = folder / self.name
-        if not path.exists():
-            raise Missing(f"{path} is missing: get it from {self.source}.")
+    def find(self, folder: Path, exact: bool = True) -> Path:
+        """Return its place in `folder`, links resolved; raise Missing. `exact`: compare size and hash, too."""
+        path = (folder / self.name).resolve()
+        if not (path.exists() and all(any(path.glob(pattern)) for pattern in self.holds)):
+            raise Missing(f"{folder / self.name} is missing: get it from {self.source}.")
+        if path.suffix == ".zip" and not zipfile.is_zipfile(path):
+            raise Missing(f"{path} is no zip archive: get it again from {self.source}.")
+        if not exact:
+            return path
         if self.size is not None and path.stat().st_size != self.size:
             raise Missing(f"{path} has {path.stat().st_size:,} bytes, not {self.size:,}: get it again: {self.source}.")
-        if whole and self.md5 is not None:
+        if self.md5 is not None:
             with path.open("rb") as file:
                 if hashlib.file_digest(file, "md5").hexdigest() != self.md5:
                     raise Missing(f"{path} has another MD5 than {self.md5}: get it again from {self.source}.")
@@ -82,8 +90,15 @@ CAMELYON17_FOLDER = File(
     None,
     None,
     "https://wilds.stanford.edu/get_started/ (camelyon17_v1.0, 10.7 GB, unpacked: metadata.csv, patches/)",
+    ("metadata.csv", "patches/*"),
 )
-BEDROOMS = File("lsun-bedrooms", None, None, "`hf download pcuenq/lsun-bedrooms --repo-type dataset --local-dir …`")
+BEDROOMS = File(
+    "lsun-bedrooms",
+    None,
+    None,
+    "`hf download pcuenq/lsun-bedrooms --repo-type dataset --local-dir build/data/lsun-bedrooms`",
+    ("data/*.parquet",),
+)
 YELP = File("yelp_train.csv", None, None, "train.csv of https://github.com/AI-secure/aug-pe (data/README.md), 1.2 GB")
 YELP_TEST = File("yelp_test.csv", 3_042_046, None, "data/yelp/test.csv of https://github.com/AI-secure/aug-pe")
 
@@ -96,19 +111,21 @@ def mnist(folder: Path, out: Path, exact: bool) -> None:
         np.savez(out / f"{part}.npz", images=images[..., None], labels=labels.astype(str))
 
 
-def _idx(folder: Path, name: str, exact: bool) -> np.ndarray[Any, Any]:
+def _mnist_file(folder: Path, name: str) -> File:
     packed, plain = _MNIST[name]
-    if (folder / name).exists():
-        content = File(name, None, plain, _LECUN).find(folder, exact).read_bytes()
-    else:
-        content = gzip.decompress(File(f"{name}.gz", None, packed, _LECUN).find(folder, exact).read_bytes())
+    return File(name, None, plain, _LECUN) if (folder / name).exists() else File(f"{name}.gz", None, packed, _LECUN)
+
+
+def _idx(folder: Path, name: str, exact: bool) -> np.ndarray[Any, Any]:
+    path = _mnist_file(folder, name).find(folder, exact)
+    content = path.read_bytes() if path.suffix != ".gz" else gzip.decompress(path.read_bytes())
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
 
 def cifar10(folder: Path, out: Path, exact: bool) -> None:
     """Write train.npz and test.npz of the binary version: a label and 3×32×32 bytes a record."""
-    archive = CIFAR10_ARCHIVE.find(folder) if exact else folder / CIFAR10_ARCHIVE.name
+    archive = CIFAR10_ARCHIVE.find(folder, exact)
     rows: dict[str, list[np.ndarray[Any, Any]]] = {"train": [], "test": []}
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -127,12 +144,14 @@ def imagenet32(folder: Path, out: Path, exact: bool) -> None:
     """Write train.npz of the ten npz files of the downsampled ImageNet (Chrabaszcz, Loshchilov and Hutter 2017)."""
     archive = IMAGENET32_ARCHIVE.find(folder)
     with zipfile.ZipFile(archive) as packed:
-        names = sorted(name for name in packed.namelist() if name.endswith(".npz"))
-        batches = [np.load(io.BytesIO(packed.read(name)), allow_pickle=False) for name in names]
-    labels = np.concatenate([batch["labels"] for batch in batches])
-    _expect(out, len(labels), 1_281_167, exact)
-    images = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    np.savez(out / "train.npz", images=np.ascontiguousarray(images), labels=np.char.add("n", labels.astype(str)))
+        labels, images = [], np.empty((1_281_167 if exact else 400, 32, 32, 3), np.uint8)
+        for name in sorted(name for name in packed.namelist() if name.endswith(".npz")):
+            batch = np.load(io.BytesIO(packed.read(name)), allow_pickle=False)
+            place = images[len(labels) : len(labels) + len(batch["labels"])]
+            place[:] = batch["data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)[: len(place)]
+            labels += batch["labels"].tolist()
+    _expect(out, len(labels), len(images), exact)
+    np.savez(out / "train.npz", images=images, labels=np.array([f"n{label}" for label in labels]))
 
 
 def camelyon17(folder: Path, out: Path, exact: bool) -> None:
@@ -146,7 +165,7 @@ def camelyon17(folder: Path, out: Path, exact: bool) -> None:
                 patch = f"patch_{case}_x_{row['x_coord']}_y_{row['y_coord']}.png"
                 place = out / part / ("tumor" if row["tumor"] == "1" else "normal") / patch
                 place.parent.mkdir(parents=True, exist_ok=True)
-                os.link(source / "patches" / case / patch, place)
+                _link(source / "patches" / case / patch, place)
                 counts[part] += 1
     for part, count in (("train", 302_436), ("test", 85_054)):
         _expect(out, counts[part], count, exact)
@@ -174,16 +193,23 @@ def lsun_bedroom(folder: Path, out: Path, exact: bool) -> None:
     for file in files:
         place = out / file.name.partition("-")[0] / file.name
         place.parent.mkdir(exist_ok=True)
-        os.link(file, place)
+        _link(file, place)
 
 
 def yelp(folder: Path, out: Path, exact: bool) -> None:
     """Link Aug-PE's files: the columns text, label1 (kind of business), label2 (stars)."""
-    train, test = YELP.find(folder), YELP_TEST.find(folder) if exact else folder / YELP_TEST.name
+    train, test = YELP.find(folder), YELP_TEST.find(folder, exact)
     with train.open(newline="", encoding="utf-8") as file:
         _expect(out, sum(1 for _ in csv.reader(file)) - 1, 1_939_290, exact)
-    os.link(train, out / "train.csv")
-    os.link(test, out / "test.csv")
+    _link(train, out / "train.csv")
+    _link(test, out / "test.csv")
+
+
+def _link(file: Path, place: Path) -> None:
+    try:
+        os.link(file, place)
+    except OSError:  # on another disk
+        shutil.copyfile(file, place)
 
 
 def _expect(out: Path, count: int, published: int, exact: bool) -> None:
@@ -265,7 +291,7 @@ def _tiny_yelp(folder: Path) -> None:
 
 
 SETS: dict[str, tuple[Callable[[Path, Path, bool], None], Callable[[Path], None], tuple[File, ...]]] = {
-    "mnist": (mnist, _tiny_mnist, tuple(File(f"{name}.gz", None, md5[0], _LECUN) for name, md5 in _MNIST.items())),
+    "mnist": (mnist, _tiny_mnist, ()),
     "cifar10": (cifar10, _tiny_cifar10, (CIFAR10_ARCHIVE,)),
     "imagenet32": (imagenet32, _tiny_imagenet32, (IMAGENET32_ARCHIVE,)),
     "camelyon17": (camelyon17, _tiny_camelyon17, (CAMELYON17_FOLDER,)),
@@ -273,36 +299,44 @@ SETS: dict[str, tuple[Callable[[Path, Path, bool], None], Callable[[Path], None]
     "lsun_bedroom": (lsun_bedroom, _tiny_lsun_bedroom, (BEDROOMS,)),
     "yelp": (yelp, _tiny_yelp, (YELP, YELP_TEST)),
 }
-"""Name → how it is made, how a tiny one is published, and the files that it needs."""
+"""Name → how it is made, how a tiny one is published, and the files that it needs (MNIST's may be packed or not)."""
 
 
 def make(name: str, folder: Path, tiny: bool = False) -> Path:
-    """Make FOLDER/NAME, whole or not at all; raise Missing."""
+    """Make FOLDER/made/NAME, whole or not at all; raise Missing."""
     build, publish, _ = SETS[name]
+    out = folder / "made" / f"{name}.new"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
     if tiny:
         publish(folder)
-    out = folder / f"{name}.new"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
-    build(folder, out, not tiny)
-    return out.rename(folder / name)
+    try:
+        build(folder, out, not tiny)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise Missing(f"The files of {name} in {folder} cannot be read ({error}): get them again.") from error
+    return out.rename(folder / "made" / name)
 
 
-def check(name: str, folder: Path) -> None:
-    """Raise Missing unless the set is made already, or its files are there with their sizes."""
-    for file in () if (folder / name).is_dir() else SETS[name][2]:
-        if not (folder / file.name.removesuffix(".gz")).exists():
-            file.find(folder, whole=False)
+def look(name: str, folder: Path) -> Iterator[str]:
+    """Yield what is missing, unless the set is made already."""
+    files = SETS[name][2] or [_mnist_file(folder, each) for each in _MNIST]
+    for file in () if (folder / "made" / name).is_dir() else files:
+        try:
+            file.find(folder, exact=not file.size or file.size < 1e8)
+        except Missing as error:
+            yield str(error)
 
 
 def main(name: str, folder: str, option: str = "") -> int:
     """Carry out one command; print what is missing."""
     try:
-        check(name, Path(folder)) if option == "--check" else make(name, Path(folder), option == "--tiny")
+        missing = list(look(name, Path(folder))) if option == "--check" else []
+        if option != "--check":
+            make(name, Path(folder), option == "--tiny")
     except Missing as error:
-        print(f"missing: {error}")
-        return 1
-    return 0
+        missing = [str(error)]
+    print(*(f"missing: {sentence}\n" for sentence in missing), sep="", end="")
+    return bool(missing)
 
 
 if __name__ == "__main__":

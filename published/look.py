@@ -8,16 +8,20 @@ pe plan RECIPE --json | python -m published.look plan RUN
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 
-def room(folder: str, disk: str, gpu: str) -> list[str]:
-    """Return what is missing of the disk that `folder` is on, and of the largest GPU's memory."""
-    free = shutil.disk_usage(folder).free / 1e9
-    missing = [f"{free:.0f} GB are free on this disk, not {disk}."] * (free < float(disk))
+def room(disk: str, memory: str, gpu: str) -> list[str]:
+    """Return what is missing of this disk, of memory, and of the largest GPU's memory."""
+    missing = []
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for what, size, least in (("disk", shutil.disk_usage(".").free, disk), ("memory", physical, memory)):
+        if size < 1e9 * float(least):
+            missing.append(f"{least} GB of {what}: here are {size / 1e9:.1f}.")
     if float(gpu):
         try:
             command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
@@ -25,7 +29,8 @@ def room(folder: str, disk: str, gpu: str) -> list[str]:
         except (OSError, subprocess.CalledProcessError):
             mebibytes = []
         largest = max((int(each) * 2**20 / 1e9 for each in mebibytes), default=0)
-        missing += [f"a GPU of {gpu} GB: the largest has {largest:.0f}."] * (largest < float(gpu))
+        if largest < float(gpu):
+            missing.append(f"a GPU of {gpu} GB: the largest has {largest:.0f}.")
     return missing
 
 
@@ -56,8 +61,11 @@ def plan(run: str) -> list[str]:
     ]
     print("; ".join(words))
     start = "A run would not start: "
+    for warning in told["warnings"]:
+        if not warning.startswith(start):
+            print(f"  note: {warning}")
     obstacles = [each.removeprefix(start) for each in told["warnings"] if each.startswith(start)]
-    return [each for each in obstacles if not each.startswith(("private.path", "api.public.path"))]
+    return [each for each in obstacles if not each.startswith("private.path")]
 
 
 def main(name: str, *arguments: str) -> int:

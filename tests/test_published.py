@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from pathlib import Path
 
@@ -29,17 +30,27 @@ MADE = {
 def test_a_set_is_made_of_files_in_its_publishers_format_and_not_of_others(name: str, tmp_path: Path) -> None:
     made = data.make(name, tmp_path, tiny=True)
     assert all((made / place).exists() for place in MADE[name])
-    data.check(name, tmp_path)  # made already: nothing is missing
-    made.rename(tmp_path / "elsewhere")
+    assert not list(data.look(name, tmp_path))  # made already
+    made.rename(tmp_path / "away")
     with pytest.raises(data.Missing, match=r"get (it|its files) again|has another MD5"):
         data.make(name, tmp_path)  # these are not the published files
-    assert not (tmp_path / name).exists()
+    assert not (tmp_path / "made" / name).exists()
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_file_that_is_not_there_is_named_with_its_source(name: str, tmp_path: Path) -> None:
-    with pytest.raises(data.Missing, match=r"is missing: get it from .*(http|hf download)"):
-        data.check(name, tmp_path)
+    sentences = list(data.look(name, tmp_path))
+    assert len(sentences) == {"mnist": 4, "yelp": 2}.get(name, 1)
+    assert all(re.search(r"is missing: get it from .*(http|hf download)", each) for each in sentences)
+
+
+@pytest.mark.parametrize("name", ["cats", "camelyon17", "lsun_bedroom", "mnist"])
+def test_a_page_or_an_empty_folder_in_place_of_a_set_is_no_set(name: str, tmp_path: Path) -> None:
+    for file in data.SETS[name][2] or [data.File(each, None, None, "") for each in data._MNIST]:
+        (tmp_path / file.name).mkdir() if file.holds else (tmp_path / file.name).write_text("<html>log in</html>")
+    assert list(data.look(name, tmp_path))
+    with pytest.raises(data.Missing):
+        data.make(name, tmp_path)
 
 
 def test_pixels_and_labels_arrive_in_their_order(tmp_path: Path) -> None:
