@@ -27,6 +27,7 @@ include_patterns = [
     "benchmarks/README.md",
     "benchmarks/results/*.md",
     "examples/README.md",
+    "published/README.md",
     "adapters/diffusion/small/README.md",
 ]
 exclude_patterns = ["**/.venv*", ".pytest_cache", "build"]
@@ -54,7 +55,7 @@ PAGES = {
     "Generators": ["generators", "endpoints", "diffusion", "methods", "write-your-own"],
     "Runs": ["plan", "evaluation", "handing-on", "server", "commands", "recipe", "reference", "../examples/README"],
     "Privacy": ["privacy", "proofs", "data-protection"],
-    "Results": ["../benchmarks/README"],
+    "Results": ["../benchmarks/README", "../published/README"],
     "The project": ["install", "glossary", "architecture", "../README", "../CONTRIBUTING", "../CHANGELOG"],
 }
 """The site's menu. A page in none of these lists is a warning, and so an error of the build."""
