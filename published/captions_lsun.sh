@@ -11,7 +11,7 @@ source "$(dirname "$0")/common.sh"
 needs 60 120 16 stabilityai/sdxl-turbo pt_inception-2015-12-05-6726825d.pth
 data lsun_bedroom
 change private.path="$DATA/made/lsun_bedroom/train"
-checked embedding='{kind: pixels}'
+for_check embedding='{kind: pixels}'
 tiny private.size=32 private.declared_size=30 embedding='{kind: pixels}' evolution.population=8 evolution.iterations=1 \
   evolution.degree=0.4 api.captions="{kind: causal_lm, model: $(random causal), prompts: a bedroom, max_tokens: 8}" \
   api.draw="{kind: diffusion, model: $(random stable_diffusion), prompts: '{caption}', steps: 2, size: 32, \

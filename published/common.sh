@@ -39,11 +39,11 @@ data() {
 }
 
 # change KEY=VALUE …: of the recipe, for all runs that follow. tiny: the same with --tiny alone, over all others;
-# checked: with --check alone, where a plan would need what is not made or fetched yet.
+# for_check: with --check alone, where a plan would need what is not made or fetched yet.
 change() {
   for each; do CHANGES+=(--set "$each"); done
 }
-checked() {
+for_check() {
   [ "$MODE" != check ] || change "$@"
 }
 tiny() {

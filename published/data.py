@@ -28,7 +28,6 @@ CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 CATS = ("cookie", "doudou")
 STARS = tuple(f"Review Stars: {n}.0" for n in range(1, 6))
 MNIST_PARTS = {"train": ("train", 60_000), "test": ("t10k", 10_000)}
-Write = Callable[[Path], None]
 
 
 class Missing(Exception):

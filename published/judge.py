@@ -31,10 +31,10 @@ def labelled(archive: Any, rows: np.ndarray[Any, Any], names: list[str]) -> Labe
 
 def main(run: str, test: str, images: str, epochs: str) -> None:
     """Train, test, and write the accuracy."""
-    made, real = np.load(f"{run}/synthetic.npz"), np.load(test)
-    names = sorted(made["label_names"])
-    rows = np.random.default_rng(0).permutation(len(made["labels"]))[: HELD_OUT + int(images)]
-    train, validation = (labelled(made, part, names) for part in (rows[HELD_OUT:], rows[:HELD_OUT]))
+    synthetic, real = np.load(f"{run}/synthetic.npz"), np.load(test)
+    names = sorted(synthetic["label_names"])
+    rows = np.random.default_rng(0).permutation(len(synthetic["labels"]))[: HELD_OUT + int(images)]
+    train, validation = (labelled(synthetic, part, names) for part in (rows[HELD_OUT:], rows[:HELD_OUT]))
     classify = fit_network(train, validation, len(names), 0, NetworkSettings(epochs=int(epochs)))
     held_out = labelled(real, np.arange(len(real["labels"])), names)
     accuracy = float(np.mean(classify(held_out).argmax(axis=1) == held_out.labels))

@@ -1,6 +1,6 @@
 """`--check`: what a script lacks on this machine, and what its runs will ask for and cost.
 
-python -m published.look room FOLDER DISK GPU     gigabytes of each, 0: none
+python -m published.look room DISK MEMORY GPU     gigabytes of each, 0: none
 python -m published.look weights NAME …           OWNER/NAME of the hub, or a file of torch.hub's
 pe plan RECIPE --json | python -m published.look plan RUN
 """
@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 
@@ -51,20 +52,20 @@ def plan(run: str) -> list[str]:
     text = sys.stdin.read()
     if not text:
         return [f"a plan of {run}: `pe plan` says why."]
-    told = json.loads(text)
-    calls, minutes = told["api_calls"], told["seconds"] and told["seconds"] / 60
+    forecast = json.loads(text)
+    calls, seconds = forecast["api_calls"], forecast["seconds"]
     words = [
-        f"{run}: ε = {told['epsilon']:.4g} at δ = {told['delta']:g}",
-        f"{calls['images']:,} {told['noun']} in {calls['random'] + calls['variation']:,} calls",
-        f"{told['cost']:,.2f} {told['currency']}" if told["cost"] else "free",
-        "time unknown" if minutes is None else f"{minutes:,.1f} minutes",
+        f"{run}: ε = {forecast['epsilon']:.4g} at δ = {forecast['delta']:g}",
+        f"{calls['images']:,} {forecast['noun']} in {calls['random'] + calls['variation']:,} calls",
+        f"{forecast['cost']:,.2f} {forecast['currency']}" if forecast["cost"] else "free",
+        "time unknown" if seconds is None else f"{timedelta(seconds=round(seconds))} hours",
     ]
     print("; ".join(words))
     start = "A run would not start: "
-    for warning in told["warnings"]:
+    for warning in forecast["warnings"]:
         if not warning.startswith(start):
             print(f"  note: {warning}")
-    obstacles = [each.removeprefix(start) for each in told["warnings"] if each.startswith(start)]
+    obstacles = [each.removeprefix(start) for each in forecast["warnings"] if each.startswith(start)]
     return [each for each in obstacles if not each.startswith("private.path")]
 
 

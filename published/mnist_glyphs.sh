@@ -5,7 +5,7 @@
 # Needs  the four files of MNIST (11 MB); 2 GB of disk; two cores.
 # Takes  for each ε three runs of half a minute, each judged by ResNet-9 on 3,000 of its 60,000 images: 13 minutes on two
 #        cores of an AMD EPYC. An epoch of all 60,000 takes six minutes there; with a GPU write
-#        `pe evaluate RUN --test build/data/mnist/test.npz --classifiers resnet9`.
+#        `pe evaluate RUN --test build/data/made/mnist/test.npz --classifiers resnet9`.
 source "$(dirname "$0")/common.sh"
 
 { # bash reads all of it before it begins

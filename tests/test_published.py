@@ -28,10 +28,10 @@ MADE = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_set_is_made_of_files_in_its_publishers_format_and_not_of_others(name: str, tmp_path: Path) -> None:
-    made = data.make(name, tmp_path, tiny=True)
-    assert all((made / place).exists() for place in MADE[name])
+    folder = data.make(name, tmp_path, tiny=True)
+    assert all((folder / place).exists() for place in MADE[name])
     assert not list(data.look(name, tmp_path))  # made already
-    made.rename(tmp_path / "away")
+    folder.rename(tmp_path / "away")
     with pytest.raises(data.Missing, match=r"get (it|its files) again|has another MD5"):
         data.make(name, tmp_path)  # these are not the published files
     assert not (tmp_path / "made" / name).exists()
@@ -54,11 +54,11 @@ def test_a_page_or_an_empty_folder_in_place_of_a_set_is_no_set(name: str, tmp_pa
 
 
 def test_pixels_and_labels_arrive_in_their_order(tmp_path: Path) -> None:
-    made = np.load(data.make("cifar10", tmp_path, tiny=True) / "train.npz")
-    assert made["images"].shape == (100, 32, 32, 3)
-    assert made["labels"][:3].tolist() == list(data.CIFAR10[:3])
+    pictures = np.load(data.make("cifar10", tmp_path, tiny=True) / "train.npz")
+    assert pictures["images"].shape == (100, 32, 32, 3)
+    assert pictures["labels"][:3].tolist() == list(data.CIFAR10[:3])
     red, green, blue = data._random(0, 100, 3073)[7, 1:].reshape(3, 32, 32)
-    np.testing.assert_array_equal(made["images"][7], np.stack([red, green, blue], axis=-1))
+    np.testing.assert_array_equal(pictures["images"][7], np.stack([red, green, blue], axis=-1))
     digits = np.load(data.make("mnist", tmp_path, tiny=True) / "test.npz")
     assert digits["images"].shape == (100, 28, 28, 1)
     assert digits["labels"][:3].tolist() == ["0", "1", "2"]

@@ -161,8 +161,8 @@ def _meaning_of(api: GenerationAPI, degree: float) -> str:
 def _degree(recipe: Recipe, api: GenerationAPI) -> float:
     """Return the first degree above 0: the recipe's, or the generator's if the planner is to choose; 0.5 if none."""
     evolution = recipe.evolution
-    chosen = evolution.is_complete or "degree" in evolution.own_values
-    degree = evolution.degree if chosen else list(info_of(api).degrees)
+    has_degree = evolution.is_complete or "degree" in evolution.own_values
+    degree = evolution.degree if has_degree else list(info_of(api).degrees)
     return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
 
 

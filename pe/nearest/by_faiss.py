@@ -27,8 +27,8 @@ rows = np.eye(8, dtype=np.float32)
 for card in range(faiss.get_num_gpus()):
     resources = faiss.StandardGpuResources()
     resources.noTempMemory()
-    found = faiss.knn_gpu(resources, rows, rows, 1, device=card)[1][:, 0]
-    assert found.tolist() == list(range(8)), f"GPU {card} finds wrong neighbours"
+    nearest = faiss.knn_gpu(resources, rows, rows, 1, device=card)[1][:, 0]
+    assert nearest.tolist() == list(range(8)), f"GPU {card} finds wrong neighbours"
 """
 
 
