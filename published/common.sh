@@ -25,8 +25,8 @@ CHANGES=() TINY=() MISSING=0
 # needs DISK MEMORY GPU [WEIGHTS …]: gigabytes of each, 0: none; models of the hub, or files of torch.hub's.
 needs() {
   [ "$MODE" = check ] || return 0
-  python -m published.look room "$1" "$2" "$3" || MISSING=1
-  [ $# -lt 4 ] || python -m published.look weights "${@:4}"
+  python -m published.check room "$1" "$2" "$3" || MISSING=1
+  [ $# -lt 4 ] || python -m published.check weights "${@:4}"
 }
 
 # data NAME: makes $DATA/made/NAME of the files that its publisher gives.
@@ -63,7 +63,7 @@ evolve() {
   for each; do own+=(--set "$each"); done
   if [ "$MODE" = check ]; then
     pe plan "$recipe" "${CHANGES[@]}" "${own[@]}" ${rate:+--samples-per-second "$rate"} --json 2> >(grep "^pe:" >&2) |
-      python -m published.look plan "$run" || MISSING=1
+      python -m published.check plan "$run" || MISSING=1
   else
     pe run "$recipe" "${CHANGES[@]}" "${own[@]}" "${TINY[@]}" --out "$OUT/$run" --resume --quiet
   fi

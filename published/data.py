@@ -316,7 +316,7 @@ def make(name: str, folder: Path, tiny: bool = False) -> Path:
     return out.rename(folder / "made" / name)
 
 
-def look(name: str, folder: Path) -> Iterator[str]:
+def missing_files(name: str, folder: Path) -> Iterator[str]:
     """Yield what is missing, unless the set is made already."""
     files = SETS[name][2] or [_mnist_file(folder, each) for each in _MNIST]
     for file in () if (folder / "made" / name).is_dir() else files:
@@ -329,7 +329,7 @@ def look(name: str, folder: Path) -> Iterator[str]:
 def main(name: str, folder: str, option: str = "") -> int:
     """Carry out one command; print what is missing."""
     try:
-        missing = list(look(name, Path(folder))) if option == "--check" else []
+        missing = list(missing_files(name, Path(folder))) if option == "--check" else []
         if option != "--check":
             make(name, Path(folder), option == "--tiny")
     except Missing as error:

@@ -30,7 +30,7 @@ MADE = {
 def test_a_set_is_made_of_files_in_its_publishers_format_and_not_of_others(name: str, tmp_path: Path) -> None:
     folder = data.make(name, tmp_path, tiny=True)
     assert all((folder / place).exists() for place in MADE[name])
-    assert not list(data.look(name, tmp_path))  # made already
+    assert not list(data.missing_files(name, tmp_path))  # made already
     folder.rename(tmp_path / "away")
     with pytest.raises(data.Missing, match=r"get (it|its files) again|has another MD5"):
         data.make(name, tmp_path)  # these are not the published files
@@ -39,7 +39,7 @@ def test_a_set_is_made_of_files_in_its_publishers_format_and_not_of_others(name:
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_file_that_is_not_there_is_named_with_its_source(name: str, tmp_path: Path) -> None:
-    sentences = list(data.look(name, tmp_path))
+    sentences = list(data.missing_files(name, tmp_path))
     assert len(sentences) == {"mnist": 4, "yelp": 2}.get(name, 1)
     assert all(re.search(r"is missing: get it from .*(http|hf download)", each) for each in sentences)
 
@@ -48,7 +48,7 @@ def test_a_file_that_is_not_there_is_named_with_its_source(name: str, tmp_path: 
 def test_a_page_or_an_empty_folder_in_place_of_a_set_is_no_set(name: str, tmp_path: Path) -> None:
     for file in data.SETS[name][2] or [data.File(each, None, None, "") for each in data._MNIST]:
         (tmp_path / file.name).mkdir() if file.holds else (tmp_path / file.name).write_text("<html>log in</html>")
-    assert list(data.look(name, tmp_path))
+    assert list(data.missing_files(name, tmp_path))
     with pytest.raises(data.Missing):
         data.make(name, tmp_path)
 

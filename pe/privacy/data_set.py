@@ -129,7 +129,7 @@ class DataSetLedger:
         theirs = other.read()
         with self._open() as (content, save):
             both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
-            for run in theirs["runs"].keys() & content["runs"].keys():  # δ orders plans of one run by any value
+            for run in theirs["runs"].keys() & content["runs"].keys():  # at any δ the larger plan costs more
                 plans = theirs["runs"][run], content["runs"][run]
                 both["runs"][run] = max(plans, key=lambda plan: total_epsilon({"": plan}, 1e-6))
             both["drawn"] |= {run: max(count, both["drawn"][run]) for run, count in theirs.get("drawn", {}).items()}

@@ -1,8 +1,8 @@
 """`--check`: what a script lacks on this machine, and what its runs will ask for and cost.
 
-python -m published.look room DISK MEMORY GPU     gigabytes of each, 0: none
-python -m published.look weights NAME …           OWNER/NAME of the hub, or a file of torch.hub's
-pe plan RECIPE --json | python -m published.look plan RUN
+python -m published.check room DISK MEMORY GPU     gigabytes of each, 0: none
+python -m published.check weights NAME …           OWNER/NAME of the hub, or a file of torch.hub's
+pe plan RECIPE --json | python -m published.check plan RUN
 """
 
 from __future__ import annotations
