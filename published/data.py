@@ -51,7 +51,7 @@ class File:
         """Return its place in `folder`, links resolved; raise Missing. `exact`: compare size and hash, too."""
         path = (folder / self.name).resolve()
         if not (path.exists() and all(any(path.glob(pattern)) for pattern in self.holds)):
-            raise Missing(f"{folder / self.name} is missing: get it from {self.source}.")
+            raise Missing(f"{folder / self.name}: get it from {self.source}.")
         if path.suffix == ".zip" and not zipfile.is_zipfile(path):
             raise Missing(f"{path} is no zip archive: get it again from {self.source}.")
         if not exact:
