@@ -102,9 +102,9 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
         try:
             blank = self._ask(self._patient.get(), samples.only())
         except Unavailable as error:
-            raise Unavailable(f"{error} `pe resume RUN` goes on when it is back.") from None
+            raise Unavailable(f"{error} `pe run RUN` goes on when it is back.") from None
         if blank.result is None:
-            raise Unavailable(f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe resume RUN`.")
+            raise Unavailable(f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe run RUN`.")
         return self._ask(self._quick.get(), samples)
 
 

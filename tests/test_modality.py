@@ -40,7 +40,7 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
     run = tmp_path / "run"
     said = stopped("run", recipe, "--out", run, "--set", "limits.max_images=200")
     assert "limits.max_images = 200 is reached" in said
-    invoke("resume", run, "--set", "limits.max_images=null")
+    invoke("run", run, "--set", "limits.max_images=null")
     found = pe.Run(run)
     assert found.guarantee["epsilon"] == pytest.approx(8, abs=0.01)
     before, after = (np.abs(each.samples.array - 2).mean() for each in (found.populations()[0], found.synthetic))

@@ -358,7 +358,7 @@ class Fit:
         if self.fitting.stop.is_set():
             raise Interrupted(
                 "Stopped as asked, with every block of the fit that was released kept; "
-                f"`pe resume {self.fitting.folder.parent}` goes on."
+                f"`pe run {self.fitting.folder.parent}` goes on."
             )
 
 

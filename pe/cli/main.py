@@ -16,11 +16,20 @@ from pe.errors import PEError, nearest_name, printable
 from pe.plugins.registry import load, plugins
 from pe.version import MIXED, __version__
 
-_UNREAD = 141  # the shell's status after SIGPIPE; 1 is that of `pe privacy` for a run that is not as certified
+_UNREAD = 141  # the shell's status after SIGPIPE; 1 is that of `pe verify` for a run that is not as certified
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Make", ("demo", "init", "explain", "plan", "probe", "run", "extend")),
+    ("Look", ("view",)),
+    ("Judge", ("evaluate",)),
+    ("Share", ("export", "verify", "purge")),
+    ("Numbers and machine", ("epsilon", "ledger", "serve", "doctor")),
+)
+_FORMER = {"resume": "run RUN"}
+"""Commands that are gone → what to type in their place."""
 
 
 class PluginGroup(click.Group):
-    """A group whose commands are the entry points of `pe.commands`."""
+    """A group whose commands are the entry points of `pe.commands`; the help shows them by what they are for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all installed commands, sorted."""
@@ -33,11 +42,25 @@ class PluginGroup(click.Group):
         command = load("pe.commands", cmd_name)
         return command if isinstance(command, click.Command) else None
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, a section for each group; those of other packages come last."""
+        names = self.list_commands(ctx)
+        own = {name for _, members in _GROUPS for name in members}
+        width = max(map(len, names), default=0)
+        for title, members in (*_GROUPS, ("Of other packages", [name for name in names if name not in own])):
+            commands = [(name, command) for name in members if (command := self.get_command(ctx, name))]
+            if commands:
+                with formatter.section(title):
+                    room = formatter.width - 6 - width
+                    formatter.write_dl([(name.ljust(width), one.get_short_help_str(room)) for name, one in commands])
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that `args` begin with; fail for an unknown command, and name the nearest."""
+        """Return the command that `args` begin with; fail for an unknown one, and name the nearest or the new one."""
         names = self.list_commands(ctx)
+        if args[0] in _FORMER and args[0] not in names:
+            raise click.UsageError(f"`pe {args[0]}` is now `pe {_FORMER[args[0]]}`.")
         if not args[0].startswith("-") and args[0] not in names:
             ctx.fail(f"No such command '{args[0]}'; {nearest_name(args[0], names)}")
         return super().resolve_command(ctx, args)

@@ -1,4 +1,4 @@
-"""`pe run`, `pe resume`, `pe extend` and `pe demo`: commands that make samples."""
+"""`pe run`, `pe extend` and `pe demo`: commands that make samples."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ logger_option = click.option(
 
 
 @click.command()
-@click.argument("recipe", type=PATH)
+@click.argument("what", metavar="RECIPE|RUN", type=PATH)
 @recipe_option
 @click.option("--out", type=PATH, help="The run's directory; must not exist.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
@@ -55,7 +55,7 @@ logger_option = click.option(
 @quiet_option
 @log_level_option
 def run(
-    recipe: Path,
+    what: Path,
     changes: tuple[str, ...],
     out: Path | None,
     go_on: bool,
@@ -65,11 +65,20 @@ def run(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run RECIPE (a YAML file) to its end."""
-    from pe.engine.execution import resume_run, run_recipe
+    """Run RECIPE, a YAML file, or go on with RUN, a folder.
+
+    A run goes on from its last committed chunk: nothing that was answered is asked again. Limits and other settings of
+    the machine may change.
+    """
+    from pe.engine.execution import resume_run, run_recipe, stored_recipe
     from pe.recipe.schema import Recipe
 
-    content = Recipe.load(recipe, changes)
+    if what.is_dir():
+        if out is not None or go_on:
+            raise click.UsageError(f"{what} is a folder: `pe run {what}` goes on with the run in it, without --out.")
+        content, out, go_on = stored_recipe(what, changes), what, True
+    else:
+        content = Recipe.load(what, changes)
     if go_on and out is None:
         raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
     if watch and out is None:
@@ -84,36 +93,6 @@ def run(
         _tell_if_finished(out)
     with watching(out, _tell) if watch and out is not None else nullcontext():
         _execute(execute, content, ray, loggers, as_json, quiet)
-
-
-@click.command()
-@click.argument("run_folder", metavar="RUN", type=PATH)
-@machine_option
-@ray_option
-@watch_option
-@logger_option
-@json_option
-@quiet_option
-@log_level_option
-def resume(
-    run_folder: Path,
-    changes: tuple[str, ...],
-    ray: str | None,
-    watch: bool,
-    loggers: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Go on with RUN from its last committed chunk.
-
-    Nothing that was answered is asked again.
-    """
-    from pe.engine.execution import resume_run, stored_recipe
-
-    recipe = stored_recipe(run_folder, changes)
-    _tell_if_finished(run_folder)
-    with watching(run_folder, _tell) if watch else nullcontext():
-        _execute(lambda around: resume_run(run_folder, around, recipe), recipe, ray, loggers, as_json, quiet)
 
 
 def _tell(line: str) -> None:

@@ -1,4 +1,4 @@
-"""`pe watch`, `pe status` and `pe compare`, which show runs; the live page also for `pe run` and `pe resume`."""
+"""`pe watch`, `pe status` and `pe compare`, which show runs; the live page also for `pe run`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _status_page(folder: Path, status: Status, has_certificate: bool, has_object
         title += " (process unknown)" if status.pid is None else f" (process {status.pid})"
     elif status.state == "stopped":
         extends = status.journal.phase is not None and status.journal.phase.extends
-        command = f"`pe extend {folder}` with the same numbers" if extends else f"`pe resume {folder}`"
+        command = f"`pe extend {folder}` with the same numbers" if extends else f"`pe run {folder}`"
         title += f"; {command} goes on" if not has_object else "; from Python it goes on, with the object of your own"
     if status.journal.since_purge:
         title += "; its first journal is gone (purged, or not copied), so what follows counts from then on"

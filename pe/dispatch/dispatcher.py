@@ -150,7 +150,7 @@ class Dispatcher:
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
     expected: tuple[type[Samples], Shape] | None = None
-    command: Callable[[str], str] = lambda key: "pe resume"
+    command: Callable[[str], str] = lambda key: "pe run RUN"
 
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
         """Return S_0: a new sample for each of `labels`, int32 (n,), ascending.

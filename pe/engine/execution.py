@@ -90,7 +90,8 @@ class Surroundings:
             more = f", {count}, degree={degree:g}" if count else ""
             return f"pe.{verb}('{folder}'{more}" + (f", changes={{'{key}': …}})" if key else ")")
         more = f" -n {count} --degree {degree:g}" if count else ""
-        return f"pe {verb} {folder}{more}" + (f" --set {key}=…" if key else "")
+        command = "run" if verb == "resume" else verb
+        return f"pe {command} {folder}{more}" + (f" --set {key}=…" if key else "")
 
 
 @dataclass

@@ -65,7 +65,7 @@ def extend_run(
         _check_named(folder, recipe, api, changes)
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if run.journal.has_event("started") and not run.journal.has_event("finished"):
-            raise RunError(f"{folder} is not finished: `pe resume {folder}` finishes it.")
+            raise RunError(f"{folder} is not finished: `pe run {folder}` finishes it.")
         pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
         if pool is not None:
             pool.check_same(folder)

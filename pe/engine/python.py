@@ -266,7 +266,7 @@ def resume(
     loggers: Sequence[str | Logger] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Go on with a run from its last committed chunk, as `pe resume` does. Nothing that was answered is asked again.
+    """Go on with a run from its last committed chunk, as `pe run RUN` does. Nothing that was answered is asked again.
 
     Args:
         run: the run, or its directory.

@@ -104,7 +104,7 @@ class Feed:
         except OSError as error:
             return f"Process {pid} cannot be asked to stop ({error.strerror}): stop it where it runs."
         self._stopping.add(pid)
-        return "It stops when the requests under way are answered. To go on later: pe resume."
+        return "It stops when the requests under way are answered. To go on later: pe run RUN."
 
 
 class LiveServer(ThreadingHTTPServer):

@@ -250,7 +250,7 @@ class Privacy(Settings):
 
 
 class LimitSection(Settings):
-    """Limits at which a run stops, at a chunk's boundary; `pe resume` goes on with the run."""
+    """Limits at which a run stops, at a chunk's boundary; `pe run RUN` goes on with the run."""
 
     max_images: Count | None = Field(None, description="samples (images, texts) made over the whole run")
     max_cost: Amount | None = Field(None, description="in api.price's currency")

@@ -30,7 +30,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{path} cannot be written ({error.strerror or error}): see to the disk, then `pe resume` goes on."
+            f"{path} cannot be written ({error.strerror or error}): see to the disk, then `pe run RUN` goes on."
         ) from error
 
 

@@ -47,7 +47,7 @@ def extension_place(index: int) -> str:
 def check_absent(folder: Path) -> None:
     """Raise RunError if a folder exists."""
     if folder.exists():
-        remedy = f", or go on with that run (pe resume {folder})" if (folder / CONFIDENTIAL).is_dir() else ""
+        remedy = f", or go on with that run (pe run {folder})" if (folder / CONFIDENTIAL).is_dir() else ""
         raise RunError(f"{folder} exists already: name another one{remedy}.")
 
 

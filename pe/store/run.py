@@ -151,7 +151,7 @@ class Run:
             populations = self.populations()
             last = populations[-1]._repr_html_() if populations else ""
             state = f"it has S_0 to S_{len(populations) - 1}, the last of them below" if populations else "it is empty"
-            return paragraph(f"Run {name} is not finished: {state}. `pe resume` goes on.") + last
+            return paragraph(f"Run {name} is not finished: {state}. `pe run RUN` goes on.") + last
         parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
         if (self.folder / EVOLUTION).is_file():
             parts.append(picture((self.folder / EVOLUTION).read_bytes(), "one row per iteration, one column per label"))

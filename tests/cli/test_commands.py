@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from pe.cli.main import _FORMER
 from pe.errors import nearest_name
 from tests.cli.typed import assert_one_sentence, installed, pe
 
@@ -50,8 +51,8 @@ def test_a_limit_names_what_goes_on_and_that_does(recipe):
     status, last = limited("run", recipe, "--out", "out", most=20)
     assert status == 3
     assert "limits.max_images = 20 is reached: 16 samples are made, and the next request, with those under way" in last
-    assert "0 of 8 samples of population/1 are there; `pe resume out --set limits.max_images=…` goes on." in last
-    assert limited("resume", "out", most=40)[0] == 0
+    assert "0 of 8 samples of population/1 are there; `pe run out --set limits.max_images=…` goes on." in last
+    assert limited("run", "out", most=40)[0] == 0
     status, last = limited("extend", "out", "-n", 4, most=40)
     assert (status, "`pe extend out -n 4 --degree 0.5 --set limits.max_images=…` goes on." in last) == (3, True)
 
@@ -136,3 +137,13 @@ def test_doctor_tells_what_works_and_finds_another_package_under_our_name(tmp_pa
     assert re.search(r"pe\.adapters: .*glyphs, .*public_images", result.stdout)
     assert "extra medical (" in result.stdout
     assert pe("doctor", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("name", _FORMER)
+def test_a_command_that_is_gone_names_the_one_to_type_in_its_place(tmp_path, name):
+    told = pe(name, "out", cwd=tmp_path)
+    words = _FORMER[name].split()
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == f"Error: `pe {name}` is now `pe {' '.join(words)}`.\n"
+    flags = [word for word in words if word.startswith("--")]
+    assert set(flags) <= set(re.findall(r"--[\w-]+", pe(words[0], "--help", cwd=tmp_path).stdout))

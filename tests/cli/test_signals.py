@@ -26,7 +26,7 @@ def test_a_run_that_is_stopped_by_a_signal_says_which_and_goes_on(recipe, tmp_pa
     assert process.exitcode == status
     assert "pe: Stopped as asked, with everything that was answered committed." in streams[2].read_text()
     before = images.read_bytes()
-    assert pe("resume", "out", cwd=recipe.parent).returncode == 0
+    assert pe("run", "out", cwd=recipe.parent).returncode == 0
     assert images.read_bytes() == before
 
 

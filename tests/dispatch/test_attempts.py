@@ -39,7 +39,7 @@ def test_a_run_that_stopped_at_an_item_asks_for_it_again_with_the_next_seeds(tmp
     api = Scripted(*[miss] * 1000)
     for start in range(1, 4):
         before = len(api.seeds)
-        with pytest.raises(APIError, match=r"`pe resume` (goes on|asks for it again)"):
+        with pytest.raises(APIError, match=r"`pe run RUN` (goes on|asks for it again)"):
             dispatcher(tmp_path / "run", api, attempts=3, retries=0).random(LABELS)
         assert len(api.seeds) > before, start
     assert len(set(api.seeds)) == len(api.seeds)
@@ -83,7 +83,7 @@ def test_a_run_that_waits_for_its_server_is_stopped_at_once(tmp_path, monkeypatc
     meter = Meter(Limits(max_seconds=seconds))
     if error is Interrupted:
         threading.Timer(0.1, meter.stop.set).start()
-    with pytest.raises(error, match=r"samples of population/0 are there; `pe resume` goes on"):
+    with pytest.raises(error, match=r"samples of population/0 are there; `pe run RUN` goes on"):
         dispatcher(tmp_path / "run", api, meter=meter).random(np.zeros(20, np.int32))
     assert dispatcher(tmp_path / "run", api).run.journal.misses("population/0") == []
 
@@ -98,6 +98,6 @@ def test_items_that_fail_in_a_row_stop_a_phase_that_had_begun_well(tmp_path):
             return super().random_api(request)
 
     api = Breaks()
-    with pytest.raises(APIError, match=r"the last \d+ samples asked for failed .*; `pe resume` goes on"):
+    with pytest.raises(APIError, match=r"the last \d+ samples asked for failed .*; `pe run RUN` goes on"):
         dispatcher(tmp_path / "run", api).random(labels)
     assert 48 <= len(api.seeds) - good <= 60

@@ -41,7 +41,7 @@ def test_a_server_of_another_size_costs_a_dozen_images_or_a_round_of_the_workers
                 dispatcher(tmp_path / "run", api, meter=meter).random(LABELS)
             assert len(script.requests) <= most * stop
         each = len(script.requests) // stops
-        sentence = rf"32.*64.*which took {each} calls and {each / 2:.2f} USD: .* `pe resume` goes on"
+        sentence = rf"32.*64.*which took {each} calls and {each / 2:.2f} USD: .* `pe run RUN` goes on"
         assert error.match(sentence)
         server.side = 64
         assert len(dispatcher(tmp_path / "run", api).random(LABELS).samples) == len(LABELS)

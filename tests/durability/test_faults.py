@@ -74,7 +74,7 @@ def stopped(tmp_path):
     """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks there."""
     driver.make_private(tmp_path / PRIVATE)
     limited = changed_recipe(tmp_path, limits={"max_images": 95})
-    with pytest.raises(LimitReached, match=r"`pe resume .*run --set limits\.max_images=…` goes on"):
+    with pytest.raises(LimitReached, match=r"`pe run .*run --set limits\.max_images=…` goes on"):
         run_recipe(limited, tmp_path / "run", surroundings(tmp_path))
     return tmp_path
 

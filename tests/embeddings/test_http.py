@@ -148,7 +148,7 @@ def test_an_outage_costs_no_sample_its_vector(made, away, kind):
 @pytest.mark.parametrize(
     ("kind", "faults", "said"),
     [
-        ("images", ["503 html"] * 999, r"gave no answer for .*HTTP 503.*`pe resume RUN` goes on"),
+        ("images", ["503 html"] * 999, r"gave no answer for .*HTTP 503.*`pe run RUN` goes on"),
         ("images", ["500"] * 999, "fails on blank samples: HTTP 500: scripted"),
         ("texts", ["500"] * 999, "fails on blank samples: HTTP 500: scripted"),
         ("images", [*["500"] * 6, "", *["503 html"] * 999], "503"),  # away again once blank images had an answer

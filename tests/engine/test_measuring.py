@@ -172,7 +172,7 @@ def test_one_that_ignores_them_stops_the_run_before_it_has_cost_much(folder):
         for attempt in (lambda: carry_out(wanted, folder), lambda: go_on(folder)):
             with pytest.raises(APIError, match=said) as caught:
                 attempt()
-            assert f"pe resume {folder / 'run'} --set evolution.measure_degree=…` with `never`" in str(caught.value)
+            assert f"pe run {folder / 'run'} --set evolution.measure_degree=…` with `never`" in str(caught.value)
             assert script.delivered == IMAGES
         assert Run.open(folder / "run").populations() == []
         go_on(folder, "evolution.measure_degree=never")
@@ -184,7 +184,7 @@ def test_limits_hold_and_what_was_answered_or_found_by_a_version_before_is_not_a
     script = Script()
     with serving(OpenAIServer(script, heeds="strength")) as url:
         wanted = recipe(folder, url, limits={"max_images": PARENTS + 3})
-        with pytest.raises(LimitReached, match=r"3 of 8 samples of degree/0.3 are there; `pe resume"):
+        with pytest.raises(LimitReached, match=r"3 of 8 samples of degree/0.3 are there; `pe run"):
             carry_out(wanted, folder)
         assert script.delivered == PARENTS + 3
         assert "degree/0.3: 3 of 8 samples" in CliRunner().invoke(status, [str(folder / "run")]).output
