@@ -35,4 +35,4 @@ run = pe.evolve(data, pool, embedding="pixels", epsilon=4, delta=1e-5, populatio
 print(run.guarantee["statement"])
 P
 pe report run
-pe privacy run
+pe verify run

@@ -1,4 +1,4 @@
-"""`pe epsilon`, `pe calibrate`, `pe privacy` and `pe ledger`: numbers, a certificate checked, a data set's total."""
+"""`pe epsilon`, `pe calibrate` and `pe ledger`: numbers, and a data set's total."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from pe.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
     from pe.privacy.data_set import DataSetLedger
-
-_FILES = 20
-"""Most covered files that are printed."""
 
 _iterations = click.option("--iterations", type=int, required=True, help="T, histograms released.")
 _delta = click.option("--delta", type=float, required=True, help="δ; there is no default.")
@@ -54,37 +51,6 @@ def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_j
 
     value = noise_multiplier_for(Budget(epsilon, delta), iterations, Relation(relation))
     click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {round_up(value)}")
-
-
-@click.command()
-@click.argument("run", type=PATH)
-@json_option
-def privacy(run: Path, as_json: bool) -> None:
-    """Print the certificate of RUN and check it.
-
-    RUN may be an exported folder. ε must follow from the releases, and every file have the hash that it was certified
-    with. If there are many files, only their number is printed; certificate.md names them.
-    """
-    from pe.errors import printable
-    from pe.privacy.words import certificate_markdown
-    from pe.store.export import examine
-
-    certificate, problems = examine(run)
-    if as_json:
-        click.echo(json.dumps(certificate | {"problems": problems}))
-    else:
-        try:
-            page = certificate_markdown(certificate, _FILES)
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-            page = "# Privacy certificate: DAMAGED\n"
-        click.echo("\n".join(map(printable, page.split("\n"))))
-        for problem in problems:
-            click.echo(f"✗ {printable(problem)}")
-        if not problems:
-            promise = "ε follows from the releases" if certificate["holds"] else "It promises nothing: NO GUARANTEE"
-            click.echo(f"✓ {promise}, and every file is as it was certified.")
-    if problems:
-        raise click.exceptions.Exit(1)
 
 
 @click.command()

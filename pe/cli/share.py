@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from pe.cli.options import PATH, asking, json_option
 if TYPE_CHECKING:
     from pe.store.formats import Format
     from pe.store.run import Run
+
+_FILES = 20
+"""Most covered files that are printed."""
 
 
 @click.command()
@@ -33,7 +36,7 @@ def export(run: Path, to: Path, form: Format) -> None:
 
     The certificate is copied, too.
     """
-    click.echo(f"Exported to {_open(run).export(to, form)}. Check it with: pe privacy {to}")
+    click.echo(f"Exported to {_open(run).export(to, form)}. Check it with: pe verify {to}")
 
 
 @click.command()
@@ -133,30 +136,51 @@ def sign(folder: Path, key: Path) -> None:
 
 
 @click.command()
-@click.argument("folder", type=PATH)
-@click.option(
-    "--key", type=PATH, required=True, help="The signer's Ed25519 public key, as PEM or as ssh-keygen writes it."
-)
+@click.argument("folder", metavar="RUN|FOLDER", type=PATH)
+@click.option("--key", type=PATH, help="The signer's Ed25519 public key, as PEM or as ssh-keygen writes it.")
 @json_option
-def verify(folder: Path, key: Path, as_json: bool) -> None:
-    """Check who signed FOLDER, and that nothing was changed.
+def verify(folder: Path, key: Path | None, as_json: bool) -> None:
+    """Check the certificate of RUN or FOLDER, an export; with --key, who signed it.
 
-    Get the key from the signer by another way than FOLDER. Needs no network. All that `pe privacy` checks is checked.
+    ε must follow from the releases, and every file have the hash that it was certified with. If there are many files,
+    only their number is printed; certificate.md names them. Get the key from the signer by another way than FOLDER.
+    No network is needed. Exit status 1 if anything is not as it was certified, or signed.
     """
     from pe.errors import printable
-    from pe.store.signing import verify_signed
+    from pe.store.export import examine
 
-    keyid, certificate, problems = verify_signed(folder, key)
-    if as_json:
-        click.echo(json.dumps({"key": keyid, "problems": problems}))
+    answer: dict[str, Any]
+    if key is None:
+        certificate, problems = examine(folder)
+        answer, page = certificate, _certificate_page(certificate)
+        promise = "ε follows from the releases" if certificate.get("holds") else "It promises nothing: NO GUARANTEE"
+        page_if_good = [f"✓ {promise}, and every file is as it was certified."]
     else:
-        for problem in problems:
-            click.echo(f"✗ {printable(problem)}")
-        if not problems:
-            click.echo(f"✓ Signed by the key {keyid}: every file is the one that was signed.")
-            click.echo(f"{'✓' if certificate['holds'] else '!'} {printable(certificate['statement'])}")
+        from pe.store.signing import verify_signed
+
+        keyid, certificate, problems = verify_signed(folder, key)
+        answer, page = {"key": keyid}, []
+        page_if_good = [
+            f"✓ Signed by the key {keyid}: every file is the one that was signed.",
+            f"{'✓' if certificate.get('holds') else '!'} {certificate.get('statement')}",
+        ]
+    if as_json:
+        click.echo(json.dumps(answer | {"problems": problems}))
+    else:
+        for line in [*page, *(f"✗ {problem}" for problem in problems), *([] if problems else page_if_good)]:
+            click.echo(printable(line))
     if problems:
         raise click.exceptions.Exit(1)
+
+
+def _certificate_page(certificate: dict[str, Any]) -> list[str]:
+    """Return the lines of a certificate, of which the files may have been changed by anybody."""
+    from pe.privacy.words import certificate_markdown
+
+    try:
+        return certificate_markdown(certificate, _FILES).split("\n")
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return ["# Privacy certificate: DAMAGED", ""]
 
 
 @click.command()

@@ -489,7 +489,7 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
     if is_export(folder):
         raise RunError(
             f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed: resume the run that "
-            f"it was made from; `pe privacy {folder}` checks an export."
+            f"it was made from; `pe verify {folder}` checks an export."
         )
     if not path.is_file():
         raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")

@@ -37,7 +37,7 @@ def check_has_samples(folder: Path) -> None:
     if (folder / CERTIFICATE).is_file():
         raise RunError(
             f"{folder} is an export in another form than npz, or has lost {SYNTHETIC}: name the run that it was made "
-            f"from, or an export with `--format npz`; `pe privacy {folder}` checks it."
+            f"from, or an export with `--format npz`; `pe verify {folder}` checks it."
         )
     raise RunError(f"{folder} is not finished: it has no {SYNTHETIC}.")
 

@@ -383,7 +383,7 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
         "\n".join(facts),
         sentence(certificate["statement"]),
         f"The certificate ([certificate.md](certificate.md), [{CERTIFICATE}]({CERTIFICATE})) lists every release and "
-        "file; the software issued it itself. `pe privacy FOLDER` recomputes it, with the same toolkit installed.",
+        "file; the software issued it itself. `pe verify FOLDER` recomputes it, with the same toolkit installed.",
         "## Warnings\n\n" + "\n".join(cautions) if cautions else "",
         "## What is not covered\n\n" + "\n".join(limits),
         "## How to cite\n\n" + _CITATION,

@@ -67,7 +67,7 @@ class Run:
             raise RunError(
                 f"{run.folder} is an export (it has no {CONFIDENTIAL}/), and `{command}` would write into it: name the "
                 f"run that it was made from, or, if you received it, `mkdir -m 700 {run.confidential}` before you go "
-                f"on; `pe privacy {run.folder}` checks an export."
+                f"on; `pe verify {run.folder}` checks an export."
             )
         return run
 

@@ -67,7 +67,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 
 
 def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
-    """Check that the holder of `key` signed the certificate of `folder`, and all that `pe privacy` checks.
+    """Check that the holder of `key` signed the certificate of `folder`, and all that `examine` checks.
 
     `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received apart from `folder`.
 
@@ -194,7 +194,7 @@ _EMPTY = frozenset({".gitattributes"})
 def push(folder: Path, to: str, *, public: bool = False) -> str:
     """Put the export in `folder` into the new or empty data-set repository `to`, whole, in one commit.
 
-    All that `pe privacy` checks is checked first; then the covered files, the certificate and its signature are
+    All that `examine` checks is checked first; then the covered files, the certificate and its signature are
     pushed, and no other file. The token comes from HF_TOKEN or `hf auth login`, the hub's address from HF_ENDPOINT.
 
     `to` is `owner/name`; `public`: everybody may read the repository at once, not only its owner. Return its address.

@@ -1,4 +1,4 @@
-"""`pe privacy`, `pe export`, `pe purge`, `pe epsilon`, `pe calibrate` and `pe ledger` on real runs."""
+"""`pe verify`, `pe export`, `pe purge`, `pe epsilon`, `pe calibrate` and `pe ledger` on real runs."""
 
 import json
 
@@ -14,15 +14,17 @@ from tests.cli.typed import pe as command
 
 
 def test_a_finished_run_verifies(run, tmp_path):
-    result = command("privacy", run.folder, cwd=tmp_path)
+    result = command("verify", run.folder, cwd=tmp_path)
     assert result.returncode == 0, result.stdout
     assert "ε = 5 at δ = 1e-05" in result.stdout
-    assert json.loads(command("privacy", run.folder, "--json", cwd=tmp_path).stdout)["problems"] == []
+    page = run.folder / "certificate.md"
+    page.write_text(page.read_text().replace("`pe verify`", "`pe privacy`"))  # as the command was called
+    assert json.loads(command("verify", run.folder, "--json", cwd=tmp_path).stdout)["problems"] == []
 
 
 def test_what_is_not_as_certified_is_named_with_status_1(run, tmp_path):
     def found(problem):
-        result = command("privacy", run.folder, cwd=tmp_path)
+        result = command("verify", run.folder, cwd=tmp_path)
         assert (result.returncode, result.stderr) == (1, "")
         assert any(problem in line for line in result.stdout.splitlines() if line.startswith("✗ ")), result.stdout
         return result.stdout
@@ -36,7 +38,7 @@ def test_what_is_not_as_certified_is_named_with_status_1(run, tmp_path):
     certificate.write_text("{")
     found("certificate.json is damaged: restore it from a copy.")
     certificate.unlink()
-    assert_one_sentence(command("privacy", run.folder, cwd=tmp_path), "not finished")
+    assert_one_sentence(command("verify", run.folder, cwd=tmp_path), "not finished")
 
 
 def test_a_certificate_that_is_no_json_of_finite_numbers_is_damaged(run, tmp_path):
@@ -64,7 +66,7 @@ def test_the_releases_that_are_listed_are_those_that_are_there(run, tmp_path, ha
 
 def test_an_export_is_told_and_a_purge_is_asked_about(run, tmp_path):
     told = command("export", run.folder, "--to", "out", "--format", "parquet", cwd=tmp_path)
-    assert told.stdout == "Exported to out. Check it with: pe privacy out\n"
+    assert told.stdout == "Exported to out. Check it with: pe verify out\n"
     with RunLock(run.confidential / "lock"):
         writing = command("purge", run.folder, "--yes", cwd=tmp_path)
     assert_one_sentence(writing, r"is being written by process \d+", writing.returncode)

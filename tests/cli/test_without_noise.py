@@ -46,7 +46,7 @@ def test_every_command_says_that_there_is_no_guarantee_and_json_has_null_for_a_n
         (["plan", without], f"Guarantee   {NONE}", "warning: No noise is added to the votes"),
         (["run", without, "--out", "out"], f"{NONE}; all runs over these records (1): {NONE}; 5 API", "NO GUARANTEE"),
         (["status", "out"], f"Privacy     {NONE}"),
-        (["privacy", "out"], "✓ It promises nothing: NO GUARANTEE, and every file is as it was certified."),
+        (["verify", "out"], "✓ It promises nothing: NO GUARANTEE, and every file is as it was certified."),
         (["ledger", "scans"], f"1 run: {NONE}, because one or more added no noise"),
         (["report", "out"],),
         (["evaluate", "out", *flags], "NO GUARANTEE"),
@@ -59,7 +59,7 @@ def test_every_command_says_that_there_is_no_guarantee_and_json_has_null_for_a_n
     shown += "".join(path.read_text(encoding="utf-8") for path in written)
     assert "1e-06" not in shown
     assert "Infinity" not in shown
-    commands = (["plan", without], ["privacy", "out"], ["ledger", "scans"])
+    commands = (["plan", without], ["verify", "out"], ["ledger", "scans"])
     planned, certified, total = (json.loads(command(*one, "--json", cwd=folder).stdout) for one in commands)
     audit = json.loads((folder / "out" / "confidential" / "audit-record.json").read_text(encoding="utf-8"))
     for found in (planned, certified, audit["guarantee"]):

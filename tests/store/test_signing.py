@@ -100,7 +100,7 @@ def test_a_flipped_byte_in_any_file_is_named(signed):
 
 
 def test_files_with_a_certificate_made_to_match_are_found_out(signed):
-    """`pe privacy` is content with them: the certificate is self-issued."""
+    """`pe verify` without a key is content with them: the certificate is self-issued."""
     content = (signed / SIGNED).read_bytes()
     (signed / "synthetic.npz").write_bytes(b"others")
     reissue(signed, ["synthetic.npz"])
