@@ -1,4 +1,4 @@
-"""`pe evaluate`: how good a run's synthetic data is, against real samples; `pe audit`: attacks on the mechanism."""
+"""`pe evaluate`: how good a run's synthetic data is, against real samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pe.cli.options import PATH, json_option, quiet_option, stop_on_interrupt
 from pe.cli.share import tell_if_purged
 
 if TYPE_CHECKING:
-    from pe.evaluation.audit import Audit, NoiseAudit
     from pe.plugins.specs import PluginSpec
 
 _SETS = {
@@ -25,7 +24,6 @@ _SETS = {
 }
 _CLASSIFIERS = "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression."
 _WIDTH = 110  # of a paragraph
-_SUSPECT = 1e-3
 
 
 @click.command()
@@ -218,93 +216,3 @@ def _memorisation(values: dict[str, Any], noun: str) -> list[str]:
         leaks = sum(one["generated"] > 0 for one in canaries)
         lines.append(f"  canaries in generated texts: {leaks} of {len(canaries)}")
     return [*lines, f"  nearest pairs: {', '.join(values['nearest_pairs']['files'])}"]
-
-
-@click.command()
-@click.option("--epsilon", type=float, help="ε that is claimed for all iterations together; 1 if nothing is given.")
-@click.option("--noise-multiplier", type=float, help="The noise multiplier instead of --epsilon.")
-@click.option("--delta", type=float, default=1e-5, show_default=True, help="δ of the claim.")
-@click.option("--iterations", type=int, default=1, show_default=True, help="T; the time grows with it.")
-@click.option("--relation", type=click.Choice(["add_remove", "replace_one", "zero_out"]), default="add_remove")
-@click.option("--neighbors", type=int, default=1, show_default=True, help="q, candidates each record votes for.")
-@click.option("--unit", type=click.Choice(["record", "user"]), default="record", help="What the canary is.")
-@click.option(
-    "--runs", type=click.IntRange(min=1), default=20_000, show_default=True, help="In each of the two worlds."
-)
-@click.option("--confidence", type=float, default=0.999, show_default=True, help="Of all bounds at once.")
-@click.option("--noise", is_flag=True, help="Test the noise's bits instead; some seconds.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, and nothing else there.")
-def audit(
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    delta: float,
-    iterations: int,
-    relation: str,
-    neighbors: int,
-    unit: str,
-    runs: int,
-    confidence: float,
-    noise: bool,
-    as_json: bool,
-) -> None:
-    """Attack the histogram as shipped; bound its ε from below.
-
-    Half a minute, on made-up data. Exit status 1 if what is found contradicts what is claimed.
-    """
-    from pe.engine.loggers import Bars
-    from pe.evaluation.audit import Claim, audit_noise
-    from pe.evaluation.audit import audit as run_audit
-    from pe.privacy.noise import SystemNoise
-    from pe.privacy.release import Relation
-
-    if noise:
-        check = audit_noise(SystemNoise())
-        suspect = check.p_value < _SUSPECT
-        click.echo(json.dumps(vars(check) | {"violation": suspect}) if as_json else _noise_page(check))
-    else:
-        if epsilon is not None and noise_multiplier is not None:
-            raise click.UsageError("Give --epsilon or --noise-multiplier, not both.")
-        sigma = 1.0 if noise_multiplier is None else noise_multiplier
-        claim = Claim(sigma, delta, iterations, Relation(relation), unit, neighbors)
-        if noise_multiplier is None:
-            claim = claim.within(1.0 if epsilon is None else epsilon)
-        result = run_audit(claim, runs, confidence, progress=Bars())
-        suspect = bool(result.violations)
-        click.echo(json.dumps(result.to_dict()) if as_json else _audit_page(result))
-    if suspect:
-        raise click.exceptions.Exit(1)
-
-
-def _noise_page(result: NoiseAudit) -> str:
-    rows = [f"  p = {value:<8.3g}{name}" for name, value in result.p_values.items()]
-    verdict = "Nothing speaks against exact noise."
-    if result.p_value < _SUSPECT:
-        verdict = f"This is not exact noise: it would come out so once in {1 / max(result.p_value, 1e-300):.3g} times."
-    head = f"{result.draws:,} draws of the shipped noise, {result.tail:,} of them in the tail, against the exact law:"
-    return "\n".join([head, "", *rows, "", verdict])
-
-
-def _audit_page(result: Audit) -> str:
-    """Format an audit for people."""
-    claim, runs = result.claim, result.runs_without_assumption
-    more_runs = f"about {float(f'{runs:.1g}'):,.0f}" if runs < 1e12 else "more than 10¹²"
-    iterations = "1 iteration" if claim.iterations == 1 else f"{claim.iterations} iterations"
-    claim_text = f"claimed at δ = {claim.delta:g}, for noise multiplier {claim.noise_multiplier:.4g}"
-    gaussian = f"measured, if the noise is Gaussian of whatever size (μ ≥ {result.mu:.4g})"
-    return "\n".join(
-        [
-            f"The shipped histogram, {result.runs:,} runs in each of two neighbouring worlds: {iterations}, "
-            f"{claim.relation}, one {claim.unit}, {claim.neighbors} vote(s) a record.",
-            "",
-            f"  {f'ε = {claim.epsilon:.4g}':<12}{claim_text}",
-            f"  {f'ε ≥ {result.epsilon_gaussian:.4g}':<12}{gaussian}",
-            f"  {f'ε ≥ {result.epsilon_any:.4g}':<12}measured, whatever the noise is",
-            "",
-            f"The measured bounds hold together with a confidence of {100 * result.confidence:g} %: a mechanism that "
-            f"keeps its claim is called a violation at most once in {1 / (1 - result.confidence):,.0f} audits.",
-            f"Noise of two thirds of its claimed size would be found with probability {result.chance_to_flag:.4g} by "
-            f"the first bound; the second, which assumes nothing, would need {more_runs} runs a world for that.",
-            "",
-            result.verdict,
-        ]
-    )

@@ -24,7 +24,12 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Share", ("export", "verify", "purge")),
     ("Numbers and machine", ("epsilon", "ledger", "serve", "doctor")),
 )
-_FORMER = {"privacy": "verify RUN", "resume": "run RUN"}
+_FORMER = {
+    "audit": "doctor --attack",
+    "calibrate": "epsilon --epsilon ε",
+    "privacy": "verify RUN",
+    "resume": "run RUN",
+}
 """Commands that are gone → what to type in their place."""
 
 

@@ -1,10 +1,9 @@
-"""`pe plan`, `pe probe`, `pe doctor` and `pe explain`: commands before a run."""
+"""`pe plan`, `pe probe` and `pe explain`: commands before a run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from pe.engine.probe import LadderProbe, Probe
     from pe.plugins.protocols import GenerationAPI
     from pe.recipe.explain import Key, Part
-
-_MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
-_OPENAI = "openai_images"
 
 
 @click.command()
@@ -122,41 +118,6 @@ def _probe_page(result: Probe, out: Path) -> str:
         lines += [f"  missing: {reason}" for reason in call.missing]
     degree = f"Degree {result.degree:g}" + (f": {result.meaning}" if result.meaning else "")
     return "\n".join([*lines, degree, f"Picture {out}: new samples above, their variations below"])
-
-
-@click.command()
-@click.argument("recipe", type=PATH, required=False)
-@click.option("--endpoint", metavar="URL", help="Look at this endpoint alone, without a recipe.")
-@click.option("--key-env", metavar="NAME", help="The variable that holds the key of --endpoint.")
-@json_option
-def doctor(recipe: Path | None, endpoint: str | None, key_env: str | None, as_json: bool) -> None:
-    """Tell what is installed, what works and what is missing.
-
-    It names the command that installs what is missing. With RECIPE or --endpoint: whether that endpoint can be reached
-    and takes the key, which server answers, what the server heeds, and if it has the model of RECIPE. RECIPE's keys,
-    headers and certificates are used; no sample is made. If RECIPE has no endpoint: whether a run could start here.
-    """
-    from pe.engine.health import endpoint_findings, findings, recipe_findings
-    from pe.recipe.schema import Recipe
-
-    if recipe is not None and (endpoint or key_env):
-        raise click.UsageError("RECIPE names its endpoint and key: leave --endpoint and --key-env out.")
-    if recipe is not None:
-        results = recipe_findings(Recipe.load(recipe))
-    elif endpoint is not None:
-        results = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
-    else:
-        results = findings()
-    rows = []
-    for finding in results:
-        rows.append(asdict(finding))
-        if not as_json:
-            remedy = f"\n    {finding.remedy}" if finding.remedy else ""
-            click.echo(f"{_MARKS[finding.state]} {finding.what}{remedy}")
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-    if any(one["state"] == "problem" for one in rows):
-        raise click.exceptions.Exit(1)
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`pe epsilon`, `pe calibrate` and `pe ledger`: numbers, and a data set's total."""
+"""`pe epsilon` and `pe ledger`: ε and noise by each other, and a data set's total."""
 
 from __future__ import annotations
 
@@ -13,44 +13,38 @@ from pe.cli.options import PATH, json_option
 if TYPE_CHECKING:
     from pe.privacy.data_set import DataSetLedger
 
-_iterations = click.option("--iterations", type=int, required=True, help="T, histograms released.")
-_delta = click.option("--delta", type=float, required=True, help="δ; there is no default.")
-_relation = click.option(
+
+@click.command()
+@click.option("--noise-multiplier", type=float, help="Noise standard deviation over sensitivity: gives ε.")
+@click.option("--epsilon", "target", type=float, help="ε of all T together: gives the least noise multiplier.")
+@click.option("--iterations", type=int, required=True, help="T, histograms released.")
+@click.option("--delta", type=float, required=True, help="δ; there is no default.")
+@click.option(
     "--relation", type=click.Choice(["add_remove", "replace_one", "zero_out"]), default="add_remove", show_default=True
 )
-
-
-@click.command()
-@click.option("--noise-multiplier", type=float, required=True, help="Noise standard deviation over sensitivity.")
-@_iterations
-@_delta
-@_relation
 @json_option
-def epsilon(noise_multiplier: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
-    """ε of T histograms with a given noise multiplier."""
-    from pe.planning.releases import epsilon_for
-    from pe.privacy.release import Relation
-    from pe.privacy.words import round_up
-
-    value = epsilon_for(noise_multiplier, iterations, delta, Relation(relation))
-    click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {round_up(value)}")
-
-
-@click.command()
-@click.option("--epsilon", type=float, required=True, help="Target ε of all T histograms together.")
-@_iterations
-@_delta
-@_relation
-@json_option
-def calibrate(epsilon: float, iterations: int, delta: float, relation: str, as_json: bool) -> None:
-    """The least noise multiplier for T histograms at (ε, δ)."""
-    from pe.planning.releases import noise_multiplier_for
+def epsilon(
+    noise_multiplier: float | None,
+    target: float | None,
+    iterations: int,
+    delta: float,
+    relation: str,
+    as_json: bool,
+) -> None:
+    """ε of T histograms by their noise, or the noise by ε."""
+    from pe.planning.releases import epsilon_for, noise_multiplier_for
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
     from pe.privacy.words import round_up
 
-    value = noise_multiplier_for(Budget(epsilon, delta), iterations, Relation(relation))
-    click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {round_up(value)}")
+    if noise_multiplier is not None and target is None:
+        value = epsilon_for(noise_multiplier, iterations, delta, Relation(relation))
+        click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {round_up(value)}")
+    elif target is not None and noise_multiplier is None:
+        value = noise_multiplier_for(Budget(target, delta), iterations, Relation(relation))
+        click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {round_up(value)}")
+    else:
+        raise click.UsageError("Give --noise-multiplier or --epsilon, one of them.")
 
 
 @click.command()

@@ -82,7 +82,8 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
         ("run recipe.yaml --resume", "--resume needs --out"),
         (f"status {'y' * 300}", "is longer than 255 bytes: choose a shorter one."),
         ("status scans", "is not a run: it has no recipe.yaml"),
-        ("calibrate --epsilon nan --iterations 3 --delta 1e-5", "epsilon"),
+        ("epsilon --epsilon nan --iterations 3 --delta 1e-5", "epsilon"),
+        ("epsilon --iterations 3 --delta 1e-5", "Give --noise-multiplier or --epsilon, one of them"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(recipe, words, sentence):

@@ -1,4 +1,4 @@
-"""`pe evaluate` and `pe audit` as a user types them."""
+"""`pe evaluate` and `pe doctor --attack` as a user types them."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pe.cli.evaluate import audit
+from pe.cli.doctor import doctor
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from tests.cli.conftest import make_scans
 from tests.cli.typed import pe
@@ -45,7 +45,7 @@ def test_a_violation_is_exit_status_1(monkeypatch):
             return super().discrete_gaussian(shape, scale / 5)
 
     monkeypatch.setattr("pe.evaluation.audit.SystemNoise", lambda: Small(0))
-    done = CliRunner().invoke(audit, ["--runs", "1000", "--epsilon", "4"])
+    done = CliRunner().invoke(doctor, ["--attack", "--runs", "1000", "--epsilon", "4"])
     assert done.exit_code == 1
     assert "\nVIOLATION: the noise is too small: μ is at least " in done.stdout
 
@@ -65,7 +65,7 @@ class Wide(SystemNoise):
 @pytest.mark.parametrize("noise", [SystemNoise, Coarse, Wide])
 def test_noise_that_is_not_exact_is_exit_status_1(monkeypatch, noise):
     monkeypatch.setattr("pe.privacy.noise.SystemNoise", noise)
-    done = CliRunner().invoke(audit, ["--noise", "--json"] if noise is Wide else ["--noise"])
+    done = CliRunner().invoke(doctor, ["--attack", "--noise", *(["--json"] if noise is Wide else [])])
     assert done.exit_code == (noise is not SystemNoise), done.output
     said = {SystemNoise: "Nothing speaks against", Coarse: "This is not exact noise", Wide: '"violation": true'}
     assert said[noise] in done.stdout

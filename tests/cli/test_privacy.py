@@ -1,4 +1,4 @@
-"""`pe verify`, `pe export`, `pe purge`, `pe epsilon`, `pe calibrate` and `pe ledger` on real runs."""
+"""`pe verify`, `pe export`, `pe purge`, `pe epsilon` and `pe ledger` on real runs."""
 
 import json
 
@@ -80,11 +80,11 @@ def test_an_export_is_told_and_a_purge_is_asked_about(run, tmp_path):
     assert examine(run.folder)[1] == []
 
 
-def test_epsilon_and_calibrate_are_each_other_s_inverse(tmp_path):
+def test_epsilon_by_noise_and_noise_by_epsilon_are_each_other_s_inverse(tmp_path):
     flags = ["--iterations", 7, "--delta", 3e-6, "--json"]
     found = json.loads(command("epsilon", "--noise-multiplier", 1.381, *flags, cwd=tmp_path).stdout)
     assert found == {"epsilon": pytest.approx(10.0, abs=5e-3)}
-    back = json.loads(command("calibrate", "--epsilon", found["epsilon"], *flags, cwd=tmp_path).stdout)
+    back = json.loads(command("epsilon", "--epsilon", found["epsilon"], *flags, cwd=tmp_path).stdout)
     assert 1.381 * (1 - 1e-9) <= back["noise_multiplier"] < 1.381 * (1 + 1e-6)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from pe.cli.plan import doctor
+from pe.cli.doctor import doctor
 from tests.endpoints.foreign import ForeignOpenAI
 from tests.endpoints.guard import Guarded
 from tests.endpoints.serving import serving
