@@ -52,12 +52,12 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
     page = (run / "report.html").read_text()
     assert "synthetic rows" in page
 
-    invoke("export", run, "--to", tmp_path / "files", "--format", "folder")
+    invoke("export", run, tmp_path / "files", "--format", "folder")
     with (tmp_path / "files" / "synthetic" / "labels.csv").open() as file:
         names = [row["file"] for row in csv.DictReader(file)]
     written = [(tmp_path / "files" / "synthetic" / name).read_text() for name in names]
     assert written[:60] == [",".join(map(str, row)) for row in found.synthetic.samples.array]
-    invoke("export", run, "--to", tmp_path / "table", "--format", "parquet")
+    invoke("export", run, tmp_path / "table", "--format", "parquet")
     table = pq.read_table(tmp_path / "table" / "synthetic.parquet")
     assert len(table) == 70
 

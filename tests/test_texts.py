@@ -81,7 +81,7 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
     for text in (*said, (run / "certificate.md").read_text()):  # nothing speaks of images
         assert re.findall(r"(?<!max_)images?\b", re.sub(r'"[^"]*"', "", text), re.I) == [], text
 
-    invoke("export", run, "--to", tmp_path / "files", "--format", "folder")
+    invoke("export", run, tmp_path / "files", "--format", "folder")
     exported = tmp_path / "files" / "synthetic"
     with (exported / "labels.csv").open(newline="") as file:
         written = {row["file"]: row["label"] for row in csv.DictReader(file)}
@@ -89,7 +89,7 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
     assert [(exported / name).read_text("utf-8") for name in written][:40] == after.samples.strings
     assert set(written.values()) == set(SUBJECTS)
     for form in ("csv", "jsonl", "parquet"):  # what is exported can be read as any table
-        invoke("export", run, "--to", tmp_path / form, "--format", form)
+        invoke("export", run, tmp_path / form, "--format", form)
         source = pe.TextTable(tmp_path / form / f"synthetic.{form}", classes=[*SUBJECTS], label_column="label").open()
         assert source.labels.tolist()[:40] == after.labels.tolist()
 

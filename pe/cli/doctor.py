@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
 _OPENAI = "openai_images"
-_DELTA = 1e-5  # of the claim that is attacked
+_EPSILON, _DELTA, _RUNS = 1.0, 1e-5, 20_000  # of the claim that is attacked, and in each world
 _CONFIDENCE = 0.999  # of all bounds at once
 _SUSPECT = 1e-3
 
@@ -29,8 +29,8 @@ _SUSPECT = 1e-3
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of --endpoint.")
 @click.option("--attack", is_flag=True, help="Attack the histogram as shipped, on made-up data: half a minute.")
 @click.option("--noise", is_flag=True, help="With --attack: test the noise's bits instead; some seconds.")
-@click.option("--epsilon", type=float, help="With --attack: ε that is claimed at δ = 1e-5; default: 1.")
-@click.option("--runs", type=click.IntRange(min=1), help="With --attack: in each of the two worlds; default: 20000.")
+@click.option("--epsilon", type=float, help=f"With --attack: the claim, at δ = {_DELTA:g}; default: {_EPSILON:g}.")
+@click.option("--runs", type=click.IntRange(min=1), help=f"With --attack: in each of two worlds; default: {_RUNS}.")
 @json_option
 def doctor(
     recipe: Path | None,
@@ -61,7 +61,7 @@ def doctor(
     if recipe is not None and (endpoint or key_env):
         raise click.UsageError("RECIPE names its endpoint and key: leave --endpoint and --key-env out.")
     if attack:
-        is_good = _attack_noise(as_json) if noise else _attack(1.0 if epsilon is None else epsilon, runs or 20_000, as_json)
+        is_good = _attack_noise(as_json) if noise else _attack(epsilon, runs, as_json)
     elif recipe is not None:
         is_good = _tell(recipe_findings(Recipe.load(recipe)), as_json)
     elif endpoint is not None:
@@ -85,12 +85,13 @@ def _tell(findings: Iterable[Finding], as_json: bool) -> bool:
     return all(one["state"] != "problem" for one in rows)
 
 
-def _attack(epsilon: float, runs: int, as_json: bool) -> bool:
+def _attack(epsilon: float | None, runs: int | None, as_json: bool) -> bool:
     """Attack the histogram and print what was found; return True unless it contradicts the claim."""
     from pe.engine.loggers import Bars
     from pe.evaluation.audit import Claim, audit
 
-    result = audit(Claim(1.0, _DELTA).within(epsilon), runs, _CONFIDENCE, progress=Bars())
+    claim = Claim(1.0, _DELTA).within(_EPSILON if epsilon is None else epsilon)
+    result = audit(claim, runs or _RUNS, _CONFIDENCE, progress=Bars())
     click.echo(json.dumps(result.to_dict()) if as_json else _audit_page(result))
     return not result.violations
 

@@ -28,7 +28,9 @@ _FORMER = {
     "audit": "doctor --attack",
     "calibrate": "epsilon --epsilon ε",
     "privacy": "verify RUN",
+    "push": "export EXPORT --push OWNER/NAME",
     "resume": "run RUN",
+    "sign": "export EXPORT --sign-with KEY",
 }
 """Commands that are gone → what to type in their place."""
 

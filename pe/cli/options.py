@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -57,6 +58,12 @@ log_level_option = click.option(
     callback=_set_level,
     help="How much the run's confidential/log.txt holds.",
 )
+
+
+def tell_next(*commands: Sequence[object]) -> None:
+    """Print the commands, each given by its words, that a user would type next."""
+    for i, words in enumerate(commands):
+        click.echo(f"{'      ' if i else 'next: '}pe {shlex.join(map(str, words))}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`pe export`, `pe push`, `pe purge`, `pe sign`, `pe verify` and `pe report`: the two sides of a run."""
+"""`pe export`, `pe purge`, `pe verify` and `pe report`: the two sides of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, asking, json_option
+from pe.cli.options import PATH, asking, json_option, tell_next
 
 if TYPE_CHECKING:
     from pe.store.formats import Format
@@ -21,37 +21,48 @@ _FILES = 20
 
 
 @click.command()
-@click.argument("run", type=PATH)
-@click.option("--to", type=PATH, required=True, help="A new folder.")
+@click.argument("run", metavar="RUN|EXPORT", type=PATH)
+@click.argument("to", type=PATH, required=False)
 @click.option(
     "--format",
     "form",
     type=click.Choice(["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]),
-    default="npz",
-    show_default=True,
-    help="How the synthetic samples are written: docs/handing-on.md.",
+    help="How the synthetic samples are written: docs/handing-on.md; default: npz.",
 )
-def export(run: Path, to: Path, form: Format) -> None:
-    """Copy what may be shared of RUN to a new folder.
+@click.option("--sign-with", "key", type=PATH, help="Your Ed25519 private key, as PEM or as ssh-keygen writes it.")
+@click.option("--push", "repository", metavar="OWNER/NAME", help="A data-set repository of the hub, new or empty.")
+@click.option("--public", is_flag=True, help="With --push: everybody may read it at once; else only you.")
+def export(
+    run: Path, to: Path | None, form: Format | None, key: Path | None, repository: str | None, public: bool
+) -> None:
+    """Copy what may be shared of RUN, with its certificate, to TO, a new folder.
 
-    The certificate is copied, too.
+    Without TO, an EXPORT that is there is signed or pushed. The signature lies in certificate.dsse.json; what issues
+    the certificate anew (an export of an export, `pe extend`, `pe view --write`) leaves it unsigned.
+
+    --push takes your own token (HF_TOKEN, or `hf auth login`) and puts the certificate, its signature and what it
+    covers on Hugging Face's hub, and nothing else.
     """
-    click.echo(f"Exported to {_open(run).export(to, form)}. Check it with: pe verify {to}")
+    from pe.store.signing import push, sign
 
+    if to is None and (form is not None or (key is None and repository is None)):
+        raise click.UsageError("Name TO, a new folder; only --sign-with and --push work on an export that is there.")
+    if public and repository is None:
+        raise click.UsageError("--public belongs to --push: give it, too.")
+    whole = _open(run)
+    folder = run if to is None else whole.export(to, form or "npz")
+    if to is not None:
+        click.echo(f"Exported to {folder}.")
 
-@click.command()
-@click.argument("folder", type=PATH)
-@click.option("--to", required=True, help="OWNER/NAME of a data-set repository, new or empty.")
-@click.option("--public", is_flag=True, help="Everybody may read it at once; else only you.")
-def push(folder: Path, to: str, public: bool) -> None:
-    """Put FOLDER, an export, on Hugging Face's hub.
+    def passphrase() -> str:
+        with asking("a key without a passphrase"):
+            return str(click.prompt(f"Passphrase of {key}", hide_input=True, err=True))
 
-    Your own token is used (HF_TOKEN, or `hf auth login`). Nothing but the certificate and what it covers goes there.
-    """
-    from pe.store.signing import push as push_folder
-
-    _open(folder)
-    click.echo(f"Pushed to {push_folder(folder, to, public=public)}")
+    if key is not None:
+        click.echo(f"Signed by the key {sign(folder, key, passphrase)}.")
+    if repository is not None:
+        click.echo(f"Pushed to {push(folder, repository, public=public)}.")
+    tell_next(["verify", folder, *(["--key", "PUBLIC_KEY"] if key is not None else [])])
 
 
 def _open(folder: Path) -> Run:
@@ -111,28 +122,9 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
         if has_signature and not (folder / SIGNED).is_file():
             click.echo(
                 f"{folder} is no longer signed, since its certificate was issued anew: sign what you hand on again, "
-                "by `pe sign`.",
+                "by `pe export`.",
                 err=True,
             )
-
-
-@click.command()
-@click.argument("folder", type=PATH)
-@click.option("--key", type=PATH, required=True, help="Your Ed25519 private key, as PEM or as ssh-keygen writes it.")
-def sign(folder: Path, key: Path) -> None:
-    """Sign the certificate of FOLDER, an export.
-
-    The signature lies beside it, in certificate.dsse.json. A command that issues the certificate anew
-    (`pe export` of a copy, `pe report`) leaves it unsigned: sign last.
-    """
-    from pe.store.signing import sign as sign_folder
-
-    def passphrase() -> str:
-        with asking("a key without a passphrase"):
-            return str(click.prompt(f"Passphrase of {key}", hide_input=True, err=True))
-
-    click.echo(f"Signed by the key {sign_folder(folder, key, passphrase)}.")
-    click.echo(f"Whoever has its public half checks it with: pe verify {folder} --key PUBLIC_KEY")
 
 
 @click.command()

@@ -39,7 +39,7 @@ _EXTRAS = {
     "ray": "private work on a Ray cluster",
     "remote": "private records on object stores",
     "server": "pe serve",
-    "sign": "pe sign, pe verify",
+    "sign": "pe export --sign-with, pe verify --key",
     "text": "texts by local models",
     "trained": "generators that are fitted on the private records",
 }

@@ -45,7 +45,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
         The key's id: the SHA-256 of its public half, in hexadecimal.
     """
     if key.resolve().is_relative_to(folder.resolve()):
-        raise RecipeError(f"--key: {key} lies inside {folder}, which is to be handed over: move the key elsewhere.")
+        raise RecipeError(f"--sign-with: {key} lies inside {folder}, which is to be handed over: move it elsewhere.")
     if (folder / CONFIDENTIAL).exists():
         raise RunError(f"{folder} has a {CONFIDENTIAL}/, of which no signature speaks: sign an export.")
     secret: Ed25519PrivateKey = _load_key(key, "private", passphrase)
@@ -158,13 +158,15 @@ def _load_key(path: Path, half: Literal["private", "public"], passphrase: Callab
     except ModuleNotFoundError as error:
         raise MissingDependency.of("cryptography", "sign", "A signature") from error
 
+    named = f"{'--key' if half == 'public' else '--sign-with'}: {path}"
+
     def refusal(why: str) -> RecipeError:
-        return RecipeError(f"--key: {path} is no Ed25519 {half} key, {why}: docs/handing-on.md says how to make one.")
+        return RecipeError(f"{named} is no Ed25519 {half} key, {why}: docs/handing-on.md says how to make one.")
 
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RecipeError(f"--key: {path} cannot be read: {error.strerror}.") from error
+        raise RecipeError(f"{named} cannot be read: {error.strerror}.") from error
     try:
         key: object
         if half == "public":
@@ -200,7 +202,7 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
     `to` is `owner/name`; `public`: everybody may read the repository at once, not only its owner. Return its address.
     """
     if not is_export(folder):
-        raise RunError(f"{folder} is no export: `pe export RUN --to FOLDER --format huggingface` makes one.")
+        raise RunError(f"{folder} is no export: `pe export RUN TO --format huggingface` makes one.")
     certificate, problems = examine(folder)
     if problems:
         raise RunError(f"{folder} is not as it was certified and is not pushed: {problems[0]}")
@@ -236,7 +238,7 @@ def _hub_error(error: Exception, to: str) -> APIError | RecipeError:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     if isinstance(error, HFValidationError):
-        return RecipeError(f"--to: '{printable(to)}' is no name of a repository: give owner/name.")
+        return RecipeError(f"--push: '{printable(to)}' is no name of a repository: give owner/name.")
     if isinstance(error, HfHubHTTPError):
         reason = printable(error.server_message or "without a reason")
         status = error.response.status_code

@@ -65,8 +65,8 @@ def test_the_releases_that_are_listed_are_those_that_are_there(run, tmp_path, ha
 
 
 def test_an_export_is_told_and_a_purge_is_asked_about(run, tmp_path):
-    told = command("export", run.folder, "--to", "out", "--format", "parquet", cwd=tmp_path)
-    assert told.stdout == "Exported to out. Check it with: pe verify out\n"
+    told = command("export", run.folder, "out", "--format", "parquet", cwd=tmp_path)
+    assert told.stdout == "Exported to out.\nnext: pe verify out\n"
     with RunLock(run.confidential / "lock"):
         writing = command("purge", run.folder, "--yes", cwd=tmp_path)
     assert_one_sentence(writing, r"is being written by process \d+", writing.returncode)

@@ -1,4 +1,4 @@
-"""`pe push` against a scripted hub: what is certified goes there, whole, and nothing else."""
+"""`pe export --push` against a scripted hub: what is certified goes there, whole, and nothing else."""
 
 import base64
 import json

@@ -69,6 +69,21 @@ def problems(folder, key=None):
     return verify_signed(folder, key or folder.parent / "key.pub")[2]
 
 
+def test_an_export_is_signed_as_it_is_made_or_later(plain, tmp_path):
+    write_keys(tmp_path)
+    for words in (["export", plain.folder, "out", "--sign-with", "key"], ["export", "out", "--sign-with", "key"]):
+        told = command(*words, cwd=tmp_path)
+        assert told.stdout.endswith("\nnext: pe verify out --key PUBLIC_KEY\n"), told.stderr
+        assert command("verify", "out", "--key", "key.pub", cwd=tmp_path).stdout.startswith("✓ Signed by the key ")
+        (tmp_path / "out" / SIGNED).unlink()
+    for words, sentence in (
+        (["out"], "Name TO, a new folder; only --sign-with and --push work on an export that is there"),
+        (["out", "--push", "a/b", "--format", "csv"], "Name TO, a new folder"),
+        (["out", "two", "--public"], "--public belongs to --push"),
+    ):
+        assert sentence in command("export", *words, cwd=tmp_path).stderr
+
+
 def test_another_implementation_verifies_the_envelope(signed):
     text = (signed / SIGNED).read_text()
     keyid = json.loads(text)["signatures"][0]["keyid"]
@@ -184,7 +199,7 @@ def test_other_keys_are_refused(signed):
     with pytest.raises(RecipeError, match="cannot be read: No such file"):
         problems(signed, signed.parent / "none")
     inside = shutil.copy(signed.parent / "key", signed / "key")
-    with pytest.raises(RecipeError, match="is to be handed over: move the key elsewhere"):
+    with pytest.raises(RecipeError, match="is to be handed over: move it elsewhere"):
         sign(signed, Path(inside), no_passphrase)
 
 
