@@ -48,7 +48,7 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
 
     invoke("extend", run, "-n", 10, "--set", "limits.max_images=null")
     assert len(found.extensions()[0]) == 10
-    invoke("report", run)
+    invoke("view", run, "--write")
     page = (run / "report.html").read_text()
     assert "synthetic rows" in page
 
@@ -70,7 +70,7 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
     assert said == "The classifier 'mlp' is of images, and the run's data are rows: take linear_probe."
     shutil.rmtree(tmp_path / "site" / "somebody_s-1.dist-info")
     samples._modalities.clear()
-    assert stopped("report", run).startswith("Unknown source 'row_file'")
+    assert stopped("view", run, "--write").startswith("Unknown source 'row_file'")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def share_of(population: Population, label: int, subject: str) -> float:
 def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     paid = ("--set", "api.price={image: 0.1}", "--set", "limits.max_cost=50")
-    said = [invoke("plan", recipe, *paid), invoke("run", recipe, "--out", run), invoke("status", run)]
+    said = [invoke("plan", recipe, *paid), invoke("run", recipe, "--out", run), invoke("view", run, "--text")]
     assert "40 texts at the end" in said[0]
     assert "40 texts, " in said[1]
     found = pe.Run(run)
@@ -73,7 +73,7 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
     assert not [path for path in run.glob("*.*") if str(tmp_path / "data") in path.read_text(errors="ignore")]
 
     invoke("extend", run, "-n", 6)
-    invoke("report", run)
+    invoke("view", run, "--write")
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "synthetic texts" in page
     assert "<script>alert(1)" not in page

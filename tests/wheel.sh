@@ -34,5 +34,5 @@ pool = pe.api("public_images", path="public.npz", channels=1)
 run = pe.evolve(data, pool, embedding="pixels", epsilon=4, delta=1e-5, population=20, iterations=1, out="run")
 print(run.guarantee["statement"])
 P
-pe report run
+pe view run --write
 pe verify run

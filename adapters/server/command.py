@@ -53,9 +53,10 @@ def serve(
     print_config: bool,
     **options: Any,
 ) -> None:
-    """Serve MODEL over HTTP: `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub.
+    """Serve MODEL, a diffusion model of your own, over HTTP.
 
-    It answers OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
+    MODEL is `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub. It answers OpenAI's images
+    API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
     from adapters.server import deploy
     from adapters.server.checks import Settings, is_loopback

@@ -27,10 +27,14 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 _FORMER = {
     "audit": "doctor --attack",
     "calibrate": "epsilon --epsilon ε",
+    "compare": "view RUN RUN",
     "privacy": "verify RUN",
     "push": "export EXPORT --push OWNER/NAME",
+    "report": "view RUN --write",
     "resume": "run RUN",
     "sign": "export EXPORT --sign-with KEY",
+    "status": "view RUN --text",
+    "watch": "view RUN",
 }
 """Commands that are gone → what to type in their place."""
 

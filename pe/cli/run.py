@@ -20,7 +20,7 @@ from pe.cli.options import (
     stop_on_interrupt,
 )
 from pe.cli.share import tell_if_purged, tell_if_unsigned
-from pe.cli.watch import watch_option, watching
+from pe.cli.view import live_page, view_option
 
 if TYPE_CHECKING:
     from pe.engine.execution import Surroundings
@@ -49,7 +49,7 @@ logger_option = click.option(
 @click.option("--out", type=PATH, help="The run's directory; must not exist.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
 @ray_option
-@watch_option
+@view_option
 @logger_option
 @json_option
 @quiet_option
@@ -60,7 +60,7 @@ def run(
     out: Path | None,
     go_on: bool,
     ray: str | None,
-    watch: bool,
+    view: bool,
     loggers: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -81,8 +81,8 @@ def run(
         content = Recipe.load(what, changes)
     if go_on and out is None:
         raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
-    if watch and out is None:
-        raise click.UsageError("--watch needs --out, the directory of the run to follow.")
+    if view and out is None:
+        raise click.UsageError("--view needs --out, the directory of the run to show.")
 
     def execute(surroundings: Surroundings) -> Run:
         if go_on and out is not None and out.exists():
@@ -91,7 +91,7 @@ def run(
 
     if go_on and out is not None:
         _tell_if_finished(out)
-    with watching(out, _tell) if watch and out is not None else nullcontext():
+    with live_page(out, _tell) if view and out is not None else nullcontext():
         _execute(execute, content, ray, loggers, as_json, quiet)
 
 

@@ -1,4 +1,4 @@
-"""`pe export`, `pe purge`, `pe verify` and `pe report`: the two sides of a run."""
+"""`pe export`, `pe verify` and `pe purge`: the two sides of a run."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _FILES = 20
 def export(
     run: Path, to: Path | None, form: Format | None, key: Path | None, repository: str | None, public: bool
 ) -> None:
-    """Copy what may be shared of RUN, with its certificate, to TO, a new folder.
+    """Copy what may be shared of RUN to TO, a new folder.
 
-    Without TO, an EXPORT that is there is signed or pushed. The signature lies in certificate.dsse.json; what issues
-    the certificate anew (an export of an export, `pe extend`, `pe view --write`) leaves it unsigned.
+    The certificate is copied, too. Without TO, an EXPORT that is there is signed or pushed. The signature lies in
+    certificate.dsse.json; what issues the certificate anew (an export of an export, `pe extend`, `pe view --write`)
+    leaves it unsigned.
 
     --push takes your own token (HF_TOKEN, or `hf auth login`) and puts the certificate, its signature and what it
     covers on Hugging Face's hub, and nothing else.
@@ -132,11 +133,11 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
 @click.option("--key", type=PATH, help="The signer's Ed25519 public key, as PEM or as ssh-keygen writes it.")
 @json_option
 def verify(folder: Path, key: Path | None, as_json: bool) -> None:
-    """Check the certificate of RUN or FOLDER, an export; with --key, who signed it.
+    """Check a certificate and its files; with --key, who signed it.
 
-    ε must follow from the releases, and every file have the hash that it was certified with. If there are many files,
-    only their number is printed; certificate.md names them. Get the key from the signer by another way than FOLDER.
-    No network is needed. Exit status 1 if anything is not as it was certified, or signed.
+    FOLDER is an export. ε must follow from the releases, and every file have the hash that it was certified with. If
+    there are many files, only their number is printed; certificate.md names them. Get the key from the signer by
+    another way than FOLDER. No network is needed. Exit status 1 if anything is not as it was certified, or signed.
     """
     from pe.errors import printable
     from pe.store.export import examine
@@ -173,17 +174,3 @@ def _certificate_page(certificate: dict[str, Any]) -> list[str]:
         return certificate_markdown(certificate, _FILES).split("\n")
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return ["# Privacy certificate: DAMAGED", ""]
-
-
-@click.command()
-@click.argument("run_folder", metavar="RUN", type=PATH)
-@click.option("--confidential", is_flag=True, help="Write the owner's page, into confidential/, not the shareable one.")
-def report(run_folder: Path, confidential: bool) -> None:
-    """Write RUN's report, one HTML file that needs nothing else.
-
-    It may be shared; with --confidential, it may not.
-    """
-    from pe.engine.report import write_report
-
-    with tell_if_unsigned(run_folder):
-        click.echo(str(write_report(run_folder, confidential=confidential)))

@@ -94,7 +94,7 @@ class Outset:
 
 @dataclass
 class Waits:
-    """Shows what the generator waits for while requests are under way, in the bar and for `pe status`."""
+    """Shows what the generator waits for while requests are under way, in the bar and for `pe view`."""
 
     api: GenerationAPI
     task: Task

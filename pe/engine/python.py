@@ -356,7 +356,7 @@ def evaluate(
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
-    """Write a run's report, one HTML file that needs nothing else, as `pe report` does; return its path.
+    """Write a run's report, one HTML file that needs nothing else, as `pe view --write` does; return its path.
 
     Args:
         run: the run, or its directory.

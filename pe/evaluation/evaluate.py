@@ -275,7 +275,7 @@ def _archive(folder: Path) -> str:
         values = json.loads((place / Path(METRICS_FILE).name).read_text(encoding="utf-8"))
         test, noun = values["test"], values["run"].get("noun", "images")
         against = f", against {test['images']:,} {noun} of {test['path']},"
-    shows = "the confidential report and `pe compare` show the new one"
+    shows = "the confidential report and `pe view` show the new one"
     return f"The evaluation of before{against} is kept in {place}; {shows}."
 
 

@@ -465,7 +465,7 @@ class DescribesWait(Protocol):
         """Return why its requests wait now, as one clause without a full stop; empty if none waits.
 
         Called about twice a second while requests are under way, from another thread than theirs; must not block. The
-        progress line and `pe status` show the reason, so it may hold only public values, such as a server's words.
+        progress line and `pe view` show the reason, so it may hold only public values, such as a server's words.
         """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pe.errors import RunError
+from pe.errors import PEError, RunError
 from pe.privacy.words import NO_EPSILON, round_up
 from pe.recipe.reading import read_yaml
 from pe.report.pictures import Strip, sample_cell
@@ -17,6 +17,8 @@ from pe.store.run import Run
 
 _MOST = 200
 """The most characters of a list that a row shows."""
+_LABELS = 3
+"""The most labels of which the page of all runs shows samples."""
 _SHOWN = ("name", "api.kind", "embedding.kind")  # in the heads, and in rows of their own
 
 Rows = tuple[tuple[str, tuple[str, ...]], ...]
@@ -51,7 +53,7 @@ class Comparison:
         return *self.shareable_rows, *((f"internal, not for sharing: {name}", values) for name, values in self.internal)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `pe compare --json` prints (docs/evaluation.md): a list for each row, a value per run."""
+        """Return what `pe view RUN RUN --json` prints (docs/evaluation.md): a list for each row, a value per run."""
         rows = {"public": self.public, "settings": self.settings, "internal": self.internal}
         parts = {part: {name: list(row) for name, row in rows[part]} for part in rows}
         return {"runs": list(self.names), **parts, "warnings": list(self.warnings)}
@@ -74,6 +76,24 @@ def comparison_page(comparison: Comparison) -> str:
     sheets = [sheet for run in comparison.runs if (sheet := _sheet(run))[2]]
     values = {"names": list(comparison.names), "public": public, "internal": internal, "sheets": sheets}
     return render("comparison.html", values | {"warnings": list(comparison.warnings)})
+
+
+def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
+    """Return the HTML page of all runs, by their names, as shareable as they are; `states` says how each stands."""
+    rows: list[tuple[str, str, dict[str, str], list[tuple[str, bytes]]]] = []
+    for name, run in runs.items():
+        try:
+            rows.append((name, states[name], _public(run), _pictures(run)))
+        except (PEError, OSError, ValueError):  # just being written, or damaged
+            rows.append((name, states[name], {"its files": "cannot be read just now"}, []))
+    return render("runs.html", {"runs": rows})
+
+
+def _pictures(run: Run) -> list[tuple[str, bytes]]:
+    """Return samples of the first labels of a run's last population, if they are pictures."""
+    classes, populations = public_plan(run)[1].classes[:_LABELS], run.populations()
+    cells = [sample_cell(populations[-1], label) for label in range(len(classes))] if populations else []
+    return [(name, cell) for name, cell in zip(classes, cells, strict=False) if isinstance(cell, bytes)]
 
 
 def _rows(columns: Sequence[dict[str, str]]) -> Rows:

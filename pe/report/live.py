@@ -130,11 +130,10 @@ class LivePage:
         delta = self.recipe.privacy.delta
         self._epsilon = math.inf if run.noiseless else epsilon(self.plan.releases, delta)
 
-    def page(self, nonce: str) -> str:
-        """Return the page without its pieces; `nonce` marks the one script that the browser may run."""
+    def page(self) -> str:
+        """Return the page without its pieces."""
         values = {
             "name": self.run.name,
-            "nonce": nonce,
             "confidential": self.confidential,
             "no_noise": NO_NOISE if self.run.noiseless else "",
             "steps": self.plan.steps,
@@ -145,7 +144,7 @@ class LivePage:
     def pieces(self, running: bool, waits: str, stands: dict[str, object] | None = None) -> Pieces:
         """Return the current pieces; `running`: a process writes the run; `waits`: what it waits for, or ''.
 
-        `stands` is the answer of `pe status`, for the owner's page alone.
+        `stands` is the answer of `pe view --json`, for the owner's page alone.
 
         Raises:
             RunError: the run's files are damaged.

@@ -31,6 +31,22 @@ def render(template: str, values: Mapping[str, object]) -> str:
     return environment().get_template(template).render(values) + "\n"
 
 
+class Link(NamedTuple):
+    """A link to another page; `is_hidden` until the page's script shows it."""
+
+    to: str
+    text: str
+    is_here: bool = False
+    is_hidden: bool = False
+
+
+def link_page(page: str, nonce: str, links: Sequence[Link]) -> str:
+    """Return a page as a server sends it: `links` stand above it, and its one script, which comes last, has `nonce`."""
+    before, _, script = page.rpartition("<script>")
+    nav = environment().get_template("nav.html").render(links=links) if links else ""
+    return f'{before.replace("<main>", f"<main>{nav}", 1)}<script nonce="{nonce}">{script}'
+
+
 @cache
 def environment() -> Environment:
     """Return the templates and their filters; Jinja2 is imported only to make a page."""

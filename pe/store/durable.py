@@ -93,7 +93,7 @@ def sync(path: Path) -> None:
 
 # Locks, which the operating system releases when their holder dies.
 
-_ATTEMPTS, _PAUSE = 6, 0.02  # `pe status` holds the lock for an instant while it looks who does
+_ATTEMPTS, _PAUSE = 6, 0.02  # `pe view` holds the lock for an instant while it looks who does
 
 
 class RunLock:

@@ -132,7 +132,7 @@ class RunWriter:
         write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
 
     def set_waiting(self, words: str) -> None:
-        """Note for `pe status` what the run waits for; empty if it waits for nothing."""
+        """Note for `pe view` what the run waits for; empty if it waits for nothing."""
         if words:
             self.write(WAITING, words)
         else:

@@ -28,7 +28,7 @@ def test_the_plan_is_what_the_run_then_does(finished):
     assert (found["cost"], found["seconds"], found["dry_run"]) == (0, None, None)
     certificate = json.loads((finished / "out" / "certificate.json").read_text())
     assert (found["epsilon"], found["delta"]) == (pytest.approx(certificate["epsilon"]), certificate["delta"])
-    status = json.loads(pe("status", "out", "--json", cwd=finished).stdout)
+    status = json.loads(pe("view", "out", "--json", cwd=finished).stdout)
     assert (status["images"], status["calls"]) == (found["api_calls"]["images"], 5)
     measured = json.loads(pe("plan", "recipe.yaml", "--rate-of", "out", "--json", cwd=finished).stdout)
     assert measured["seconds"] > 0

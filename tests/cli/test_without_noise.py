@@ -45,10 +45,10 @@ def test_every_command_says_that_there_is_no_guarantee_and_json_has_null_for_a_n
     for words, *parts in (
         (["plan", without], f"Guarantee   {NONE}", "warning: No noise is added to the votes"),
         (["run", without, "--out", "out"], f"{NONE}; all runs over these records (1): {NONE}; 5 API", "NO GUARANTEE"),
-        (["status", "out"], f"Privacy     {NONE}"),
+        (["view", "out", "--text"], f"Privacy     {NONE}"),
         (["verify", "out"], "✓ It promises nothing: NO GUARANTEE, and every file is as it was certified."),
         (["ledger", "scans"], f"1 run: {NONE}, because one or more added no noise"),
-        (["report", "out"],),
+        (["view", "out", "--write"],),
         (["evaluate", "out", *flags], "NO GUARANTEE"),
     ):
         page = told(*words)

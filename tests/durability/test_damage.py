@@ -58,7 +58,7 @@ DAMAGES = {
     "lock a folder": lambda run: [(run / "confidential/lock").unlink(), (run / "confidential/lock").mkdir()],
     "metrics a list": write("confidential/metrics.json", b"[]"),
 }  # fmt: skip
-COMMANDS = {"finished": ("report", "extend -n 3"), "stopped": ("status", "run --set limits.max_images=900")}
+COMMANDS = {"finished": ("view --write", "extend -n 3"), "stopped": ("view --text", "run --set limits.max_images=900")}
 
 
 def pe(*words):

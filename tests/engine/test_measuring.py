@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pe.cli.watch import status
+from pe.cli.view import view
 from pe.data.images import Images
 from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.ladder import FEWEST, SPACES, Rung, chance, judge, measure
@@ -159,7 +159,7 @@ def test_a_server_that_varies_its_parents_is_told_as_tried(folder):
     told = "of 8 variations of degree 0.3, 8 lie nearest to their own parents, and 0 lie with another's"
     assert (run.degree, planned.degree, planned.to_dict()["measured_by"]) == (told, "wording", IMAGES)
     assert told in unescape(shareable_report(run))
-    assert told in " ".join(CliRunner().invoke(status, [str(run.folder)]).output.split())
+    assert told in " ".join(CliRunner().invoke(view, [str(run.folder), "--text"]).output.split())
     assert "degree.json" in [one["file"] for one in run.guarantee["covered"]]
     assert examine(run.folder)[1] == []
 
@@ -187,7 +187,7 @@ def test_limits_hold_and_what_was_answered_or_found_by_a_version_before_is_not_a
         with pytest.raises(LimitReached, match=r"3 of 8 samples of degree/0.3 are there; `pe run"):
             carry_out(wanted, folder)
         assert script.delivered == PARENTS + 3
-        assert "degree/0.3: 3 of 8 samples" in CliRunner().invoke(status, [str(folder / "run")]).output
+        assert "degree/0.3: 3 of 8 samples" in CliRunner().invoke(view, [str(folder / "run"), "--text"]).output
         if not goes_on:
             (folder / "run/degree.json").write_text(json.dumps({"degree": before, "told": "so"}))
         with nullcontext() if goes_on else pytest.raises(APIError, match=r"is handed: so;"):

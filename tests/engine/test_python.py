@@ -62,7 +62,7 @@ def test_an_object_s_ladder_is_measured_from_python(private):
 def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private, tmp_path, monkeypatch):
     with pytest.raises(LimitReached, match=r"`pe\.resume\('.*run', changes=\{'limits\.max_images': …\}\)` goes on\."):
         evolve(private, tmp_path / "run", max_images=30)
-    status = command("status", "run", cwd=tmp_path).stdout
+    status = command("view", "run", "--text", cwd=tmp_path).stdout
     assert "stopped; from Python it goes on, with the object of your own" in status
     for one in (Shades, Mean):  # its class is known again wherever it is defined
         monkeypatch.setattr(one, "__module__", "moved.elsewhere")

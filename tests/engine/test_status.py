@@ -1,4 +1,4 @@
-"""`pe status` while another process writes, after it was killed, when it is done, and after a purge."""
+"""`pe view --text` while another process writes, after it was killed, when it is done, and after a purge."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from pe.cli.watch import status
+from pe.cli.view import view
 from pe.engine.execution import Surroundings, resume_run, run_recipe
 from pe.engine.status import Phase, status_of
 from pe.errors import RunError
@@ -61,7 +61,7 @@ def stand(folder):
 
 
 def page(folder, *options):
-    return CliRunner().invoke(status, [str(folder), *options], catch_exceptions=False).output
+    return CliRunner().invoke(view, [str(folder), *(options or ["--text"])], catch_exceptions=False).output
 
 
 @pytest.fixture(scope="module")

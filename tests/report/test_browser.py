@@ -1,16 +1,16 @@
 """The pages in a real browser."""
 
 import json
-from contextlib import ExitStack
+import shutil
 
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 from pe.engine.report import write_report
-from pe.engine.watching import LiveServer
+from pe.engine.viewing import ViewServer
 from pe.report.compare import compare, comparison_page
-from pe.report.live import LivePage
 from pe.store.run import Run
 from tests.report.conftest import check_readable, findings, show
 
@@ -63,20 +63,43 @@ def test_the_confidential_page_can_be_read_by_all_and_asks_nobody_for_anything(b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shareable", "comparison", "live", "confidential live"])
+@pytest.mark.parametrize("kind", ["shareable", "comparison"])
 def test_the_other_pages_can_be_read_by_all(browser, run, kind):
-    with ExitStack() as stack:
-        if "live" in kind:
-            page = LivePage(Run.open(run), kind == "confidential live")
-            path = stack.enter_context(LiveServer(page)).address
-        elif kind == "shareable":
-            path = write_report(run)
-        else:
-            (run / "confidential" / "metrics.json").write_text(json.dumps(METRICS))
-            path = run.with_name("comparison.html")
-            path.write_text(comparison_page(compare([Run.open(run)] * 3)), encoding="utf-8")
-        show(browser, path)
+    path = write_report(run)
+    if kind == "comparison":
+        (run / "confidential" / "metrics.json").write_text(json.dumps(METRICS))
+        path = run.with_name("comparison.html")
+        path.write_text(comparison_page(compare([Run.open(run)] * 3)), encoding="utf-8")
+    show(browser, path)
+    check_readable(browser)
+
+
+@pytest.mark.parametrize("confidential", [False, True])
+def test_the_pages_of_a_folder_of_runs_lead_to_one_another_and_can_be_read_by_all(browser, run, confidential):
+    shutil.copytree(run, run.parent / "other <b>")
+    (run / "confidential" / "metrics.json").write_text(json.dumps(METRICS))
+
+    def follow(link, title):
+        browser.find_element(By.LINK_TEXT, link).click()
+        WebDriverWait(browser, 30).until(lambda _: browser.find_element(By.TAG_NAME, "h1").text == title)
         check_readable(browser)
-        if kind == "confidential live":
+
+    with ViewServer([run.parent], confidential) as server:
+        show(browser, server.address)
+        check_readable(browser)
+        follow("other <b>", "other <b>")
+        follow("Live", "other <b>")
+        assert [one.text for one in displayed(browser, "nav a")][:3] == ["All runs", "Live", "Report"]
+        if confidential:
             browser.execute_script("scrollTo(0, document.body.scrollHeight)")
             assert browser.execute_script("return document.querySelector('.banner').getBoundingClientRect().top") == 0
+            follow("Confidential report", "other <b>: for its owner")
+        follow("Report", "other <b>")
+        follow("All runs", "All runs")
+        for box in browser.find_elements(By.NAME, "run"):
+            box.click()
+        browser.find_element(By.TAG_NAME, "button").click()
+        WebDriverWait(browser, 30).until(lambda _: browser.title == "Runs compared")
+        check_readable(browser)
+        assert ("Internal, not for sharing" in browser.page_source) == confidential
+        follow("run", "run")

@@ -1,4 +1,4 @@
-"""The live page: in a real browser while a run goes, and what its server answers to others."""
+"""The live page of a run, and what the server of `pe view` answers, to its owner and to others."""
 
 import base64
 import fcntl
@@ -18,7 +18,7 @@ from PIL import Image
 
 import pe
 from pe.data.images import Images
-from pe.engine.watching import Feed, LiveServer
+from pe.engine.viewing import Feed, ViewServer
 from pe.errors import LimitReached
 from pe.plugins.protocols import Answer
 from pe.report.live import LivePage
@@ -30,7 +30,10 @@ from tests.generators import Mean, Shades
 from tests.report.conftest import make_run
 
 SECRET, MAGENTA = "Doe^Jane", (255, 0, 255)
-PLACES = ["", "events", "stop", RECIPE, f"confidential/{RECIPE}", "../confidential/log.txt", "../private.npz", "a.png"]
+PLACES = ["", "run/", "run/events", "run/report", "run/confidential", "compare?run=run&run=run", "run/stop"]
+PLACES += [
+    f"run/{place}" for place in (RECIPE, f"confidential/{RECIPE}", "../confidential/log.txt", "../private.npz", "a.png")
+]
 
 
 @contextmanager
@@ -53,7 +56,7 @@ def write(run):
 
 @contextmanager
 def served(run, confidential=False):
-    with LiveServer(LivePage(Run.open(run), confidential)) as server:
+    with ViewServer([run], confidential) as server:
         yield server
 
 
@@ -96,7 +99,7 @@ def get(server, path, method="GET", **headers):
 
 def test_nobody_else_is_answered(run):
     with served(run) as server:
-        here, own = f"/{server.token}/", f"http://{server.hosts[0]}"
+        here, own = f"/{server.token}/run/", f"http://{server.hosts[0]}"
         status, page, headers = get(server, here, host=server.hosts[1], origin=f"http://{server.hosts[1]}")
         assert (status, "<h1>" in page) == (200, True)
         assert (headers["Cache-Control"], headers["Referrer-Policy"]) == ("no-store", "no-referrer")
@@ -105,7 +108,8 @@ def test_nobody_else_is_answered(run):
         assert "script-src 'nonce-" in headers["Content-Security-Policy"]
         assert "unsafe-inline'; script" not in headers["Content-Security-Policy"]
         assert get(server, f"{here}events")[0] == 200
-        for place in ("/", f"/{server.token}", f"/{server.token[:-1]}/", f"{here}page"):
+        assert get(server, f"/{server.token}/")[0] == get(server, f"{here}report")[0] == 200
+        for place in ("/", f"/{server.token}", f"/{server.token[:-1]}/", f"{here}page", f"{here}confidential"):
             assert get(server, place)[:2] == (404, "Not found.")
         for host in ("rebound.example", f"rebound.example:{server.server_port}", "127.0.0.1", ""):
             assert get(server, here, host=host)[0] == 403
@@ -150,7 +154,7 @@ def all_answers(server):
             connection.sendall("\r\n".join(lines).encode())
             for line in connection.makefile("rb"):
                 found += line
-                if place == "events" and line.startswith(b"data:"):
+                if place == "run/events" and line.startswith(b"data:"):
                     break
     return found
 
@@ -184,14 +188,15 @@ def test_no_byte_that_is_served_without_confidential_is_of_a_private_record(tmp_
         assert leaks(all_answers(owned)) == {SECRET}
         column = run / "populations" / "000" / "images.npy"
         np.save(column, np.broadcast_to(np.uint8(MAGENTA), np.load(column).shape))
-        server.page._cache.clear()
-        server.feed.pieces(fresh=True)
+        feed = server.feed(Run.open(run))
+        feed.page._cache.clear()
+        feed.pieces(fresh=True)
         assert leaks(all_answers(server)) == {"picture"}  # what was planted would be seen
     with served(run) as server:
         column.unlink()
         column.mkdir()  # an error that names its place
         for _ in range(2):
-            server.feed.pieces(fresh=True)
+            server.feed(Run.open(run)).pieces(fresh=True)
         assert b"cannot be read" in (answered := all_answers(server))
         assert leaks(answered) == set()
 

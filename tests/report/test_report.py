@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from jinja2 import UndefinedError
 
 import pe
-from pe.cli.share import report
-from pe.cli.watch import compare
+from pe.cli.view import view
 from pe.engine.report import write_report
 from pe.errors import RunError
 from pe.privacy.certificate import verify
@@ -40,7 +39,7 @@ def test_it_is_made_without_the_confidential_side_and_is_the_same_and_holds_no_t
 
 def test_it_is_covered_by_the_certificate_and_exported_without_the_confidential_one(run, tmp_path):
     write_report(run, confidential=True)
-    result = CliRunner().invoke(report, [str(run)], catch_exceptions=False)
+    result = CliRunner().invoke(view, [str(run), "--write"], catch_exceptions=False)
     assert result.output.strip() == str(run / "report.html")
     write_report(run)
     certificate = Run.open(run).guarantee
@@ -141,9 +140,9 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run, tmp_path):
     (run / "confidential" / "metrics.json").write_text(json.dumps(accurate | {"test": test}))
 
     def compared(*options):
-        return CliRunner().invoke(compare, [str(run), str(other), *options], catch_exceptions=False)
+        return CliRunner().invoke(view, [str(run), str(other), *options], catch_exceptions=False)
 
-    assert "… (1,000 in all)" in compared().output
+    assert "… (1,000 in all)" in compared("--text").output
     printed, degrees = json.loads(compared("--json").output), [[0.5, 0.3, 0.1], 0.25]
     settings = {"api.max_chunk": [None, 3], "api.prompts": [None, many], "evolution.degree": degrees}
     assert (printed["settings"], printed["warnings"]) == (settings, [])
@@ -154,7 +153,7 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run, tmp_path):
         ({"test": test | {"sha256": "2b"}}, "The test images differ, so the internal numbers of these runs cannot be"),
     ):
         (other / "confidential" / "metrics.json").write_text(json.dumps(accurate | sets))
-        result = compared("--out", str(page))
+        result = compared("--html", str(page))
         assert ("warning: " in result.stderr) == bool(told)
         assert told in result.stderr
         assert told in page.read_text()

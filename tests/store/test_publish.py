@@ -69,7 +69,11 @@ def test_what_is_done_with_a_finished_run_leaves_its_times_level(run, tmp_path):
     assert levelled(run)
     np.savez(tmp_path / "test.npz", images=np.zeros((8, 4, 4, 1), np.uint8), labels=np.array(LABELS * 2))
     test = tmp_path / "test.npz"
-    for words in (("status",), ("evaluate", "--test", test, "--metrics", "fidelity"), ("report", "--confidential")):
+    for words in (
+        ("view", "--text"),
+        ("evaluate", "--test", test, "--metrics", "fidelity"),
+        ("view", "--write", "--confidential"),
+    ):
         assert command(words[0], run.folder, *words[1:]) == 0
         assert levelled(run), words
     around = Surroundings(Shades(), Mean())

@@ -39,13 +39,14 @@ const pace = () => {
     "at most, private work aside." : "";
   at("link").textContent = state === "finished" ? "The run is finished." : LIVE;
   at("stop").hidden = state !== "running";
+  document.querySelector("nav [href=report]").hidden = state !== "finished";
   if (state !== "running") at("told").textContent = "";
 };
 const follow = new EventSource("events");
 const LIVE = "Live: this page follows the run.";
 follow.onopen = () => { at("link").textContent = LIVE; };
 follow.onerror = () => {
-  at("link").textContent = "Not connected; this page tries again by itself. If its server has ended, pe watch serves it anew.";
+  at("link").textContent = "Not connected; this page tries again by itself. If its server has ended, pe view serves it anew.";
   at("pace").textContent = at("told").textContent = "";
   at("stop").hidden = true;
   seen = [];

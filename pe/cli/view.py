@@ -1,4 +1,4 @@
-"""`pe watch`, `pe status` and `pe compare`, which show runs; the live page also for `pe run`."""
+"""`pe view`: runs on pages and in words; the live page also for `pe run`."""
 
 from __future__ import annotations
 
@@ -6,61 +6,126 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, json_option
+from pe.cli.options import PATH
+from pe.cli.share import tell_if_unsigned
 
 if TYPE_CHECKING:
     from pe.engine.status import Phase, Progressed, Status
     from pe.report.compare import Comparison
+    from pe.store.run import Run
 
 _ENDS = 10.0  # seconds in which the page's process must have ended
 
-watch_option = click.option("--watch", is_flag=True, help="Serve a live page meanwhile; see `pe watch`.")
+view_option = click.option("--view", is_flag=True, help="Serve a live page meanwhile; see `pe view`.")
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN", type=PATH)
-@click.option("--confidential", is_flag=True, help="Show what is for the run's owner alone, times above all.")
+@click.argument("places", metavar="[RUN|FOLDER]…", nargs=-1, type=PATH)
+@click.option("--text", is_flag=True, help="Print where a run stands, or a table of several, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print that as JSON on stdout, nothing else, and end.")
+@click.option("--write", is_flag=True, help="Write RUN's report.html, which its certificate covers, and end.")
+@click.option("--html", "file", type=PATH, help="Write the report of one run, or the comparison of several, and end.")
+@click.option("--confidential", is_flag=True, help="Show or write what is for the owner alone, times above all.")
 @click.option("--port", type=click.IntRange(1024, 65535), help="Serve on this port; default: any that is free.")
 @click.option("--beside", is_flag=True, hidden=True, help="Wait for RUN, and end when stdin does.")
-def watch(run_folder: Path, confidential: bool, port: int | None, beside: bool) -> None:
-    """Serve a live page of RUN, for this machine alone.
+def view(
+    places: tuple[Path, ...],
+    text: bool,
+    as_json: bool,
+    write: bool,
+    file: Path | None,
+    confidential: bool,
+    port: int | None,
+    beside: bool,
+) -> None:
+    """Show runs on pages, or print where they stand.
 
-    RUN may be finished or go on; Ctrl-C ends the page, not the run. It shows what may be shared, like the report; with
-    --confidential, times, too.
+    The pages are served for this machine alone. One RUN: its live page while it works, and its report; two or more:
+    side by side; a FOLDER (default: runs): all runs in it. Ctrl-C ends the pages, not a run. They show what may be
+    shared; with --confidential, times and what `pe evaluate` measured, too.
+
+    What is printed is for the owner: it tells times. A written report tells none and may be shared; with
+    --confidential it goes to confidential/, and may not. A comparison shows what `pe evaluate` measured, marked so.
     """
-    from pe.engine.watching import serve
-    from pe.store.run import Run
+    from pe.engine.viewing import runs_at, serve
+    from pe.report.compare import compare
 
+    places = places or (Path("runs"),)
     ending = Event()
-
-    def end(*_: object) -> None:
-        ending.set()
-
-    def end_with_stdin() -> None:
-        sys.stdin.read()
-        end()
-
     if beside:
-        Thread(target=end_with_stdin, daemon=True).start()
-    else:
-        Run.open(run_folder)
+        Thread(target=_end_with_stdin, args=(ending,), daemon=True).start()
+        serve(places, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
+        return
+    runs = [*runs_at(places).values()]
+    is_folder = any(run.folder not in places for run in runs)
+    if write or file is not None:
+        click.echo(str(_write(runs, file, confidential)), err=as_json)
+    if text or as_json or not (write or file):
+        _tell(runs, is_folder, as_json)
+    if len(runs) > 1 and (file or not is_folder):
+        for sentence in compare(runs).warnings:
+            click.echo(f"warning: {sentence}", err=True)
+    if not (text or as_json or write or file):
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, end)
-    serve(run_folder, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
+            signal.signal(number, lambda *_: ending.set())
+        serve(places, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
+
+
+def _end_with_stdin(ending: Event) -> None:
+    sys.stdin.read()
+    ending.set()
+
+
+def _write(runs: Sequence[Run], file: Path | None, confidential: bool) -> Path:
+    """Write the report of one run, or the comparison of several; return where."""
+    from pe.engine.report import write_report
+    from pe.report.compare import compare, comparison_page
+    from pe.report.sections import internal_report, shareable_report
+    from pe.store.durable import write_durably
+
+    if file is None:
+        if len(runs) > 1:
+            raise click.UsageError("--write writes one run's report: name a FILE for the comparison by --html.")
+        with tell_if_unsigned(runs[0].folder):
+            return write_report(runs[0].folder, confidential=confidential)
+    if any(file.resolve().is_relative_to(run.folder.resolve()) for run in runs):
+        raise click.UsageError(f"{file} lies inside a run, whose certificate would not cover it: --write does that.")
+    if len(runs) > 1:
+        page = comparison_page(compare(runs))
+    else:
+        page = internal_report(runs[0]) if confidential else shareable_report(runs[0])
+    write_durably(file, page.encode())
+    return file
+
+
+def _tell(runs: Sequence[Run], is_folder: bool, as_json: bool) -> None:
+    """Print where a run stands; of each run of a folder one line; of several runs the comparison."""
+    from pe.report.compare import compare
+
+    if len(runs) > 1 and not is_folder:
+        comparison = compare(runs)
+        click.echo(json.dumps(comparison.to_dict()) if as_json else _table(comparison))
+        return
+    stands = [_status(run) for run in runs]
+    if as_json:
+        values = [values for values, _ in stands]
+        click.echo(json.dumps(values if is_folder else values[0]))
+    else:
+        click.echo("\n".join(page.partition("\n")[0] if is_folder else page for _, page in stands))
 
 
 @contextmanager
-def watching(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def live_page(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Serve the live page of a run while the block makes the run, from another process that Ctrl-C does not reach."""
-    words = ["watch", "--beside", str(folder)]
+    words = ["view", "--beside", str(folder)]
     code = f"import sys; sys.argv[1:] = {words!r}; from pe.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", code]  # -P: a file of the current folder is no part of it
     pipe = subprocess.PIPE
@@ -82,27 +147,20 @@ def watching(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
                 process.kill()
 
 
-@click.command()
-@click.argument("run_folder", metavar="RUN", type=PATH)
-@json_option
-def status(run_folder: Path, as_json: bool) -> None:
-    """Tell where RUN stands. It may be running: nothing is changed. The answer is confidential: it tells times."""
+def _status(run: Run) -> tuple[dict[str, Any], str]:
+    """Return where a run stands, as JSON values and as a page for people. It may be running: nothing is changed."""
     from pe.engine.status import status_of
     from pe.planning.parts import price_of
     from pe.planning.releases import plan_of
     from pe.recipe.schema import OBJECT, Recipe
     from pe.store.places import CERTIFICATE, RECIPE
-    from pe.store.run import Run
 
-    run = Run.open(run_folder)
     recipe = Recipe.load(run.folder / RECIPE)
     state = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
-    if as_json:
-        names = {"run": str(run_folder), "noun": recipe.private.modality.noun}
-        click.echo(json.dumps(names | state.to_dict()))
-        return
+    names = {"run": str(run.folder), "noun": recipe.private.modality.noun}
     has_object = any(one.kind.startswith(OBJECT) for one in (recipe.api, recipe.embedding))
-    click.echo(_status_page(run_folder, state, (run.folder / CERTIFICATE).is_file(), has_object))
+    page = _status_page(run.folder, state, (run.folder / CERTIFICATE).is_file(), has_object)
+    return names | state.to_dict(), page
 
 
 def _status_page(folder: Path, status: Status, has_certificate: bool, has_object: bool) -> str:
@@ -156,26 +214,6 @@ def _phase(phase: Phase) -> str:
     if phase.done is None or phase.total is None:
         return phase.name
     return f"{phase.name}: {phase.done:,} of {phase.total:,} samples ({phase.done / phase.total:.0%})"
-
-
-@click.command()
-@click.argument("run_folders", metavar="RUN RUN…", nargs=-1, type=PATH)
-@click.option("--out", type=PATH, help="Also write the comparison as an HTML page.")
-@json_option
-def compare(run_folders: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Show several runs side by side. Rows from `pe evaluate` are internal, and marked so."""
-    from pe.report.compare import compare as compare_runs
-    from pe.report.compare import comparison_page
-    from pe.store.durable import write_durably
-    from pe.store.run import Run
-
-    comparison = compare_runs([Run.open(folder) for folder in run_folders])
-    click.echo(json.dumps(comparison.to_dict()) if as_json else _table(comparison))
-    for sentence in comparison.warnings:
-        click.echo(f"warning: {sentence}", err=True)
-    if out is not None:
-        write_durably(out, comparison_page(comparison).encode())
-        click.echo(str(out), err=as_json)
 
 
 def _table(comparison: Comparison) -> str:

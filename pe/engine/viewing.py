@@ -1,4 +1,4 @@
-"""The live page's server: for this machine alone, behind a secret address, read-only but for one button."""
+"""The server of `pe view`: for this machine alone, behind a secret address, read-only but for one button."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hmac import compare_digest
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Lock, Semaphore, Thread
 from typing import Any, Self
+from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from pe.engine.status import is_writer, status_of, waits_of, writer_of
 from pe.errors import PEError, RunError
 from pe.planning.parts import price_of
+from pe.report.compare import compare, comparison_page, runs_page
 from pe.report.live import LivePage, Pieces
-from pe.store.places import RECIPE
+from pe.report.render import Link, link_page
+from pe.report.sections import internal_report, shareable_report
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE
 from pe.store.run import Run
 
 HOST = "127.0.0.1"
@@ -46,8 +50,40 @@ _HEADERS = {
 }
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action {}; frame-ancestors 'none'"
 )
+
+
+def _runs_in(place: Path) -> list[Path]:
+    """Return the folder itself if it is a run, else the runs in it; a recipe of somebody's makes no folder a run."""
+    if not place.is_dir():
+        return []
+
+    def is_run(folder: Path) -> bool:
+        return (folder / RECIPE).is_file() and any((folder / name).exists() for name in (CONFIDENTIAL, CERTIFICATE))
+
+    inside = [place] if is_run(place) else sorted(filter(is_run, place.iterdir()))
+    return inside or ([place] if (place / RECIPE).is_file() else [])
+
+
+def runs_at(places: Sequence[Path]) -> dict[str, Run]:
+    """Return the runs at `places`, each a run or a folder of runs, by their names; of equal names, later ones counted.
+
+    RunError if a place neither is a run nor holds one.
+    """
+    runs: dict[str, Run] = {}
+    for place in places:
+        if not (folders := _runs_in(place)):
+            raise RunError(f"{place} is not a run, and holds none: name a run, or a folder of runs.")
+        for run in map(Run, folders):
+            same = sum(other.name == run.name for other in runs.values())
+            runs[f"{run.name} ({same + 1})" if same else run.name] = run
+    return runs
+
+
+def is_finished(run: Run) -> bool:
+    """Return True if a run has its certificate."""
+    return (run.folder / CERTIFICATE).is_file()
 
 
 @dataclass
@@ -87,7 +123,7 @@ class Feed:
         except (PEError, OSError, ValueError) as error:
             if self._has_failed:  # else a file was just being replaced
                 reason = f" ({escape(str(error))})" if page.confidential else ""
-                self._pieces |= {"fault": f"The run cannot be read just now{reason}: `pe status` says why."}
+                self._pieces |= {"fault": f"The run cannot be read just now{reason}: `pe view RUN --text` says why."}
             self._has_failed = True
 
     def stop(self) -> str:
@@ -107,19 +143,45 @@ class Feed:
         return "It stops when the requests under way are answered. To go on later: pe run RUN."
 
 
-class LiveServer(ThreadingHTTPServer):
-    """Serves the page of one run at `address`, in threads of its own, until it is closed."""
+class ViewServer(ThreadingHTTPServer):
+    """Serves the pages of the runs at `places` below `address`, in threads of its own, until it is closed.
+
+    `confidential` pages hold times and internal numbers, too; port 0 means any free port.
+    """
 
     daemon_threads = True
 
-    def __init__(self, page: LivePage, port: int = 0) -> None:
+    def __init__(self, places: Sequence[Path], confidential: bool = False, port: int = 0) -> None:
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
             raise RunError(f"Port {port} cannot be used ({error.strerror}): name another with --port.") from error
-        self.page, self.feed, self.token = page, Feed(page), secrets.token_urlsafe(24)
+        self.places, self.confidential, self.token = places, confidential, secrets.token_urlsafe(24)
+        self._feeds, self._reports, self._lock = dict[Path, Feed](), dict[tuple[Path, int], str](), Lock()
         self.closing, self._streams = Event(), Semaphore(STREAMS)
         Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+
+    def feed(self, run: Run) -> Feed:
+        """Return the feed of a run's live page."""
+        with self._lock:
+            if run.folder not in self._feeds:
+                self._feeds[run.folder] = Feed(LivePage(run, self.confidential))
+            return self._feeds[run.folder]
+
+    def report(self, run: Run) -> str:
+        """Return the shareable report of a finished run, made anew when its certificate was."""
+        key = run.folder, (run.folder / CERTIFICATE).stat().st_ctime_ns
+        if key not in self._reports:
+            self._reports[key] = shareable_report(run)
+        return self._reports[key]
+
+    def overview(self, runs: Mapping[str, Run]) -> str:
+        """Return the page of all runs."""
+        states = {
+            name: "running" if writer_of(run)[0] else "finished" if is_finished(run) else "stopped"
+            for name, run in runs.items()
+        }
+        return runs_page(runs, states)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -128,8 +190,17 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The page's address; whoever knows the address may read the page."""
-        return f"http://{HOST}:{self.server_port}/{self.token}/"
+        """The address of the page to begin with; whoever knows the address may read all pages.
+
+        It is one run's page, several runs side by side, or all runs of a folder.
+        """
+        root, runs = f"http://{HOST}:{self.server_port}/{self.token}/", runs_at(self.places)
+        if any(run.folder not in self.places for run in runs.values()):
+            return root
+        if len(runs) > 1:
+            return f"{root}compare?{urlencode({'run': list(runs)}, doseq=True)}"
+        ((name, run),) = runs.items()
+        return f"{root}{quote(name, safe='')}/{'report' if is_finished(run) else ''}"
 
     @contextmanager
     def stream(self) -> Iterator[bool]:
@@ -165,32 +236,77 @@ class LiveServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """One request; whatever does not come from the page itself is refused, in words that tell nothing."""
 
-    server: LiveServer
+    server: ViewServer
     server_version, sys_version, timeout = "pe", "", 30
 
     def do_GET(self) -> None:
-        """Send the page, or its events."""
-        place = self._place()
-        if place == "":
-            nonce = secrets.token_urlsafe(16)
-            self._answer(200, self.server.page.page(nonce), "text/html", _POLICY.format(nonce))
-        elif place == "events":
-            self._follow()
-        elif place is not None:
-            self._answer(404, "Not found.")
+        """Send a page, or the events of a run's live page."""
+        self._reply(self._get)
 
     def do_POST(self) -> None:
-        """Stop the run: the only thing that can be asked for."""
+        """Stop a run: the only thing that can be asked for."""
+        self._reply(self._post)
+
+    def _reply(self, answer: Callable[[list[str], dict[str, Run]], None]) -> None:
         place = self._place()
-        if place == "stop" and self.headers.get("Origin") == f"http://{self.headers['Host']}":
-            self._answer(200, self.server.feed.stop())
-        elif place is not None:
+        try:
+            if place is not None:
+                answer(place, runs_at(self.server.places))
+        except (PEError, OSError, ValueError) as error:
+            reason = f" ({error})" if self.server.confidential else ""
+            self._answer(500, f"This page cannot be made{reason}: `pe view RUN --text` may say why.")
+
+    def _get(self, place: list[str], runs: dict[str, Run]) -> None:
+        server, run = self.server, runs.get(place[0])
+        if place == [""]:
+            self._send(server.overview(runs), forms="'self'")
+        elif place == ["compare"]:
+            self._compare(runs)
+        elif run is None or len(place) != 2:
+            self._answer(404, "Not found.")
+        elif place[1] == "events":
+            self._follow(server.feed(run))
+        elif place[1] == "":
+            self._send(server.feed(run).page.page(), self._links(run, "./"))
+        elif place[1] == "report" and is_finished(run):
+            self._send(server.report(run), self._links(run, "report"))
+        elif place[1] == "confidential" and server.confidential:
+            self._send(internal_report(run), self._links(run, "confidential"))
+        else:
+            self._answer(404, "Not found.")
+
+    def _compare(self, runs: dict[str, Run]) -> None:
+        names = [name for name in parse_qs(self.path.partition("?")[2]).get("run", ()) if name in runs]
+        if len(names) < 2:
+            self._answer(400, "A comparison takes at least two runs: go back and mark them.")
+            return
+        comparison = compare([runs[name] for name in names])
+        if not self.server.confidential:
+            comparison = replace(comparison, internal=(), warnings=())
+        links = [Link("./", "All runs"), *(Link(f"{quote(name, safe='')}/", name) for name in names)]
+        self._send(comparison_page(comparison), links)
+
+    def _post(self, place: list[str], runs: dict[str, Run]) -> None:
+        run = runs.get(place[0])
+        if run and place[1:] == ["stop"] and self.headers.get("Origin") == f"http://{self.headers['Host']}":
+            self._answer(200, self.server.feed(run).stop())
+        else:
             self._answer(403, "Refused.")
 
-    def _place(self) -> str | None:
-        """Return the path below the token; None: the request was refused."""
+    def _links(self, run: Run, here: str) -> list[Link]:
+        """Return the links to the pages of a run and to all runs; the report's is shown once there is one."""
+        owner = self.server.confidential and run.confidential.is_dir()
+        return [
+            Link("../", "All runs"),
+            Link("./", "Live", here == "./"),
+            Link("report", "Report", here == "report", is_hidden=not is_finished(run)),
+            *([Link("confidential", "Confidential report", here == "confidential")] if owner else []),
+        ]
+
+    def _place(self) -> list[str] | None:
+        """Return the parts of the path below the token; None: the request was refused."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        _, token, *rest = [*self.path.split("/"), ""][:4]
+        _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
         if host not in self.server.hosts:
             self._answer(403, f"Refused: this page is at {' or '.join(self.server.hosts)} alone.")
         elif origin is not None and origin != f"http://{host}":
@@ -198,10 +314,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif not compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()) or not rest[1:]:
             self._answer(404, "Not found.")
         else:
-            return rest[0]
+            return [unquote(part) for part in rest[:-1]]
         return None
 
-    def _follow(self) -> None:
+    def _follow(self, feed: Feed) -> None:
         """Send server-sent events: each holds the pieces of the page that have changed, at first all."""
         with self.server.stream() as free:
             if not free:
@@ -213,13 +329,18 @@ class _Handler(BaseHTTPRequestHandler):
             with suppress(OSError):  # the page was closed
                 while not last:
                     last = self.server.closing.wait(EVERY if last_pieces else 0)
-                    pieces = self.server.feed.pieces(fresh=last)
+                    pieces = feed.pieces(fresh=last)
                     new_pieces = {name: html for name, html in pieces.items() if last_pieces.get(name) != html}
                     if new_pieces or time.monotonic() - last_time > QUIET:
                         line = f"data: {json.dumps(new_pieces)}\n\n" if new_pieces else ": still here\n\n"
                         self.wfile.write(line.encode())
                         last_time = time.monotonic()
                     last_pieces = pieces
+
+    def _send(self, page: str, links: Sequence[Link] = (), forms: str = "'none'") -> None:
+        """Send a page with links to others above it; of its scripts, the browser may run ours alone."""
+        nonce = secrets.token_urlsafe(16)
+        self._answer(200, link_page(page, nonce, links), "text/html", _POLICY.format(nonce, forms))
 
     def _answer(self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'") -> None:
         self._begin(status, kind, policy)
@@ -237,14 +358,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: a line would hold the token."""
 
 
-def serve(folder: Path, *, confidential: bool, port: int, tell: Callable[[str], None], end: Event) -> None:
-    """Serve the live page of the run in `folder`, which need not be there yet, until `end` is set.
+def serve(places: Sequence[Path], *, confidential: bool, port: int, tell: Callable[[str], None], end: Event) -> None:
+    """Serve the pages of the runs at `places` until `end` is set; one that is not there yet is waited for.
 
-    The `confidential` page holds times, too. `tell` gets the address; port 0 means any free port.
+    `tell` gets the address. The rest is as ViewServer has it.
     """
-    while not (folder / RECIPE).is_file():
+    while not all(map(_runs_in, places)):
         if end.wait(EVERY):
             return
-    with LiveServer(LivePage(Run.open(folder), confidential), port) as server:
+    with ViewServer(places, confidential, port) as server:
         tell(server.address)
         end.wait()
