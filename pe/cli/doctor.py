@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import PATH, json_option
+from pe.cli.options import PATH, json_option, tell_next
 
 if TYPE_CHECKING:
     from pe.evaluation.audit import Audit, NoiseAudit
@@ -70,6 +70,8 @@ def doctor(
         is_good = _tell(findings(), as_json)
     if not is_good:
         raise click.exceptions.Exit(1)
+    if recipe is not None and not as_json:
+        tell_next(["plan", recipe])
 
 
 def _tell(findings: Iterable[Finding], as_json: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, json_option, quiet_option, stop_on_interrupt
+from pe.cli.options import PATH, json_option, quiet_option, stop_on_interrupt, tell_next
 from pe.cli.share import tell_if_purged
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ def evaluate(
     for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
         click.echo(f"warning: {sentence}", err=True)
     tell_if_purged(run_folder)
+    if not (as_json or quiet):
+        has_remedies = values.get("verdict", {}).get("remedies")
+        tell_next(["view", run_folder, "--confidential"] if has_remedies else ["export", run_folder, "TO"])
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, asking
+from pe.cli.options import PATH, asking, tell_next
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def init(
     if owner.silent_on:
         options = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
         click.echo(f"Declare in {out} before a run: {options}. Nobody has, and the records must not.")
+    tell_next(*([["doctor", out], ["probe", out]] if pool is None else []), ["plan", out])
 
 
 @dataclass
@@ -241,14 +242,13 @@ def _ask(
 
 
 def _tell(out: Path, noun: str, pool: Pool | None, classes: list[str]) -> None:
-    """Print whether the pool has samples of every class, and the next steps."""
+    """Print whether the pool has samples of every class, and where the recipe is."""
     lacking = pool.lacks(classes) if pool is not None else []
     if pool is not None and classes and not lacking:
         click.echo(f"{pool.path} has {noun} of every class, so each class draws from its own (by_label: true).")
     elif pool is not None and classes and pool.labels:
         names = ", ".join(lacking)
         click.echo(f"{pool.path} has no {noun} of {names}, so all classes draw from the whole pool (by_label: false).")
-    first = f"pe doctor {out}, pe probe {out}, " if pool is None else ""
-    click.echo(f"Wrote {out}. Read it, then: {first}pe plan {out}, pe run {out}")
+    click.echo(f"Wrote {out}. Read it before a run.")
     if pool is not None and not pool.exists:
         click.echo(f"The recipe runs once public {noun} are at {pool.path}: nothing is there yet.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pe.cli.options import PATH, json_option, recipe_option
+from pe.cli.options import PATH, json_option, recipe_option, tell_next
 
 if TYPE_CHECKING:
     from pe.engine.probe import LadderProbe, Probe
@@ -53,6 +53,12 @@ def plan(
     warnings = [*look_ahead(content, api), *([unknown] if unknown else [])]
     result = forecast(content, api, warnings, rate, dry_run)
     click.echo(json.dumps(result.to_dict()) if as_json else str(result))
+    if not as_json:
+        tell_next(["run", recipe, *_set(changes)])
+
+
+def _set(changes: tuple[str, ...]) -> list[str]:
+    return [word for change in changes for word in ("--set", change)]
 
 
 def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> float:
@@ -107,6 +113,8 @@ def probe(
         page = _probe_page(result, out)
     out.write_bytes(result.picture())
     click.echo(json.dumps(result.to_dict() | {"picture": str(out)}) if as_json else page)
+    if not as_json:
+        tell_next(["plan", recipe, *_set(changes)])
 
 
 def _probe_page(result: Probe, out: Path) -> str:

@@ -18,6 +18,7 @@ from pe.cli.options import (
     quiet_option,
     recipe_option,
     stop_on_interrupt,
+    tell_next,
 )
 from pe.cli.share import tell_if_purged, tell_if_unsigned
 from pe.cli.view import live_page, view_option
@@ -154,6 +155,8 @@ def _execute(
     further = "" if result["epsilon"] is None else " at no further ε"
     if last_degree(folder):
         click.echo(f"More {noun}{further}: pe extend {folder} -n N")
+    if not quiet:
+        tell_next(["view", folder], ["evaluate", folder, "--test", "PATH"], ["export", folder, "TO"])
 
 
 @click.command()
@@ -185,6 +188,8 @@ def extend(run: Path, count: int, degree: float | None, changes: tuple[str, ...]
         if not degree:
             click.echo("They are copies of the run's samples, as the degree is 0; a --degree above it varies them.")
     tell_if_purged(run)
+    if not (as_json or quiet):
+        tell_next(["export", run, "TO"])
 
 
 @click.command()
@@ -214,6 +219,8 @@ def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as
         surroundings = Surroundings(progress=Bars(quiet), stop=stop)
         result = run_demo(api, epsilon=epsilon, seed=seed, out=out, surroundings=surroundings)
     click.echo(json.dumps(result) if as_json else _of_digits(result, api))
+    if not (as_json or quiet):
+        tell_next(["view", result["run"]], ["init", "YOUR_DATA"])
 
 
 def _of_digits(result: dict[str, Any], api: str) -> str:

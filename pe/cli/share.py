@@ -140,6 +140,7 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
     another way than FOLDER. No network is needed. Exit status 1 if anything is not as it was certified, or signed.
     """
     from pe.errors import printable
+    from pe.privacy.covered import SIGNED
     from pe.store.export import examine
 
     answer: dict[str, Any]
@@ -164,6 +165,8 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
             click.echo(printable(line))
     if problems:
         raise click.exceptions.Exit(1)
+    if key is None and not as_json and (folder / SIGNED).is_file():
+        tell_next(["verify", folder, "--key", "PUBLIC_KEY"])
 
 
 def _certificate_page(certificate: dict[str, Any]) -> list[str]:

@@ -36,6 +36,10 @@ def test_a_run_tells_where_its_data_are_and_in_json_no_time(finished):
     assert re.fullmatch(r"scans-\d{8}T\d{6}Z-[0-9a-f]{4}", run.name)
     assert told.stdout.startswith("ε = 20, δ = 0.001; all runs over these records (1): ε ≤ 20")
     assert f"runs/{run.name}/synthetic.npz, 8 images" in told.stdout
+    patterns = ["view {0}", "evaluate {0} --test PATH", "export {0} TO"]
+    commands = [f"pe {words.format(f'runs/{run.name}')}" for words in patterns]
+    assert told.stdout.endswith("\nnext: " + "\n      ".join(commands) + "\n")
+    assert "next: " not in pe("run", run, "--quiet", cwd=there).stdout
     told = pe("run", "recipe.yaml", "--out", "two", "--json", "--set", "privacy.epsilon=3", cwd=there)
     answer = json.loads(told.stdout)
     keys = {"epsilon", "delta", "data_set", "noun", "images", "different", "api_calls", "warnings", "run"}

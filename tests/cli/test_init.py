@@ -88,7 +88,9 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
     flags = [*RECORDS, "--classes", "", "--size", 48, "--channels", 1, "--out", "r.yaml"]
     told = pe("init", "scans", *flags, cwd=scans.parent)
     assert told.returncode == 0, told.stderr
-    assert told.stdout.endswith("The recipe runs once public images are at public: nothing is there yet.\n")
+    assert told.stdout.endswith(
+        "The recipe runs once public images are at public: nothing is there yet.\nnext: pe plan r.yaml\n"
+    )
     recipe = Recipe.load(scans.parent / "r.yaml")
     assert (recipe.private.classes, recipe.private.shape) == ((), (48, 48, 1))
     assert recipe.privacy.delta < 1 / 500
