@@ -32,7 +32,7 @@ view_option = click.option("--view", is_flag=True, help="Serve a live page meanw
 @click.option("--text", is_flag=True, help="Print where a run stands, or a table of several, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print that as JSON on stdout, nothing else, and end.")
 @click.option("--write", is_flag=True, help="Write RUN's report.html, which its certificate covers, and end.")
-@click.option("--html", "file", type=PATH, help="Write the report of one run, or the comparison of several, and end.")
+@click.option("--html", "file", type=PATH, metavar="FILE", help="Write a report, or several runs compared, and end.")
 @click.option("--confidential", is_flag=True, help="Show or write what is for the owner alone, times above all.")
 @click.option("--port", type=click.IntRange(1024, 65535), help="Serve on this port; default: any that is free.")
 @click.option("--beside", is_flag=True, hidden=True, help="Wait for RUN, and end when stdin does.")
