@@ -15,7 +15,7 @@ from pe.dispatch.work import draw_conditions
 from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe
 from pe.planning.calls import Span
-from pe.planning.choice import few_warnings, signal_of, signal_warnings
+from pe.planning.choice import signal_of, signal_warnings
 from pe.planning.parts import check_modality, set_up, usage_of, without_price
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.price import Price
@@ -136,7 +136,7 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
             "state about how many private records there are (it will be public)."
         ]
     signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
-    return [*few_warnings(recipe, plan, signals), *signal_warnings(recipe, plan, signals)]
+    return signal_warnings(recipe, plan, signals)
 
 
 def pool_warnings(recipe: Recipe, api: GenerationAPI) -> list[str]:

@@ -5,15 +5,16 @@ docs/plan.md explains the rule; it was chosen on drawn digits and public picture
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, erfc, exp, floor, inf, pi, prod, sqrt
+from math import ceil, erfc, exp, floor, inf, log10, pi, prod, sqrt
 from typing import Any
 
 from pe.errors import RecipeError
 from pe.planning.calls import IMAGES, may_try
 from pe.planning.parts import price_of
-from pe.planning.releases import planned_releases
+from pe.planning.releases import lay_out, planned_releases
 from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.settings import read_settings
@@ -144,11 +145,9 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
     pairs = [(signal, signal.votes) for signal in signals if signal.votes is not None]
     if not pairs:
         return []
+    if sentence := _noise_warning(recipe, plan, signals):
+        return [sentence]
     labels, neighbors = len(plan.classes), recipe.evolution.neighbors
-    worst, votes = max(pairs, key=lambda pair: pair[0].noise_share(pair[1]))
-    if worst.noise_share(votes) > worst.most_noise:
-        limit = min(signal.candidates * each / signal.votes_needed() for signal, each in pairs)
-        return [_too_large(worst, votes, floor(limit) // labels * labels, labels, neighbors)]
     lowest, votes = min(pairs, key=lambda pair: pair[0].passing(pair[1]))
     if lowest.threshold > 0 and lowest.passing(votes) < labels:
         most = floor(lowest.candidates * votes / lowest.threshold) // labels * labels
@@ -171,33 +170,102 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
     ]
 
 
-def _too_large(signal: Signal, votes: float, limit: int, labels: int, neighbors: int) -> str:
-    remedy = "no population is small enough, so take a larger epsilon, or fewer iterations or labels."
-    if limit >= labels * neighbors:
-        more = ceil(neighbors * (signal.votes_needed() / votes) ** 2)  # votes grow with √q
-        fits = more <= MANY_NEIGHBORS and 2 * more <= signal.candidates // labels
-        remedy = f"take a population of at most {limit}, {f'evolution.neighbors: {more}, ' * fits}or a larger epsilon."
-    return (
-        f"The population is too large for the private set: {votes:.2g} votes per candidate against noise of "
-        f"σ = {signal.sigma:.3g} votes and a threshold of {signal.threshold:.3g}, so about "
-        f"{signal.noise_share(votes):.0%} of the weight by which parents are chosen is noise; {remedy}"
-    )
+@dataclass(frozen=True)
+class _Lack:
+    """Factors by which a candidate and a label have too few votes beside the noise; each is 1 or less if enough.
+
+    `each` is the votes of a label at q = 1, `sigma` the noise of one histogram with the budget of all.
+    """
+
+    candidate: float
+    label: float
+    each: float
+    sigma: float
+
+    @classmethod
+    def of(cls, recipe: Recipe, labels: int, signals: Sequence[Signal]) -> _Lack:
+        private = recipe.private
+        each = votes_cast(private.declared_size or 0, private.declared_units, 1) / labels
+        squares = [signal.sigma**2 for signal in signals]
+        sigma = 1 / sqrt(sum(1 / square for square in squares)) if all(squares) else 0.0
+        candidate = max(signal.votes_needed() / signal.votes for signal in signals if signal.votes)
+        return cls(candidate, FEW * sigma / each, each, sigma)
+
+    @property
+    def factor(self) -> float:
+        """Factor by which there are too few votes, in all."""
+        return max(self.candidate, self.label)
+
+    def __bool__(self) -> bool:
+        return self.factor > 1 + 1e-9
 
 
-def few_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
-    """Warn if so few records vote that un-evolved samples, which need no budget, are as good."""
-    records, units = recipe.private.declared_size, recipe.private.declared_units
-    if records is None or not all(signal.sigma for signal in signals) or not signals:
-        return []
-    each = votes_cast(records, units, 1) / len(plan.classes)
-    sigma = 1 / sqrt(sum(1 / signal.sigma**2 for signal in signals))
-    if each >= FEW * sigma:
-        return []
-    return [
-        f"A label has about {each:,.3g} votes, fewer than {FEW:g} times the noise that one histogram with the whole "
-        f"budget has (σ = {sigma:.3g}): over so few, samples that were never voted for have been as good "
-        "(docs/plan.md), and they need no budget; take a larger epsilon, more records, or fewer labels."
+def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str:
+    """Return a sentence on votes that are too few for the noise, with each single change that would do; or ""."""
+    labels = len(plan.classes)
+    lack = _Lack.of(recipe, labels, signals)
+    if not lack:
+        return ""
+    worst = max(signals, key=lambda signal: signal.noise_share(signal.votes or 0.0))
+    if lack.label > 1:
+        what = (
+            f"A label gets {lack.each:.2g} votes, fewer than {FEW:g} times the noise of {lack.sigma:.2g} that one "
+            "histogram with the whole budget has: samples that were never voted for have been as good (docs/plan.md), "
+            "and they need no budget"
+        )
+    else:
+        what = (
+            f"A candidate gets {worst.votes:.2g} votes on average beside noise of {worst.sigma:.2g}: about "
+            f"{worst.noise_share(worst.votes or 0.0):.0%} of the weight by which parents are chosen is noise"
+        )
+    return f"{what}. Any one of these would be enough: {', '.join(_remedies(recipe, plan, signals, lack))}."
+
+
+def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack) -> list[str]:
+    """Return the single changes with which votes are enough: the least ε and records, the most labels and candidates.
+
+    Fewer labels have as many candidates each. ε is left open where it takes a fit to tell.
+    """
+    labels, private, neighbors = len(plan.classes), recipe.private, recipe.evolution.neighbors
+    words = []
+    if recipe.privacy.epsilon is not None and not plan.fit:
+        lowest = bisect_right(_EPSILONS, recipe.privacy.epsilon)
+        place = bisect_left(_EPSILONS, True, lowest, key=lambda epsilon: not _lack_at(epsilon, recipe, labels, signals))
+        words += [f"ε = {epsilon:g}" for epsilon in _EPSILONS[place : place + 1]]
+    if (fewer := floor(labels / lack.factor)) >= 1:
+        words.append(f"{fewer} label{'s' if fewer > 1 else ''}")
+    if lack.label <= 1:  # else no number of candidates would do
+        limits = (signal.candidates * (signal.votes or 0.0) / signal.votes_needed() for signal in signals)
+        limit = floor(min(limits)) // labels * labels
+        more = ceil(neighbors * lack.candidate**2)  # votes grow with √q
+        if limit >= labels * neighbors:
+            words.append(f"a population of at most {limit:,}")
+            if more <= MANY_NEIGHBORS and 2 * more <= min(signal.candidates for signal in signals) // labels:
+                words.append(f"evolution.neighbors: {more}")
+    units = f" of {_round_up(private.declared_units * lack.factor):,} units" if private.declared_units else ""
+    return [*words, f"{_round_up((private.declared_size or 0) * lack.factor):,} records{units}"]
+
+
+_EPSILONS = [float(f"{digits}e{power}") for power in range(-3, 1) for digits in range(10, 100)]
+"""ε in two digits, from 0.01 to 99."""
+
+
+def _lack_at(epsilon: float, recipe: Recipe, labels: int, signals: Sequence[Signal]) -> _Lack:
+    """Return the lack of votes if the run had another ε."""
+    privacy = recipe.privacy.model_copy(update={"epsilon": epsilon})
+    steps = lay_out(recipe.model_copy(update={"privacy": privacy})).steps
+    sigmas = [step.release.sensitivity * step.release.noise_multiplier for step in steps]
+    changed = [
+        replace(signal, sigma=sigma, threshold=step.threshold)
+        for signal, sigma, step in zip(signals, sigmas, steps, strict=False)
     ]
+    return _Lack.of(recipe, labels, changed)
+
+
+def _round_up(number: float) -> int:
+    """Return the number rounded up to two digits, or to a whole number."""
+    unit: int = 10 ** max(floor(log10(number)) - 1, 0)
+    return ceil(number / unit) * unit
 
 
 # `evolution: auto`.

@@ -253,6 +253,8 @@ class Forecast:
         yield "Guarantee", guarantee(self.epsilon, self.choice.recipe.privacy.delta, 4, ", ")
         yield from self._fit()
         yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
+        if shares := [signal.noise_share(signal.votes) for signal in self.signals if signal.votes is not None]:
+            yield "", f"about {max(shares):.0%} of the choice of parents if votes spread evenly; less where they gather"
         yield from self._clock()
         choices = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in self.choice.values.items()]
         if choices:

@@ -1,5 +1,6 @@
 """What `evolution: auto` chooses: sane for every size, and monotone in what there is to learn from."""
 
+import re
 from dataclasses import replace
 from itertools import product
 from math import inf
@@ -155,4 +156,15 @@ def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_to
     by_hand = recipe_of(10_000, evolution=recipe.evolution.own_values).model_copy(update={"privacy": recipe.privacy})
     found = forecast(recipe, Generator())
     assert forecast(by_hand, Generator()).warnings == found.warnings
-    assert not any("too large" in warning for warning in found.warnings)
+    assert not any("would be enough" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(("size", "labels", "epsilon"), [(100, 10, 1), (100, 100, 4), (300, 100, 0.5), (30, 1, 0.3)])
+@pytest.mark.parametrize("degrees", [DRAWN.degrees, (0.0,)])
+def test_what_would_be_enough_is_enough_for_what_is_then_chosen(size, labels, epsilon, degrees):
+    def warnings(size, epsilon):
+        return " ".join(forecast(recipe_of(size, labels, epsilon), Generator(degrees=degrees)).warnings)
+
+    enough = re.search(r"would be enough: ε = ([\d.]+),.* ([\d,]+) records", warnings(size, epsilon))
+    assert "would be enough" not in warnings(size, float(enough[1]))
+    assert "would be enough" not in warnings(int(enough[2].replace(",", "")), epsilon)

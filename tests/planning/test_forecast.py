@@ -11,7 +11,7 @@ from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
 from pe.planning.calls import Span
 from pe.planning.checks import check_price, obstacles
-from pe.planning.choice import MOST_NOISE, Signal
+from pe.planning.choice import Signal
 from pe.planning.forecast import forecast
 from pe.planning.parts import object_kind, set_up_generator
 from pe.planning.releases import lay_out
@@ -229,23 +229,57 @@ def test_the_noise_share_is_that_of_sampled_noise():
         assert share == pytest.approx(weights[0] / weights[1], rel=0.02)
 
 
-@pytest.mark.parametrize("sigmas", [0, 1.5, -3])
-def test_the_suggested_population_or_votes_per_record_are_the_most_and_fewest_without_a_warning(sigmas):
-    changes = {"private__declared_size": 3000, "evolution__iterations": 4, "evolution__threshold_sigmas": sigmas}
-    changes |= NOISE | {"privacy__noise_multiplier": 7.5}
-    (warning,) = planned(evolution__population=2000, **changes).warnings
-    assert warning.startswith("The population is too large for the private set: 1.5 votes per candidate against noise")
-    suggested = int(re.search(r"population of at most (\d+)", warning)[1])
-    within = planned(evolution__population=suggested, **changes)
-    assert within.warnings == ()
-    assert all(signal.noise_share(signal.votes) <= MOST_NOISE for signal in within.signals)
-    assert "too large" in planned(evolution__population=suggested + 2, **changes).warnings[0]
-    more = re.search(r"evolution\.neighbors: (\d+), or", warning)
-    assert bool(more) or sigmas == -3
-    if more:
-        changes |= {"evolution__population": 2000}
-        assert planned(**changes, evolution__neighbors=int(more[1])).warnings == ()
-        assert "too large" in planned(**changes, evolution__neighbors=int(more[1]) - 1).warnings[0]
+MANY = {"evolution__iterations": 4, "private__declared_size": 3000, "evolution__population": 4000}
+SEVEN = {"private__classes": list("abcdefg")}
+SUBFOLDERS = {"private__privacy_unit": "subfolder", "private__declared_units": 100}
+
+
+@pytest.mark.parametrize(
+    ("changes", "beginning", "count"),
+    [
+        (MANY, "A candidate gets 0.75 votes on average beside noise of 7.5", 3),
+        (MANY | {"evolution__threshold_sigmas": 1.5}, "A candidate gets 0.75 votes", 4),
+        (MANY | {"evolution__threshold_sigmas": -3}, "A candidate gets 0.75 votes", 3),
+        (MANY | {"evolution__threshold": 9.5}, "A candidate gets 0.75 votes", 4),
+        (MANY | {"privacy__schedule": [1, 1.5, 2, 3]}, "A candidate gets 0.75 votes", 3),
+        (MANY | SUBFOLDERS, "A candidate gets 0.14 votes", 3),
+        (MANY | NOISE | {"privacy__noise_multiplier": 7.5}, "A candidate gets 0.75 votes", 2),
+        (MANY | SEVEN | {"evolution__population": 2100}, "A candidate gets 1.4 votes", 5),
+        ({"private__declared_size": 30}, "A label gets 15 votes, fewer than 5 times the noise of 3.7", 3),
+        ({"private__declared_size": 100, "evolution__population": 70, **SEVEN}, "A label gets 14 votes", 3),
+        ({"private__declared_size": 3}, "A label gets 1.5 votes", 2),
+    ],
+)
+def test_each_single_remedy_against_noise_is_enough_and_a_little_less_is_not(changes, beginning, count):
+    def warning(**more):
+        return next((one for one in planned(**changes | more).warnings if "would be enough" in one), "")
+
+    classes = changes.get("private__classes", ["a", "b"])
+    labels = len(classes)
+
+    def labelled(count):  # with as many candidates of each
+        population = changes.get("evolution__population", 10)
+        return {"private__classes": classes[:count], "evolution__population": count * population // labels}
+
+    assert warning().startswith(beginning)
+    remedies = warning().rstrip(".").partition("would be enough: ")[2].split(", ")
+    assert len(remedies) == count
+    for remedy in remedies:
+        first, *others = (float(number.replace(",", "")) for number in re.findall(r"[\d.,]*\d", remedy))
+        if "ε" in remedy:
+            enough, less = {"privacy__epsilon": first}, {"privacy__epsilon": 0.9 * first}
+        elif "label" in remedy:
+            enough, less = labelled(int(first)), labelled(int(first) + 1)
+        elif "population" in remedy:
+            enough, less = {"evolution__population": int(first)}, {"evolution__population": int(first) + labels}
+        elif "neighbors" in remedy:
+            enough, less = {"evolution__neighbors": int(first)}, {"evolution__neighbors": int(first) - 1}
+        else:
+            sizes = [int(first), *map(int, others)]
+            keys = "private__declared_size", "private__declared_units"
+            enough, less = (dict(zip(keys, some, strict=False)) for some in (sizes, [n * 9 // 10 for n in sizes]))
+        assert not warning(**enough), remedy
+        assert warning(**less), remedy
 
 
 UNITS = {"private__declared_size": 1000, "private__privacy_unit": "subfolder"}
@@ -259,10 +293,10 @@ HIGH = NOISE | {"privacy__noise_multiplier": 1, "evolution__threshold": 40, "pri
         ({}, ["private.declared_size is missing"]),
         (
             {"private__declared_size": 3},
-            ["A label has about 1.5 votes, fewer than 5 times", "The population is too la"],
+            ["A label gets 1.5 votes, fewer than 5"],
         ),
         # Two histograms of σ = 5.28 are worth one of 3.73; 18.7 records of each of two labels are five times that.
-        ({"private__declared_size": 37, "evolution__population": 2}, ["A label has about 18.5 votes"]),
+        ({"private__declared_size": 37, "evolution__population": 2}, ["A label gets 18 votes"]),
         ({"private__declared_size": 38, "evolution__population": 2}, []),
         ({"private__declared_size": 10000, **UNEVEN, **NOISE, "privacy__noise_multiplier": 12}, ["Label 'b' has too"]),
         ({"private__declared_size": 1000, "privacy__delta": 1e-3}, ["δ = 0.001 is not below 1/1000, one over"]),
