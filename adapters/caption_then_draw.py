@@ -119,7 +119,9 @@ class CaptionThenDrawSettings(Settings):
 
 
 class CaptionThenDraw(OfSeveral):
-    """RANDOM_API writes a caption and draws it; VARIATION_API varies the parent's caption and draws that anew.
+    """For image models that draw well from a prompt, but vary images badly: captions evolve, and are drawn.
+
+    RANDOM_API writes a caption and draws it; VARIATION_API varies the parent's caption and draws that anew.
 
     `captions` is a generator of texts, `draw` one that draws images from prompts, each written as under `api`. In the
     `prompts` of `draw`, which may be left out, `{caption}` becomes the caption.

@@ -99,7 +99,7 @@ class ChatSettings(Concurrent, OpenAIConnection, Written):
 
 
 class Chat:
-    """RANDOM_API and VARIATION_API by OpenAI's chat completions.
+    """Texts by a chat model, hosted or on a server of yours (OpenAI's chat completions).
 
     Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it. Degree 0 is the
     parent itself and makes no call. Nothing is deterministic, even where a seed is sent.

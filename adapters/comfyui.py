@@ -115,7 +115,9 @@ class ComfyUISettings(ByJobs):
 
 
 class ComfyUI(JobHost[ComfyUISettings]):
-    """RANDOM_API and VARIATION_API by one workflow each; a parent is uploaded, the degree is a sampler's `denoise`.
+    """For any model and workflow that your own ComfyUI runs. The degree is a sampler's `denoise`.
+
+    RANDOM_API and VARIATION_API have a workflow each; a parent is uploaded.
 
     A request is a job under an id of ours, noted before the job is sent: after a kill none is paid twice. Images of one
     request share its seed, so a sample depends on the request that it came in.

@@ -243,7 +243,7 @@ def heed_words(scores: Floats, prompts: Sequence[str]) -> Floats:
 
 
 class Glyphs:
-    """RANDOM_API and VARIATION_API that draw text, one image of one text per sample.
+    """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or yours.
 
     The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on its
     seed and its condition alone, to the last bit, and not on the chunk that it came in.

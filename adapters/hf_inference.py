@@ -89,7 +89,7 @@ class HFSettings(Worded):
 
 
 class HFInference(Host[HFSettings]):
-    """RANDOM_API by text_to_image, VARIATION_API by image_to_image; one image per request.
+    """Models that Hugging Face's providers host, or an endpoint of yours there; one image per request.
 
     An endpoint of one's own is asked without the hub's client, which would ask the hub what to write in its User-Agent.
     """

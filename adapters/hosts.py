@@ -92,7 +92,7 @@ class BedrockSettings(StabilityModel):
 
 
 class Bedrock(Host[BedrockSettings]):
-    """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
+    """Stability's models in your AWS account. The degree is a strength; one image per request."""
 
     Settings = BedrockSettings
     starter = starter_of(
@@ -195,7 +195,7 @@ class GeminiSettings(Worded):
 
 
 class Gemini(Host[GeminiSettings]):
-    """RANDOM_API and VARIATION_API by generateContent, with or without a parent; one image per request."""
+    """Google's image models by Gemini API or Vertex AI. The degree is put in words; one image per request."""
 
     Settings = GeminiSettings
     starter = starter_of(
@@ -308,7 +308,7 @@ class StabilitySettings(StabilityModel):
 
 
 class Stability(Host[StabilitySettings]):
-    """RANDOM_API by text-to-image, VARIATION_API by image-to-image with strength = degree; one image per request."""
+    """Stability's own host. The degree is a strength, exact; one image per request."""
 
     Settings = StabilitySettings
     starter = starter_of(
@@ -378,7 +378,7 @@ class TogetherSettings(Worded):
 
 
 class Together(Host[TogetherSettings]):
-    """RANDOM_API and VARIATION_API by images/generations, with or without a parent.
+    """Together AI's hosted models. The degree is put in words.
 
     A request is for up to `n` images of one prompt, or variations of one parent. No answer is taken as deterministic.
     """

@@ -77,7 +77,7 @@ class BFLSettings(OfModels):
 
 
 class BFL(JobHost[BFLSettings]):
-    """RANDOM_API and VARIATION_API by Black Forest Labs: one image a job, seeded; variations by a wording."""
+    """FLUX by Black Forest Labs, its maker. The degree is put in words; one image per job."""
 
     Settings = BFLSettings
     job_field = "polling_url"
@@ -247,7 +247,7 @@ class FalSettings(ManyModels):
 
 
 class Fal(ModelHost[FalSettings]):
-    """RANDOM_API and VARIATION_API by fal's queue; the degree is a number where the model has an input for it."""
+    """fal's hosted models, by its queue. The degree is a number where the model has an input for it."""
 
     Settings = FalSettings
     job_field = "response_url"
@@ -328,7 +328,7 @@ class ReplicateSettings(ManyModels):
 
 
 class Replicate(ModelHost[ReplicateSettings]):
-    """RANDOM_API and VARIATION_API by predictions; the degree is a number where the model has an input for it."""
+    """Replicate's hosted models. The degree is a number where the model has an input for it."""
 
     Settings = ReplicateSettings
     result_hosts = ("replicate.delivery",)

@@ -181,7 +181,7 @@ class CausalSettings(LocalModel, Written):
 
 
 class CausalLM(LocalTexts["_Writer"]):
-    """RANDOM_API and VARIATION_API by a local causal language model of transformers.
+    """Texts by a language model on this machine, where no prompt may leave it.
 
     Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it. Degree 0 is the
     parent itself.
@@ -349,7 +349,7 @@ class MaskedSettings(LocalModel, Drawn):
 
 
 class MaskedLM(LocalTexts["_Filler"]):
-    """RANDOM_API and VARIATION_API by a local masked language model of transformers.
+    """Texts near public ones, with an exact degree: a masked language model on this machine fills in.
 
     The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number, at least one. The
     other tokens stay; spaces and case come from the tokenizer. Samples carry as the condition `prompt` the

@@ -92,7 +92,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
 
 class OpenAIImages(ServedHost[OpenAISettings]):
-    """RANDOM_API and VARIATION_API by OpenAI's images API.
+    """OpenAI's image models, Azure's, and the many servers that speak OpenAI's images API.
 
     A request is for up to `n` images of one prompt, or variations of one parent. Samples carry their prompt as the
     condition `prompt`. Nothing is deterministic, even where a seed is sent.

@@ -155,7 +155,7 @@ LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, wher
 
 
 class PublicImages(FromPool):
-    """RANDOM_API and VARIATION_API over a pool of public images.
+    """The first to try if you have public images like yours: the votes choose among them, unchanged.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
     new samples of a label before every other has come once. VARIATION_API draws, uniformly, from the parent and its
@@ -268,7 +268,7 @@ GRID = 2**12
 
 
 class PublicTexts(FromPool):
-    """RANDOM_API and VARIATION_API over a pool of public texts, whole or in windows of `words` words.
+    """The first to try if you have public texts like yours, whole or in windows of `words` words.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
     from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m texts that serve its label: degree 0 gives the

@@ -52,7 +52,7 @@ class PortfolioSettings(Settings):
 
 
 class Portfolio(OfSeveral):
-    """RANDOM_API and VARIATION_API by several generators in one run.
+    """If you do not know which generator is right: several in one run, and the votes shift their shares.
 
     New samples are dealt out to the generators by their shares, label by label. A sample carries its generator's name
     as the condition `generator`, and the generator's conditions as `name.condition`; the same generator makes all its

@@ -57,7 +57,7 @@ class SDSettings(Served):
 
 
 class SDAPI(ServedHost[SDSettings]):
-    """RANDOM_API by txt2img, VARIATION_API by img2img with denoising_strength = degree.
+    """Your own AUTOMATIC1111, Forge or SD.Next with any checkpoint. The degree is exact (`denoising_strength`).
 
     A request holds up to `batch` items, new ones of one prompt or variations of one parent; its images come from the
     seeds s, s + 1, … of which s is the first item's, so a sample depends on the request that it came in.

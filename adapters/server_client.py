@@ -101,7 +101,9 @@ class ServerSettings(Concurrent, Pictures):
 
 
 class ServerClient:
-    """RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
+    """For several GPUs or another machine: the models of `diffusion` and its like behind `pe serve`.
+
+    RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
 
     The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion`,
     `improved_diffusion` (for models with classes or none) and `diffusion` (for models that take prompts), but for the

@@ -159,7 +159,9 @@ class HTTPEmbeddingSettings(SentPrivateData):
 
 
 class HTTPEmbedding(EndpointEmbedding[Endpoints]):
-    """Vectors by POST as in Jina's API: {"input": [{"image"}]} is sent, {"data": [{"index", "embedding"}]} comes back.
+    """For a model that cannot run here: private images are sent to its endpoint, without noise.
+
+    Vectors by POST as in Jina's API: {"input": [{"image"}]} is sent, {"data": [{"index", "embedding"}]} comes back.
 
     Private images go to this endpoint as they are, un-noised, in requests of `batch_size`.
 
@@ -208,7 +210,7 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
 
 
 class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
-    """Vectors of texts by POST /embeddings.
+    """For texts, by a model that cannot run here: private texts are sent to its endpoint, without noise.
 
     For OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts go to this endpoint
     as they are, un-noised, in requests of `batch_size`.

@@ -91,7 +91,10 @@ class DINOv2Settings(CropSettings):
 
 
 class DINOv2(TorchEmbedding[DINOv2Settings]):
-    """Images → the class token of DINOv2 (Oquab et al. 2023) after its last normalisation."""
+    """For photographs and scans unlike captioned pictures: parts, shapes and textures.
+
+    Images → the class token of DINOv2 (Oquab et al. 2023) after its last normalisation.
+    """
 
     kind = "dinov2"
     Settings = DINOv2Settings
@@ -161,7 +164,10 @@ class EfficientNetLiteSettings(CropSettings):
 
 
 class EfficientNetLite(TorchEmbedding[EfficientNetLiteSettings]):
-    """Images → the 1,280 features before the classifier of EfficientNet-Lite0 (Tan and Le 2019)."""
+    """For colour pictures where no other weights can be had: they come with the extra.
+
+    Images → the 1,280 features before the classifier of EfficientNet-Lite0 (Tan and Le 2019).
+    """
 
     kind = "efficientnet_lite"
     Settings = EfficientNetLiteSettings
@@ -209,7 +215,9 @@ class OpenCLIPSettings(NetworkSettings):
 
 
 class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
-    """Images → OpenCLIP's image features (Ilharco et al. 2021), before they are scaled to length 1.
+    """For photographs whose subject matters most: what a caption would say.
+
+    Images → OpenCLIP's image features (Ilharco et al. 2021), before they are scaled to length 1.
 
     Only the image tower is built, so no text model or tokenizer is needed or fetched, nor a configuration of them.
     """
@@ -325,7 +333,10 @@ class InceptionSettings(NetworkSettings):
 
 
 class Inception(TorchEmbedding[InceptionSettings]):
-    """Images → the 2,048 features that FID compares, by Inception-v3 with the weights of 2015-12-05."""
+    """For photographs that will be judged by FID: the paper's choice.
+
+    Images → the 2,048 features that FID compares, by Inception-v3 with the weights of 2015-12-05.
+    """
 
     kind = "inception"
     Settings = InceptionSettings

@@ -61,7 +61,10 @@ class PixelSettings(Settings):
 
 
 class Pixels:
-    """Images → blurred pixels, a pyramid of them, or their gradients' directions."""
+    """For small images with the same thing in the same place: digits, aligned scans.
+
+    Images → blurred pixels, a pyramid of them, or their gradients' directions.
+    """
 
     Settings = PixelSettings
     info = PluginInfo(hosts=())

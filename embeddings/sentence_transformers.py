@@ -52,7 +52,10 @@ class SentenceSettings(NetworkSettings):
 
 
 class SentenceTransformers(TorchEmbedding[SentenceSettings]):
-    """Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a static one."""
+    """For texts by their meaning, on this machine.
+
+    Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a static one.
+    """
 
     kind = "sentence_transformers"
     noun = Texts.noun

@@ -68,7 +68,9 @@ class TfIdfSettings(Settings):
 
 
 class TfIdf:
-    """Texts → hashed or projected TF-IDF vectors of length 1.
+    """For texts by their words, without any model.
+
+    Texts → hashed or projected TF-IDF vectors of length 1.
 
     Without `public`, a word counts by its length, which tells roughly how rare it is.
 

@@ -121,6 +121,7 @@ def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence()
     assert "default: 28" in told("mnist")  # a key of all sources, but not as all have it
     assert "threshold_sigmas" in told("evolution")
     contents = told()
+    assert re.search(r"images from a host:.*\n  fal .*?a key \(FAL_KEY\); costs what its host", contents, re.DOTALL)
     assert all(name in contents for name in ("evolution", "privimage", "open_clip", "parquet"))
     with pytest.raises(RecipeError, match=r"A recipe has no 'lookahaed'; .*'lookahead'"):
         told("lookahaed")

@@ -218,7 +218,9 @@ def is_improved(model: str) -> bool:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ImprovedDiffusion(OfClasses):
-    """RANDOM_API and VARIATION_API by a network of "Improved Denoising Diffusion Probabilistic Models".
+    """The paper's generator for its CIFAR-10 and Camelyon17 runs: ImageNet at 64×64.
+
+    A network of "Improved Denoising Diffusion Probabilistic Models".
 
     Images are drawn at 64×64×3 (or `size`). At degree v the parent is noised to the timestep where the last ⌊v·steps⌋
     DDIM steps start, and these steps are run: the paper's "timestep 98 of 100" is degree 0.98. Degree 0 is the parent

@@ -303,7 +303,7 @@ class OfClasses(LocalDiffusion, ABC):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PixelSpace(OfClasses):
-    """RANDOM_API and VARIATION_API by a diffusion model in pixel space (diffusers' UNet2DModel).
+    """Small diffusion models in pixel space (diffusers' UNet2DModel), such as one that you trained on public images.
 
     At degree v the parent is noised to the timestep where the last ⌊v·steps⌋ of the sampler's steps start, and these
     steps are run (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of the parent's class.

@@ -23,7 +23,7 @@ _GRID = 8  # pixels per side that a latent stands for
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TextToImage(TextSettings, LocalDiffusion):
-    """RANDOM_API and VARIATION_API by the pipelines of diffusers: Stable Diffusion, Flux, Qwen-Image and their like.
+    """Text-to-image models on this machine: Stable Diffusion, SDXL, Flux, Qwen-Image, with LoRA weights or without.
 
     What a pipeline takes and how it can vary an image is read from its class; docs/diffusion.md has a table. The
     model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new image of

@@ -84,7 +84,7 @@ class Reading:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CentralImages(FittedMethod):
-    """RANDOM_API and VARIATION_API by central images, the first stage of DP-FETA (Li et al., S&P 2025).
+    """Blurred means of the records: the first stage of `dp_feta` (Li et al., S&P 2025), weak alone.
 
     Random subsets of the privacy units are drawn. For each subset and label, the sum of the images and their number are
     released with noise. A new sample is a label's mean image in a subset, bent at random (shifted, turned, stretched);

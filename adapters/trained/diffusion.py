@@ -239,7 +239,7 @@ class FineTuned(ReadsPublic, FittedDiffusion):
 
 
 class DPDM(FineTuned):
-    """A diffusion model that DP-SGD trains from scratch, without public images (Dockhorn, Cao, Vahdat and Kreis 2023).
+    """If neither a generator nor public images are like yours: diffusion by DP-SGD alone (Dockhorn et al. 2023).
 
     For the arguments see `FittedDiffusion`.
     """
@@ -252,7 +252,7 @@ class DPDM(FineTuned):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PDPDiffusion(FineTuned):
-    """A diffusion model trained on all public images, then by DP-SGD (Ghalebikesabi et al. 2023).
+    """If public images of the same kind exist: diffusion trained on them, then by DP-SGD (Ghalebikesabi et al. 2023).
 
     The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a new class embedding,
     for the private labels, and keeps its other weights. For the other arguments see `FittedDiffusion`.
@@ -282,7 +282,7 @@ class PDPDiffusion(FineTuned):
 
 
 class DPLDM(PDPDiffusion):
-    """As `PDPDiffusion`, but DP-SGD trains the attention layers and the class embedding alone (Liu et al. 2023).
+    """As `pdp_diffusion`, but DP-SGD trains the attention and the class embedding alone (Liu et al. 2023).
 
     It works on pixels, as all models of this module do, and not on an autoencoder's latents.
     """
@@ -386,7 +386,7 @@ class BeginsEasy(FineTuned):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPFETA(BeginsEasy):
-    """A diffusion model that learns from images of cheaper generators, then by DP-SGD, without public images.
+    """If nothing public is like the records: cheap fits first, then a diffusion model by DP-SGD.
 
     Each entry of `easy` is a generator that is fitted with a share of the budget, charged to the same ledger. The
     diffusion model is trained on the images of each, in the order of the list, then by DP-SGD. DP-FETA lists
@@ -405,7 +405,7 @@ class DPFETA(BeginsEasy):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivImage(SelectsPublic, BeginsEasy):
-    """A diffusion model trained on selected public images under the private labels, then by DP-SGD.
+    """If you do not know which public images are like yours: DP picks them, then diffusion learns by DP-SGD.
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
     semantics of each private image; the counts of each semantic under each private label are released once, with noise.

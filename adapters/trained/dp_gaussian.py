@@ -291,7 +291,7 @@ def _factor(covariance: Floats, least: float) -> Floats:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPGaussian(ReadsPublic, AnswersByCodes):
-    """RANDOM_API and VARIATION_API by Gaussians: the baseline that a fitted generator is to be measured against.
+    """The fit to try first, as it takes seconds: Gaussians, the baseline of all fits. For small aligned images.
 
     Every private image is cut to a ball around the mean of public images. One noisy sum releases, for each label, the
     number of images, their sum, and the sum of their products xxᵀ, or one sum of products for all labels. Means and

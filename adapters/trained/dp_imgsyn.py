@@ -55,7 +55,9 @@ class TeacherTraining(FineTuning):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPImgSyn(ReadsPublic, TrainedMethod):
-    """RANDOM_API and VARIATION_API by DP-ImgSyn (Roy et al. 2024), with a guarantee that the published code lacks.
+    """For training sets that must not look private: public images, changed for a classifier (Roy et al. 2024).
+
+    The guarantee is one that the published code lacks.
 
     A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the channels that enter its
     GroupNorm layers are released once, as a noisy sum. The pixels of public images are then changed until the teacher

@@ -48,7 +48,9 @@ class Learning(FineTuning):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPSAD(ReadsPublic, FittedDiffusion):
-    """A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by a discriminator.
+    """If public images have your labels' names: a student learns by DP-SGD from records and a teacher.
+
+    A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by a discriminator.
 
     The teacher is a diffusion model, trained by DP-SGD on the records with a share of the budget, or on public images
     alone. The discriminator learns between the student's blocks, from images that teacher and student make of

@@ -97,7 +97,7 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FineTune(AnsweringDiffusion):
-    """A checkpoint of yours, fitted by DP-SGD on LoRA matrices, or on layers that you choose; others stay as they are.
+    """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices, or on layers you choose.
 
     It is a UNet2DModel in pixel space, whose classes become the private labels, or a pipeline of Stable Diffusion 1 or
     2, fitted through its latents, with a prompt for each private label. The checkpoint counts as public: it must not

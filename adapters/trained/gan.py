@@ -122,7 +122,7 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPGAN(FittedGAN):
-    """A GAN whose discriminator learns from the records by DP-SGD (Xie, Lin, Wang, Wang and Zhou 2018).
+    """For comparisons: a GAN whose discriminator learns by DP-SGD (Xie et al. 2018).
 
     For the other arguments see `FittedGAN`.
 
@@ -147,7 +147,7 @@ class DPGAN(FittedGAN):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivImageGAN(SelectsPublic, FittedGAN):
-    """PrivImage+G: a GAN trained on public images that are most like the private ones, then by DP-SGD (Li et al. 2024).
+    """As `privimage`, with a GAN: PrivImage+G (Li et al. 2024).
 
     The public images are selected as for `privimage`. For the arguments see `SelectsPublic` and `FittedGAN`.
     """

@@ -97,7 +97,7 @@ class NoisyMean(AnswersByCodes):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPMERF(NoisyMean):
-    """RANDOM_API and VARIATION_API by DP-MERF (Harder, Adamczewski and Park, AISTATS 2021).
+    """Small, simple images in a minute: one noisy mean of random features (Harder et al., AISTATS 2021).
 
     Every private image becomes a vector of random features of norm 1. The vectors' sum per label is released once, with
     noise, and a small generator is fitted to the sum without seeing the images again. A sample carries the code z that
@@ -184,7 +184,7 @@ _CENTRED = 100
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPMEPF(NoisyMean):
-    """RANDOM_API and VARIATION_API by DP-MEPF (Harder, Jalali, Sutherland and Park, TMLR 2023).
+    """To compare with `dp_merf`: one noisy mean of a pretrained network's features (Harder et al., TMLR 2023).
 
     Every private image becomes a vector of norm at most 1: the values after some stages of EfficientNet-Lite0, trained
     on ImageNet, and their squares. The vectors' sum per label is released once, with noise, and a small generator is

@@ -33,7 +33,7 @@ from pe.privacy.words import round_up
 
 
 class Trained:
-    """RANDOM_API and VARIATION_API by the model that another run fitted.
+    """To use a model again that another run fitted, without a second fit.
 
     Guarantee: the releases of that fit are charged to this run's ledger, each as often as it was in the other run,
     because one person's records may be in both runs; nothing is drawn anew. Only `private_sets: disjoint` leaves these

@@ -159,7 +159,7 @@ def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
         raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
     for part in whole:
         others = [other for other in parts if other.kind and other.section == part.section and not part.kind]
-        text = [_wrap(part.text), *map(_entry, part.keys), *_list_of("kind:", others)]
+        text = [_wrap(f"{part.text}\n\n{part.costs}".rstrip()), *map(_entry, part.keys), *_kinds(others)]
         yield "\n".join([click.style(part.title, bold=True), *text])
     if not whole:
         for part, some in keys.items():
@@ -170,9 +170,15 @@ def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
 def _contents(parts: list[Part]) -> Iterator[str]:
     """Yield the names of all parts, each with its first sentence."""
     yield from _list_of("Sections of a recipe:", [part for part in parts if not part.kind])
-    for section in dict.fromkeys(part.section for part in parts if part.kind):
-        yield from _list_of(f"{section}.kind:", [part for part in parts if part.kind and part.section == section])
+    yield from _kinds([part for part in parts if part.kind])
     yield "\n`pe explain NAME` says more of each, or of a key."
+
+
+def _kinds(parts: list[Part]) -> Iterator[str]:
+    """Yield the kinds of each section, generators by the source of their samples."""
+    for section, source in dict.fromkeys((part.section, part.source) for part in parts):
+        title = f"{section}.kind, {source}:" if source else f"{section}.kind:"
+        yield from _list_of(title, [part for part in parts if (part.section, part.source) == (section, source)])
 
 
 def _list_of(title: str, parts: list[Part]) -> Iterator[str]:
@@ -181,6 +187,8 @@ def _list_of(title: str, parts: list[Part]) -> Iterator[str]:
     for part in parts:
         name = (part.kind or part.section).ljust(20)
         yield click.wrap_text(f"{name} {part.summary}", 100, initial_indent="  ", subsequent_indent=" " * 23)
+        if part.costs:
+            yield _wrap(part.costs, 23)
 
 
 def _entry(key: Key) -> str:

@@ -7,7 +7,7 @@ or from the sections Args and Attributes of docstrings, those of base classes in
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, get_args
 
@@ -20,7 +20,7 @@ from pe.errors import PluginError
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins
 from pe.plugins.settings import fields_of, models_in
-from pe.plugins.specs import settings_of
+from pe.plugins.specs import part_among, settings_of
 from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
 
@@ -40,12 +40,17 @@ class Key:
 
 @dataclass(frozen=True)
 class Part:
-    """A section of the recipe (`kind` is empty), or a plug-in that serves one; `text` describes it."""
+    """A section of the recipe (`kind` is empty), or a plug-in that serves one; `text` describes it.
+
+    A generator has a `source`, the words for what its samples come from. `costs` says what a plug-in needs and costs.
+    """
 
     section: str
     kind: str
     text: str
     keys: tuple[Key, ...]
+    source: str = ""
+    costs: str = ""
 
     @property
     def title(self) -> str:
@@ -75,9 +80,10 @@ def sections() -> list[Part]:
 
 def kinds() -> list[Part]:
     """Everything that a section's `kind` may name: private sources, installed adapters and embeddings."""
+    generators = (_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters"))
     return [
         *_sources(),
-        *(_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters")),
+        *sorted(generators, key=lambda part: [part.source.endswith(one) for one in _SOURCES], reverse=True),
         *(_plugin("pe.embeddings", "embedding", kind) for kind in plugins("pe.embeddings")),
     ]
 
@@ -120,7 +126,51 @@ def _plugin(group: Group, section: str, kind: str) -> Part:
         return Part(section, kind, str(error), ())
     model, machine = settings_of(factory), info_of(factory).machine_settings
     fields = sorted(model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine))
-    return Part(section, kind, _text(factory), tuple(_keys(dict(fields), _meanings(factory) | _meanings(model))))
+    keys = tuple(_keys(dict(fields), _meanings(factory) | _meanings(model)))
+    source = _source_of(factory, model.model_fields) if section == "api" else ""
+    costs = _costs(factory, model.model_fields, plugins(group)[kind].extras)
+    return Part(section, kind, _text(factory), keys, source, costs)
+
+
+POOL, HOST, SERVER = "from a pool of public ones", "from a host", "from a server of yours"
+HERE, SEVERAL, FITTED = "from this machine", "from several generators", "from a model fitted on your records"
+_SOURCES = (POOL, HOST, SERVER, HERE, SEVERAL, FITTED)
+
+
+def _source_of(factory: Any, fields: dict[str, FieldInfo]) -> str:
+    """Return what a generator's samples come from, such as `images from a host`, by what it declares and takes."""
+    info = info_of(factory)
+    if hasattr(factory, "plan_releases"):
+        source = FITTED
+    elif _asks_others(fields):
+        source = SEVERAL
+    elif info.hosts == ():
+        source = POOL if hasattr(factory, "public_paths") else HERE
+    else:
+        source = SERVER if "base_url" in fields and fields["base_url"].is_required() else HOST
+    return f"{info.modality} {source}"
+
+
+def _asks_others(fields: dict[str, FieldInfo]) -> bool:
+    return any(part_among(models_in(field.annotation)) for field in fields.values())
+
+
+def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) -> str:
+    """Return a sentence on what a plug-in needs and costs, by what it declares and takes."""
+    info, is_fitted = info_of(factory), hasattr(factory, "plan_releases")
+    if _asks_others(fields) and not is_fitted:
+        return "Needs and costs what its generators do."
+    is_here = info.hosts == ()
+    key = fields["key_env"].default if "key_env" in fields else None
+    needs = [f"extra {' and '.join(f'`{extra}`' for extra in extras)}"] if extras else []
+    needs += [f"a key ({key})"] if key else []
+    needs += ["model weights"] if is_here and "model" in fields else []
+    needs += ["public images"] if "public" in fields and fields["public"].is_required() else []
+    needs += ["a GPU to be fast"] if "device" in fields else []
+    fit = f"a share of ε{', and minutes to hours of training' if 'device' in fields else ''}"
+    fit = "the ε of that run again" if info.fitted_before else fit
+    costs = fit if is_fitted else "nothing but time" if is_here else "what its host charges"
+    return f"Needs {', '.join(needs) or 'nothing more'}; costs {costs}."
 
 
 def _keys(
@@ -242,6 +292,7 @@ def page(parts: list[Part]) -> str:
     order = [part.section for part in parts]
     for part in sorted(parts, key=lambda part: order.index(part.section)):
         lines += ["", f"{'###' if part.kind else '##'} {part.title}", "", part.text]
+        lines += ["", part.costs] if part.costs else []
         if part.keys:
             lines += ["", "| key | values | default | meaning |", "| --- | --- | --- | --- |"]
         for key in part.keys:
