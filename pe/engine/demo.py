@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
+from pe.data.population import NO_PARENT, Population
+from pe.data.samples import Conditions
 from pe.engine.execution import Surroundings, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
 from pe.evaluation.classifiers import at_once, side_by_side
@@ -22,7 +24,11 @@ from pe.planning.releases import plan_of
 from pe.plugins.registry import require_extras
 from pe.private.npz import DIGITS, MnistSample
 from pe.recipe.schema import Recipe
+from pe.report.pictures import contact_sheet
 from pe.store.run import Run
+
+Digits = tuple[Images, npt.NDArray[np.int32]]
+"""Images and their labels."""
 
 RECIPES = {name: Path(__file__).parent / "recipes" / f"{name}.yaml" for name in ("glyphs", "diffusion")}
 """The demo's recipes by their generator: drawn text (glyphs), or a small diffusion model."""
@@ -49,7 +55,8 @@ def run_demo(
         surroundings: progress, and the signal to stop.
 
     Returns:
-        The values of `summary`, with accuracy (by classifier, then by training set) and seconds.
+        The values of `summary`, with accuracy (by classifier, then by training set), seconds, and the path of the
+        picture with a row of digits for each training set. It shows private ones, so it lies in confidential/.
 
     Raises:
         MissingDependency: a library that any step of the demo needs is not installed; nothing is written.
@@ -59,15 +66,18 @@ def run_demo(
     changes = {"privacy.epsilon": epsilon, "seed": seed}
     recipe = Recipe.load(RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None))
     run = run_recipe(recipe, out, surroundings)
-    accuracy = _accuracy(run, recipe, one_vote=api in QUICK, surroundings=surroundings)
-    return summary(run) | {"accuracy": accuracy, "seconds": round(time.monotonic() - start, 1)}
+    training_sets = _training_sets(run, recipe, one_vote=api in QUICK, surroundings=surroundings)
+    picture = run.confidential / "demo.png"
+    picture.write_bytes(_picture(training_sets))
+    accuracy = _accuracy(training_sets, recipe.seed, surroundings)
+    seconds = round(time.monotonic() - start, 1)
+    return summary(run) | {"accuracy": accuracy, "seconds": seconds, "picture": str(picture)}
 
 
-def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundings) -> dict[str, dict[str, float]]:
-    """Return the accuracy on held-out real digits, by classifier, then by training set."""
-    synthetic, progress = run.synthetic, surroundings.progress
+def _training_sets(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundings) -> dict[str, Digits]:
+    """Return the run's synthetic digits, its controls and the private ones, by the name of the set."""
+    synthetic = run.synthetic
     assert isinstance(synthetic.samples, Images)
-    test, test_labels = _digits("test")
     api = build_generator(recipe)
     load_model(api, run.folder)
     training_sets = {
@@ -77,19 +87,34 @@ def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundin
     if one_vote:
         plan, dataset, embedding = plan_of(run, recipe), recipe.private.open(), build_embedding(recipe)
         control = one_vote_run(run, recipe, plan, api, run.populations(), dataset, embedding)
-        vote = control.result(progress, surroundings.stop)
+        vote = control.result(surroundings.progress, surroundings.stop)
         assert isinstance(vote.samples, Images)
         training_sets[ONE_VOTE] = vote.samples, vote.labels
-    training_sets[REAL] = _digits("private")
+    return training_sets | {REAL: _digits("private")}
+
+
+def _picture(sets: dict[str, Digits]) -> bytes:
+    """Return a PNG file: a row for the private digits, for un-evolved and for evolved ones, a column for each label."""
+    rows = {"private": REAL, "un-evolved": UNEVOLVED, "evolved": SYNTHETIC_DATA}
+    populations = [
+        Population(images, labels, Conditions(), np.full(len(labels), NO_PARENT))
+        for images, labels in (sets[name] for name in rows.values())
+    ]
+    return contact_sheet(populations, DIGITS, list(rows))
+
+
+def _accuracy(sets: dict[str, Digits], seed: int, surroundings: Surroundings) -> dict[str, dict[str, float]]:
+    """Return the accuracy on held-out real digits, by classifier, then by training set."""
+    test, test_labels = _digits("test")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
-    jobs = [(classifier, name) for name in training_sets for classifier in CLASSIFIERS]
-    threads = at_once(len(jobs), max(images.pixels.size for images, _ in training_sets.values()))
+    jobs = [(classifier, name) for name in sets for classifier in CLASSIFIERS]
+    threads = at_once(len(jobs), max(images.pixels.size for images, _ in sets.values()))
 
     def train(job: tuple[str, str]) -> float:
-        return accuracy(job[0], *training_sets[job[1]], test, test_labels, recipe.seed)
+        return accuracy(job[0], *sets[job[1]], test, test_labels, seed)
 
     with (
-        progress.task("training classifiers", len(jobs)) as task,
+        surroundings.progress.task("training classifiers", len(jobs)) as task,
         side_by_side(train, jobs, threads, "demo") as results,
     ):
         for (classifier, name), score in zip(jobs, results, strict=True):
@@ -98,7 +123,7 @@ def _accuracy(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundin
     return scores
 
 
-def _digits(split: Literal["private", "test"]) -> tuple[Images, npt.NDArray[np.int32]]:
+def _digits(split: Literal["private", "test"]) -> Digits:
     """Return all images of a split, in one block, and their labels. Public."""
     dataset = MnistSample(split=split).open()
     images, _ = next(dataset.blocks(len(dataset)))

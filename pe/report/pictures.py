@@ -45,19 +45,23 @@ _PER_CELL, _PER_STRIP, _EXTREMES = 9, 12, 10
 _SMALLEST, _LARGEST = 48, 96  # pixels of a picture's longer side in a row
 
 
-def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> bytes:
-    """Return a PNG with a row for each of S_0 … S_T and a column for each class; see `mosaic` for the cells.
+def contact_sheet(
+    populations: Sequence[Population], classes: Sequence[str], names: Sequence[str] | None = None
+) -> bytes:
+    """Return a PNG with a row for each population and a column for each class; see `mosaic` for the cells.
 
-    A column is headed by the class's name, or by its number if this machine has no font with the name's letters; a
-    footnote then says so.
+    Rows are headed by `names`; None: by S0 … ST. A column is headed by the class's name, or by its number if this
+    machine has no font with the name's letters; a footnote then says so.
     """
     cell = (_CARD[0], _CARDS * _CARD[1]) if isinstance(populations[0].samples, Readable) else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
     font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
+    names = names or [f"S{t}" for t in range(len(populations))]
+    left = max(_LEFT, 2 * _GAP + ceil(max(map(font.getlength, names))))
     rows = enumerate(zip(classes, fonts, strict=True), start=1)
     heads = [(name, own) if own else (f"label {i}", font) for i, (name, own) in rows]
     widths = [max(cell[0], min(ceil(own.getlength(head)), _WIDEST)) for head, own in heads]
-    *xs, width = accumulate((each + _BETWEEN for each in widths), initial=_LEFT)
+    *xs, width = accumulate((each + _BETWEEN for each in widths), initial=left)
     if footnote := None in fonts:
         width, height = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP), height + _FOOT
     sheet = Image.new("RGB", (width, height), _PAPER)
@@ -66,9 +70,9 @@ def contact_sheet(populations: Sequence[Population], classes: Sequence[str]) -> 
         pen.text((x + wide // 2, _TOP // 2), _shorten(head, own, wide), fill=_INK, font=own, anchor="mm")
     if footnote:
         pen.text((_GAP, height - _FOOT // 2), _NUMBERED, fill=_INK, font=font, anchor="lm")
-    for row, population in enumerate(populations):
+    for row, (name, population) in enumerate(zip(names, populations, strict=True)):
         y = _TOP + row * (cell[1] + _GAP)
-        pen.text((_LEFT // 2, y + cell[1] // 2), f"S{row}", fill=_INK, font=font, anchor="mm")
+        pen.text((left // 2, y + cell[1] // 2), name, fill=_INK, font=font, anchor="mm")
         for column in range(len(classes)):
             if picture := mosaic(population, column):
                 sheet.paste(picture, (xs[column] + (widths[column] - cell[0]) // 2, y), picture)
