@@ -48,6 +48,11 @@ def test_the_confidential_page_can_be_read_by_all_and_asks_nobody_for_anything(b
     check_readable(browser)
     browser.execute_script("[...document.images].at(-1).removeAttribute('alt')")  # one that is shown
     assert findings(browser)[0].startswith("image-alt: <img")
+    small, large = displayed(browser, "main img")[0], browser.find_element(By.TAG_NAME, "dialog")
+    small.send_keys(Keys.ENTER)
+    assert large.find_element(By.TAG_NAME, "img").size["height"] > 2 * small.size["height"]
+    large.click()
+    assert displayed(browser, "dialog") == []
     slider = browser.find_element(By.ID, "iteration")
     for key, name in (
         (Keys.END, "S3, after 3 rounds of votes, varied by degree 0.1"),

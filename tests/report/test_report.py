@@ -81,10 +81,11 @@ def test_a_run_without_iterations_speaks_of_none_and_says_whether_the_generator_
 def test_epsilon_and_delta_are_put_into_words_that_are_true(run, page):
     assert "at most e<sup>ε</sup> times what it would be in the neighbouring world" in page
     assert "with probability at least" not in page
-    header = page[page.index("<header>") : page.index("</header>")]
-    assert "at most 7.39 times" in header
-    assert ", plus 1e-05." in header
-    assert "add_remove" not in header
+    section = page[page.index("What it promises") :].partition("</section>")[0]
+    assert "at most 7.39 times" in section
+    assert ", plus 1e-05." in section
+    assert "add_remove" not in section
+    assert page.index("How it evolved") < page.index("What it promises") < page.index("The certificate")
     assert "When it ended, this was the only recorded run over the data set:" in page
     assert "When it ended, this was the only recorded run over this data: ε" in Run.open(run).certificate
 

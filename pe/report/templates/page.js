@@ -25,3 +25,14 @@ const find = () => {
   document.getElementById("hits").textContent = wanted ? `${found} of ${texts.length}, in all iterations` : "";
 };
 if (search) search.addEventListener("input", find);
+const large = document.body.appendChild(document.createElement("dialog"));
+const enlarge = (event) => {
+  if (large.open) return large.close();
+  const small = event.target;
+  if (!small.matches("main img")) return;
+  large.replaceChildren(small.cloneNode());
+  large.style.setProperty("--ratio", small.width / small.height);
+  large.showModal();
+};
+document.addEventListener("click", enlarge);
+document.addEventListener("keydown", (event) => { if (event.key === "Enter") enlarge(event); });
