@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from pe.data.display import Page, picture
+from pe.data.fonts import font_for
 from pe.data.population import NO_PARENT, Population
-from pe.data.samples import Conditions, Samples
+from pe.data.samples import CAPTION, Conditions, Samples
 from pe.dispatch.answers import Items, Standing
 from pe.dispatch.work import Work
 from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, judge, measure, rises
@@ -35,6 +37,7 @@ from pe.report.pictures import png
 
 DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
 _GAP, _HEIGHT = 8, 128
+_LETTER, _LINES = 13, 3  # pixels of a caption's letters, and its lines at most
 _NUMBERS = 4  # of a condition that are shown one by one
 _SPACES = {"samples": "between samples", "embedding": "in the embedding"}
 _VERDICTS = {
@@ -92,6 +95,7 @@ class Probe:
         conditions: of the first sample: name → value, as text.
         degree: of the variation.
         meaning: the generator's own words on the degree; empty if it has none.
+        captions: of the new samples: what each was asked to show.
     """
 
     label: str
@@ -100,6 +104,7 @@ class Probe:
     meaning: str
     currency: str
     calls: tuple[Call, Call]
+    captions: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -113,8 +118,9 @@ class Probe:
         }
 
     def picture(self) -> bytes:
-        """Return a PNG file: the new samples in the upper row, below each its variation."""
-        return _page_of(call.samples.pictures() for call in self.calls)
+        """Return a PNG file: the new samples with their captions, below each its variation with its degree."""
+        new, varied = (call.samples.pictures() for call in self.calls)
+        return _page_of([(new, self.captions), (varied, [_degree_words(self.degree)] * len(varied))])
 
 
 def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
@@ -138,6 +144,7 @@ def probe(recipe: Recipe, label: str | None = None, degree: float | None = None)
         meaning=_meaning_of(api, degree),
         currency=price.currency,
         calls=(first, _ask(work, "VARIATION_API", api, price)[1]),
+        captions=_captions(founders, label),
     )
 
 
@@ -166,6 +173,16 @@ def _degree(recipe: Recipe, api: GenerationAPI) -> float:
     return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
 
 
+def _degree_words(degree: float) -> str:
+    return f"degree {degree:g}"
+
+
+def _captions(founders: Population, label: str) -> tuple[str, ...]:
+    """Return what each sample was asked to show: its caption or prompt, or else the label."""
+    asked = next((name for name in (CAPTION, "prompt") if name in founders.conditions), None)
+    return (label,) * len(founders) if asked is None else tuple(map(str, founders.conditions[asked]))
+
+
 def _in_words(value: Any) -> str:
     """Return a condition as text; of many numbers, their count and range."""
     if np.size(value) <= _NUMBERS:
@@ -177,9 +194,9 @@ def _reasons(answer: Answer) -> tuple[str, ...]:
     return tuple(miss.reason for _, miss in sorted(answer.missing.items()))
 
 
-def _page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
-    """Return a PNG file of rows of pictures, one below the other."""
-    lines = [_row(pictures) for pictures in rows]
+def _page_of(rows: Iterable[tuple[Sequence[Image.Image], Sequence[str]]]) -> bytes:
+    """Return a PNG file of rows of pictures with captions, one below the other."""
+    lines = [_row(pictures, captions) for pictures, captions in rows]
     page = Image.new("RGB", (max(row.width for row in lines), sum(row.height + _GAP for row in lines) - _GAP), "white")
     y = 0
     for row in lines:
@@ -188,15 +205,22 @@ def _page_of(rows: Iterable[Sequence[Image.Image]]) -> bytes:
     return png(page)
 
 
-def _row(pictures: Sequence[Image.Image]) -> Image.Image:
-    """Return pictures side by side, small ones enlarged; a white line if there are none."""
+def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
+    """Return pictures side by side, small ones enlarged, each above its caption; a white line if there are none."""
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")
     factor = max(1, _HEIGHT // pictures[0].height)
     large = [one.resize((one.width * factor, one.height * factor), Image.Resampling.NEAREST) for one in pictures]
-    row = Image.new("RGB", (sum(one.width + _GAP for one in large) - _GAP, large[0].height), "white")
-    for i, one in enumerate(large):
-        row.paste(one, (i * (one.width + _GAP), 0))
+    height, wide = large[0].height, max(large[0].width * 2 // _LETTER, 1)
+    below = [textwrap.wrap(caption, wide, max_lines=_LINES, placeholder="…") for caption in captions]
+    bottom = height + max(map(len, below)) * (_LETTER + 4) + 4
+    row = Image.new("RGB", (sum(one.width + _GAP for one in large) - _GAP, bottom), "white")
+    pen = ImageDraw.Draw(row)
+    for i, (one, words) in enumerate(zip(large, below, strict=True)):
+        x = i * (one.width + _GAP)
+        row.paste(one, (x, 0))
+        font = font_for("".join(words), _LETTER) or ImageFont.load_default(_LETTER)
+        pen.multiline_text((x, height + 2), "\n".join(words), "black", font)
     return row
 
 
@@ -211,11 +235,13 @@ class LadderProbe:
         rungs: one for each degree, ascending.
         calls: the call for the parents, and then the calls for each rung as one.
         meanings: the generator's own words on each degree; empty if it has none.
+        captions: of the parents: what each was asked to show.
         verdict: on the least degree above 0 and the greatest.
     """
 
     label: str
     parents: Samples
+    captions: tuple[str, ...]
     rungs: tuple[Rung, ...]
     calls: tuple[Call, ...]
     meanings: tuple[str, ...]
@@ -274,14 +300,15 @@ class LadderProbe:
         }
 
     def picture(self) -> bytes:
-        """Return a PNG file: in each row a parent, then its variations by degree; white where one is missing."""
+        """Return a PNG file: in each row a parent with its caption, then its variations; white where one is missing."""
         columns = [one.samples.pictures() for one in self.rungs]
         places = [{int(parent): i for i, parent in enumerate(one.parents)} for one in self.rungs]
+        degrees = [_degree_words(one.degree) for one in self.rungs]
         rows = []
         for i, parent in enumerate(self.parents.pictures()):
             blank = Image.new("RGB", parent.size, "white")
             cells = [column[at[i]] if i in at else blank for column, at in zip(columns, places, strict=True)]
-            rows.append([parent, *cells])
+            rows.append(([parent, *cells], [self.captions[i], *degrees]))
         return _page_of(rows)
 
 
@@ -318,6 +345,7 @@ def probe_ladder(
     return LadderProbe(
         label=label,
         parents=founders.samples,
+        captions=_captions(founders, label),
         rungs=tuple(rungs),
         calls=tuple(calls),
         meanings=meanings,

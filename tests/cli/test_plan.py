@@ -115,8 +115,10 @@ def test_it_needs_no_private_data_and_saves_a_picture(tmp_path):
     assert "Label '7'" in page
     assert "RANDOM_API    4 images of 28×28×1" in page
     picture = np.asarray(Image.open(tmp_path / "p.png"))
-    assert picture.shape[0] > 2 * 112
     assert picture[:112].std() > 10
+    caption = picture[112:130]  # the label
+    assert picture.shape[0] == 2 * (112 + 13 + 4 + 4) + 8
+    assert caption[:, :12].min() < 100 < 255 == caption[:, 20:100].min()
 
 
 def test_an_endpoint_s_prompt_price_and_degree_are_told(tmp_path, monkeypatch):
