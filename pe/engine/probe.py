@@ -120,7 +120,7 @@ class Probe:
     def picture(self) -> bytes:
         """Return a PNG file: the new samples with their captions, below each its variation with its degree."""
         new, varied = (call.samples.pictures() for call in self.calls)
-        return _page_of([(new, self.captions), (varied, [_degree_words(self.degree)] * len(varied))])
+        return _page_of([(new, self.captions), (varied, [f"degree {self.degree:g}"] * len(varied))])
 
 
 def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
@@ -171,10 +171,6 @@ def _degree(recipe: Recipe, api: GenerationAPI) -> float:
     has_degree = evolution.is_complete or "degree" in evolution.own_values
     degree = evolution.degree if has_degree else list(info_of(api).degrees)
     return next(filter(None, degree if isinstance(degree, list) else [degree]), 0.5)
-
-
-def _degree_words(degree: float) -> str:
-    return f"degree {degree:g}"
 
 
 def _captions(founders: Population, label: str) -> tuple[str, ...]:
@@ -303,7 +299,7 @@ class LadderProbe:
         """Return a PNG file: in each row a parent with its caption, then its variations; white where one is missing."""
         columns = [one.samples.pictures() for one in self.rungs]
         places = [{int(parent): i for i, parent in enumerate(one.parents)} for one in self.rungs]
-        degrees = [_degree_words(one.degree) for one in self.rungs]
+        degrees = [f"degree {one.degree:g}" for one in self.rungs]
         rows = []
         for i, parent in enumerate(self.parents.pictures()):
             blank = Image.new("RGB", parent.size, "white")
