@@ -90,14 +90,24 @@ class Table:
         return {self.column: row.data.decode() if self.of_strings else as_file} | row.description
 
 
+def read_parts(folder: Path) -> tuple[list[str], list[Part]]:
+    """Return the label names, the samples of a finished run or its export, and those of its extensions, in order."""
+    names, first = _read_samples(folder / SYNTHETIC)
+    return names, [first, *_extensions(folder, names)]
+
+
+def read_table(folder: Path) -> Table:
+    """Return the samples that `read_parts` returns as rows; RunError if a file is damaged."""
+    names, parts = read_parts(folder)
+    kind, soft, captions = type(parts[0].samples), parts[0].soft, parts[0].captions
+    return Table(names, kind, soft is not None, captions is not None, _rows(parts, names))
+
+
 def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
     """Replace `synthetic.npz`, and the extensions' files, in an exported `folder` by the same samples in `form`."""
-    names, first = _read_samples(folder / SYNTHETIC)
-    parts, samples = [first, *_extensions(folder, names)], first.samples
-    if form in _OF_TEXTS and samples.suffix != ".txt":
-        raise RecipeError(f"format: '{form}' holds texts, not {samples.noun}: choose folder, parquet or webdataset.")
-    rows = _rows(parts, names)
-    table = Table(names, type(samples), first.soft is not None, first.captions is not None, rows)
+    table = read_table(folder)
+    if form in _OF_TEXTS and table.kind.suffix != ".txt":
+        raise RecipeError(f"format: '{form}' holds texts, not {table.kind.noun}: choose folder, parquet or webdataset.")
     WRITERS[form](folder, table)
     if form == "huggingface":
         write_card(folder, table, certificate)
@@ -294,6 +304,16 @@ def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingDependency.of("pyarrow", "parquet", "Exporting Parquet") from error
+    schema = arrow_schema(table)
+    with pq.ParquetWriter(path, schema) as writer:
+        while group := list(islice(rows, _ROWS_TOGETHER)):
+            writer.write_table(pa.Table.from_pylist([table.entry(row) for row in group], schema))
+
+
+def arrow_schema(table: Table) -> Any:
+    """Return pyarrow's schema of the table, with the metadata by which Hugging Face decodes the samples."""
+    import pyarrow as pa
+
     features: dict[str, Any] = {
         table.column: dict(table.kind.feature),
         "label": {"dtype": "string", "_type": "Value"},
@@ -306,10 +326,7 @@ def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
     if table.has_captions:
         columns[CAPTION] = pa.string()
         features[CAPTION] = {"dtype": "string", "_type": "Value"}
-    schema = pa.schema(columns, metadata={"huggingface": json.dumps({"info": {"features": features}})})
-    with pq.ParquetWriter(path, schema) as writer:
-        while group := list(islice(rows, _ROWS_TOGETHER)):
-            writer.write_table(pa.Table.from_pylist([table.entry(row) for row in group], schema))
+    return pa.schema(columns, metadata={"huggingface": json.dumps({"info": {"features": features}})})
 
 
 # A data-set card, as Hugging Face's hub shows it, and Croissant metadata: what they say is the certificate's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import yaml
 from pe.data.display import Page, paragraph, picture, table
 from pe.data.population import Population
 from pe.data.remote import is_remote
-from pe.errors import BAD_FILES, DamagedFile, RunError, printable
+from pe.data.samples import Readable
+from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, printable
 from pe.store.certified import (
     PAGE,
     check_has_samples,
@@ -28,7 +30,7 @@ from pe.store.certified import (
 )
 from pe.store.durable import RunLock, level_times, sync, write_durably
 from pe.store.export import export
-from pe.store.formats import Format
+from pe.store.formats import Format, arrow_schema, read_parts, read_table
 from pe.store.places import (
     BANNER,
     CERTIFICATE,
@@ -143,6 +145,47 @@ class Run:
     def export(self, to: str | Path, form: Format = "npz") -> Path:
         """Copy what may be shared of the run to the new folder `to`; see `pe.store.export.export`."""
         return export(self.folder, Path(to), form)
+
+    def to_torch(self) -> Any:
+        """Return the final samples, with those of `pe extend`, as a data set of torch: (sample, label).
+
+        Images are float32, c×h×w in [0, 1], texts strings, other samples as stored; labels are int64, and index the
+        label names, `classes` of the data set. Raise RunError before the run is finished, MissingDependency without
+        torch; so do the two methods below.
+        """
+        torch = self._library("torch")
+        names, parts = read_parts(self.folder)
+        samples = type(parts[0].samples)(np.concatenate([part.samples.array for part in parts]))
+        labels = np.concatenate([part.labels for part in parts]).astype(np.int64)
+        content: Any = samples.strings if isinstance(samples, Readable) else torch.from_numpy(samples.array)
+        if samples.feature.get("_type") == "Image":
+            content = content.movedim(-1, 1) / 255
+        dataset = torch.utils.data.StackDataset(content, torch.from_numpy(labels))
+        dataset.classes = names
+        return dataset
+
+    def to_datasets(self) -> Any:
+        """Return these samples as a `datasets.Dataset` with the columns of an export and a ClassLabel `label`."""
+        datasets, table = self._library("datasets"), read_table(self.folder)
+        features = datasets.Features.from_arrow_schema(arrow_schema(table))
+        features["label"] = datasets.ClassLabel(names=table.names)
+        return datasets.Dataset.from_list(list(map(table.entry, table.rows)), features=features)
+
+    def to_pandas(self) -> Any:
+        """Return these samples as a data frame: `text`, or `image` (bytes of a PNG file, path); categorical `label`."""
+        pandas, table = self._library("pandas"), read_table(self.folder)
+        frame = pandas.DataFrame(list(map(table.entry, table.rows)))
+        return frame.assign(label=pandas.Categorical(frame["label"], categories=table.names))
+
+    def _library(self, name: str) -> Any:
+        """Import a library for these samples; RunError if there are none, MissingDependency without the library."""
+        check_has_samples(self.folder)
+        try:
+            return import_module(name)
+        except ImportError as error:
+            raise MissingDependency(
+                f"run.to_{name}() needs {name}, which is not installed: pip install {name}."
+            ) from error
 
     def _repr_html_(self) -> str:
         """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished run is."""
