@@ -59,7 +59,7 @@ _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 
 def decode_image(
-    source: bytes | Path,
+    source: bytes | Path | Image.Image,
     *,
     size: Size | None,
     resize: Resize | None,
@@ -70,7 +70,7 @@ def decode_image(
     """Return the pixels of an encoded image, by the rules above: new, uint8, height × width × channels.
 
     Args:
-        source: the encoded bytes, or the file that holds them.
+        source: the encoded bytes, the file that holds them, or the image that Pillow made of it.
         size: (height, width) of the result; None keeps the image's own.
         resize: how the image gets that size; None requires an image that has that size already.
         channels: 1 (grey) or 3.
@@ -82,9 +82,11 @@ def decode_image(
         RecipeError: `resize` is unknown or has no `size`.
     """
     target = _Target(size, resize, channels, name or (str(source) if isinstance(source, Path) else "The image"))
-    if isinstance(source, bytes):
+    if not isinstance(source, Path):
         with quiet():
-            return _decode(BytesIO(source), target, deep)
+            return (
+                _decode(BytesIO(source), target, deep) if isinstance(source, bytes) else _finish(source, target, deep)
+            )
     if not source.is_file():
         raise BadImage(f"{target.name} is not a readable file.")
     try:
@@ -164,25 +166,31 @@ def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
         raise _damage(name, error) from error
     with image:
-        _check_pixels(*image.size, name)
-        try:
-            if image.format == "TIFF":
-                silence_libtiff()
-            if image.format in _OF_FRAMES:
-                check_frames(getattr(image, "n_frames", 1), name)
-            is_deep = ";16" in str(image.tile)
-            image.load()
-            orientation = image.getexif().get(_ORIENTATION, 1)
-            turn = orientation if isinstance(orientation, int) else 1
-            profile = image.info.get("icc_profile")
-            picture, alpha = _split_alpha(image, name)
-            if is_deep:
-                _note(deep, np.asarray(picture))
-            picture = _to_srgb(picture, profile)
-        except BadImage:
-            raise
-        except Exception as error:
-            raise _damage(name, error) from error
+        return _finish(image, target, deep)
+
+
+def _finish(image: Image.Image, target: _Target, deep: set[bool] | None) -> UInt8Array:
+    """Return the pixels of an opened image."""
+    name = target.name
+    _check_pixels(*image.size, name)
+    try:
+        if image.format == "TIFF":
+            silence_libtiff()
+        if image.format in _OF_FRAMES:
+            check_frames(getattr(image, "n_frames", 1), name)
+        is_deep = ";16" in f"{getattr(image, 'tile', '')}{image.mode}"
+        image.load()
+        orientation = image.getexif().get(_ORIENTATION, 1)
+        turn = orientation if isinstance(orientation, int) else 1
+        profile = image.info.get("icc_profile")
+        picture, alpha = _split_alpha(image, name)
+        if is_deep:
+            _note(deep, np.asarray(picture))
+        picture = _to_srgb(picture, profile)
+    except BadImage:
+        raise
+    except Exception as error:
+        raise _damage(name, error) from error
     return target.finish(picture, alpha, turn)
 
 

@@ -58,8 +58,8 @@ class ImageSource(PrivateSource):
         """The setting `resize`."""
         return self.resize
 
-    def decode(self, data: bytes | Path, name: str | None = None) -> UInt8Array:
-        """Decode an image file or its bytes as declared; raise as `decode_image`."""
+    def decode(self, data: bytes | Path | Image.Image, name: str | None = None) -> UInt8Array:
+        """Decode an image file, its bytes or Pillow's image of it as declared; raise as `decode_image`."""
         size = self.height_width if self.resize else None
         return decode_image(data, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
 
