@@ -83,6 +83,15 @@ def test_the_python_of_the_page_of_texts_runs(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "out" / "synthetic.parquet").is_file()
 
 
+def test_the_python_of_the_page_of_private_records_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = python_of("docs/data.md")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pe, "evolve", partial(pe.evolve, population=20, iterations=1))
+    exec(compile(block, "data.md", "exec"), names := {})
+    image, label = names["synthetic"][19]
+    assert (image.shape, label.item(), len(names["synthetic"])) == ((1, 8, 8), 9, 20)
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_planned_without_data_keys_or_weights(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

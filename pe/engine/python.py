@@ -24,6 +24,7 @@ from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.registry import check_name
 from pe.plugins.settings import Settings
 from pe.plugins.specs import PluginSpec
+from pe.private.memory import source_of
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, Evolution, LimitSection, Privacy, Recipe
@@ -78,14 +79,14 @@ def read_arguments(
 ) -> Recipe:
     """Return the recipe that the arguments of `pe.evolve` describe.
 
-    `top` are keys of the recipe that lie in no section, `settings` those of `privacy`, `evolution` and `limits`;
-    `where` begins messages.
+    `top` are keys of the recipe that lie in no section, `settings` those of `privacy`, `evolution` and `limits`, and of
+    the source, if `private` is none; `where` begins messages.
     """
+    fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
     if not isinstance(private, PrivateSource):
-        raise RecipeError(
-            f"{where}: private is {_describe(private)}: say where the records are by pe.ImageFolder(…), or another "
-            "source."
-        )
+        own = {key: value for key, value in settings.items() if key not in fields_of_all}
+        private = source_of(private, own, where, fields_of_all)
+        settings = {key: value for key, value in settings.items() if key not in own}
     spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
     content = {**top, "private": private, "api": _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR)}
     if spec is not None:
@@ -94,7 +95,6 @@ def read_arguments(
     for key, value in settings.items():
         section = next((name for name, model in _SECTIONS.items() if key in model.model_fields), None)
         if section is None:
-            fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
             raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, fields_of_all)}")
         sections[section][key] = value
     return Recipe.parse(content | sections, where)
@@ -102,9 +102,9 @@ def read_arguments(
 
 def _recipe_or_file(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
     """Return the recipe in the file `private`, or the one that arguments like those of `pe.evolve` describe."""
-    if isinstance(private, PrivateSource):
+    if not isinstance(private, str | Path) or (api is not None and Path(private).suffix not in (".yaml", ".yml")):
         return read_arguments(where, private, api, embedding, {}, settings)
-    if isinstance(private, str | Path) and api is None and embedding is None and not settings:
+    if api is None and embedding is None and not settings:
         return Recipe.load(Path(private))
     raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
 
@@ -149,7 +149,7 @@ def _describe(value: object) -> str:
 
 
 def evolve(
-    private: PrivateSource,
+    private: object,
     api: GenerationAPI | ApiSpec,
     *,
     embedding: Embedding | PluginSpec | str | None = None,
@@ -164,7 +164,8 @@ def evolve(
     """Run Private Evolution.
 
     Args:
-        private: the source of the private records: `pe.ImageFolder(...)` and its siblings.
+        private: the private records: a source, `pe.ImageFolder(...)` or one of its siblings; or a path, arrays, a data
+            frame, a table, a data set of torch or Hugging Face (docs/data.md).
         api: `pe.api("glyphs", ...)`, or any object with the methods of `pe.GenerationAPI`.
         embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method `embed`;
             None: what `pe init` proposes for such samples, or with `resume` the run's embedding.
@@ -175,7 +176,8 @@ def evolve(
         loggers: get the shareable values of each iteration: "tensorboard=DIR", as `--logger` takes them, or objects
             with the methods of `pe.Logger`.
         progress: is told what happens; default: bars on stderr, as the command draws them; `pe.Progress()` is silent.
-        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections.
+        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections; unless `private` is a source,
+            also the source's keys, such as `classes`, and the columns `image` or `text`, and `label`.
 
     Returns:
         The finished run.
@@ -196,7 +198,7 @@ def evolve(
 
 
 def plan(
-    private: PrivateSource | str | Path,
+    private: object,
     api: GenerationAPI | ApiSpec | None = None,
     *,
     embedding: Embedding | PluginSpec | str | None = None,
@@ -227,7 +229,7 @@ def plan(
 
 
 def probe(
-    private: PrivateSource | str | Path,
+    private: object,
     api: GenerationAPI | ApiSpec | None = None,
     *,
     embedding: Embedding | PluginSpec | str | None = None,

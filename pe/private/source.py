@@ -33,7 +33,7 @@ RECORD, SUBFOLDER = "record", "subfolder"
 
 def _class_names(value: Any) -> Any:
     """Check a class list; whole numbers become text."""
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | range):
         raise ValueError("give a list of names or whole numbers")
     names: list[Any] = []
     for name in value:

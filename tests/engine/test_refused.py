@@ -63,7 +63,7 @@ REFUSED = [
     (LARGER, ContractError, r"embed gives 16 numbers for a private sample of 4×4×1 and 64 for a generated one"),
     ({"private": lambda given: replace(given, ledger_file=Path("withheld"))}, RecipeError, "ledger_file is 'withheld'"),
     ({"private": cut_off}, PrivateDataError, r"one\.png"),
-    ({"private": lambda _: "scans"}, RecipeError, r"pe\.evolve: private is 'scans', a text: say where"),
+    ({"private": lambda _: "scans"}, RecipeError, r"scans does not exist: name a folder of images or texts"),
 ]
 
 

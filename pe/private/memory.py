@@ -1,0 +1,272 @@
+"""Private records in memory: arrays, tables and data sets of libraries that are not imported here."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from PIL import Image
+from pydantic import Field, InstanceOf
+
+from pe.data.decoding import UInt8Array
+from pe.data.samples import Array
+from pe.data.tables import feature_names
+from pe.errors import BadImage, BadSample, PrivateDataError, RecipeError, nearest_name
+from pe.plugins.registry import load
+from pe.plugins.settings import fields_of
+from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
+from pe.private.look import look
+from pe.private.modalities import ImageSource, TextSource
+from pe.private.naming import like_labels, list_names
+from pe.private.source import RECORD, PrivateSource, read_source, source
+
+Values = Callable[[], Iterable[Any]]
+"""A function that iterates over the values of a column anew."""
+IMAGE, TEXT, LABEL, SAMPLE = "image", "text", "label", "sample"
+_USUAL = {IMAGE: IMAGE, "images": IMAGE, TEXT: TEXT, "texts": TEXT}
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Records in memory. Confidential."""
+
+    count: int
+    samples: Values
+    labels: Values | None
+    units: Values | None
+
+
+@source
+class MemorySource(PrivateSource):
+    """Records in memory. Recipes do not hold them: to go on with a run, call `pe.evolve` with them and `resume`."""
+
+    _: KW_ONLY
+    ledger_file: Path = Field(description="a file, in any place, that all runs over these records in memory share")
+    records: Annotated[InstanceOf[Records] | None, Field(exclude=True, repr=False)] = None
+
+    @property
+    def place(self) -> None:
+        """None."""
+
+    def open(self) -> PrivateDataset:
+        """List the records; samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        if (one := self.records) is None:
+            raise PrivateDataError(
+                "The private records were in memory, and no file holds them: to go on with a run, call pe.evolve with "
+                "them and the same settings again, the run's directory as out, and resume=True."
+            )
+        labels, units = (None if read is None else map(_number, read()) for read in (one.labels, one.units))
+        return self.bind(Reread(self._outcomes, one.samples), one.count, _name, labels=labels, units=units)
+
+    def _outcomes(self, samples: Values) -> Iterator[Outcome]:
+        return (outcome_of(partial(self.read_value, value, _name(i))) for i, value in enumerate(samples()))
+
+    @abstractmethod
+    def read_value(self, value: Any, name: str) -> Array:
+        """Return the sample that an object holds; raise BadSample, which calls it `name`, if it holds none."""
+
+
+@source
+class ImagesInMemory(MemorySource, ImageSource):
+    """Images in memory: only Python hands them over, `pe.evolve(images, …)`."""
+
+    _: KW_ONLY
+    kind: Literal["images_in_memory"] = "images_in_memory"
+
+    def read_value(self, value: Any, name: str) -> UInt8Array:
+        """As `MemorySource.read_value`, of what `_plain` takes; floating-point pixels lie in [0, 1]."""
+        if (value := _plain(value)) is None:
+            raise BadImage(f"{name} is missing.")
+        if not isinstance(value, np.ndarray):
+            return self.decode(value, name)
+        if value.dtype.kind == "f":
+            if not (value.min(initial=0) >= 0 and value.max(initial=0) <= 1):
+                raise BadImage(f"{name} has values outside 0…1: scale floating-point pixels to 0…1.")
+            value = np.rint(value * 255).astype(np.uint8)
+        return self.convert(value, name)
+
+
+@source
+class TextsInMemory(MemorySource, TextSource):
+    """Texts in memory: only Python hands them over, `pe.evolve(texts, …)`."""
+
+    _: KW_ONLY
+    kind: Literal["texts_in_memory"] = "texts_in_memory"
+
+    def read_value(self, value: Any, name: str) -> Array:
+        """As `MemorySource.read_value`."""
+        if not isinstance(value, str):
+            raise BadSample(f"{name} is of type {type(value).__name__}, and no text.")
+        return self.read(value, name)
+
+
+def _name(index: int) -> str:
+    return f"Record {index + 1:,}"
+
+
+def _number(value: Any) -> Any:
+    """Return a number of numpy or torch as Python's; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _plain(value: Any) -> Any:
+    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c); None if it is missing.
+
+    A mapping holds `bytes` or a `path`, as Hugging Face's images do; a tensor of torch is c×h×w.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if value is None or isinstance(value, bytes | Path | Image.Image):
+        return value
+    array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    is_tensor = array is not value and array.ndim == 3
+    return Path(value) if isinstance(value, str) else np.moveaxis(array, 0, -1) if is_tensor else np.asarray(array)
+
+
+def _is_grey(value: Any) -> bool:
+    """Return True if what `_plain` returned is grey by its type, whatever its pixels are."""
+    if isinstance(value, bytes | Path):
+        value = Image.open(BytesIO(value if isinstance(value, bytes) else value.read_bytes()))
+    return value.mode[0] in "1LI" if isinstance(value, Image.Image) else 1 in (value.ndim - 1, value.shape[-1])
+
+
+# What pe.evolve is given, as a source.
+
+
+def source_of(value: Any, settings: Mapping[str, Any], where: str, others: Collection[str]) -> PrivateSource:
+    """Return the source for the records at a path, or in an object (docs/data.md), whose first record is looked at.
+
+    `settings` are keys of the source; `image` or `text`, and `label`, name columns. Messages begin with `where`;
+    `others` are names of settings that one may have meant besides. Raise RecipeError if anything is not clear.
+    """
+    arguments = {key: settings[key] for key in (IMAGE, TEXT, LABEL) if key in settings}
+    own = {key: setting for key, setting in settings.items() if key not in arguments}
+    read = _at_path if isinstance(value, str | Path) else _in_memory
+    own = read(value, arguments, own, where) | own
+    keys = fields_of(load("pe.sources", own["kind"]))
+    for key in own.keys() - keys:
+        raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, [*others, *keys])}")
+    return read_source(own, where)
+
+
+def _at_path(path: str | Path, arguments: Mapping[str, str], own: Mapping[str, Any], where: str) -> dict[str, Any]:
+    settings = look(Path(path), arguments.get(IMAGE), arguments.get(TEXT), "").settings
+    if own.get("classes") and "label_column" in settings:
+        arguments = {LABEL: LABEL, **arguments}
+    return settings | {f"{key}_column": name for key, name in arguments.items()}
+
+
+def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the kind and the records; and size, channels and classes, as far as the records' types have them."""
+    count, columns, type_names = _columns(value, where)
+    unit, classes = own.get("privacy_unit", RECORD), own.get("classes")
+    for key, name in {**arguments, "privacy_unit": unit}.items():
+        if name not in columns and name != RECORD:
+            raise RecipeError(f"{where}: {key} is '{name}', and the records have {list_names([*columns])}.")
+    usual = [name for name in (LABEL, "labels") if name in columns] or [name for name in type_names if type_names[name]]
+    label = arguments.get(LABEL) or (usual[0] if len(usual) == 1 else None)
+    free = {name: read for name, read in columns.items() if name not in (label, unit)}
+    sample, modality = _sample(free, arguments, where)
+    rest = [name for name in free if name != sample]
+    if label is None and rest and (len(classes or ()) > 1 or (classes is None and (usual or like_labels(rest)))):
+        raise RecipeError(
+            f"{where}: the records have {list_names(rest)}, but no 'label': name the column of labels by label=…, or "
+            "give classes=[] if there is none."
+        )
+    names = type_names.get(label or "", ())
+    content: dict[str, Any] = {"classes": names} if names else {}
+    if not names and not any(str(name).isdecimal() for name in classes or ()):
+        names = classes or ()
+    labels = None if label is None else partial(_name_numbers, columns[label], tuple(names))
+    content["records"] = Records(count, columns[sample], labels, None if unit == RECORD else columns[unit])
+    first = _plain(next(iter(columns[sample]()), None)) if modality == IMAGE else None
+    if first is not None:
+        shape = ImagesInMemory(size=1, ledger_file=Path()).read_value(first, _name(0)).shape
+        content |= {"channels": 1 if _is_grey(first) else 3} | ({} if own.get("resize") else {"size": shape[:2]})
+    return content | {"kind": ImagesInMemory.kind if modality == IMAGE else TextsInMemory.kind}
+
+
+def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: str) -> tuple[str, str]:
+    """Return the name of the column of samples, and whether it holds images or texts: by its name, else its type."""
+    candidates = {name: modality for modality, name in arguments.items() if modality != LABEL}
+    candidates = candidates or {name: _USUAL[name] for name in columns if name in _USUAL}
+    if not candidates:
+        types = {name: _modality(next(iter(read()), None)) for name, read in columns.items()}
+        images = {name: IMAGE for name in types if types[name] == IMAGE}
+        candidates = images or {name: TEXT for name in types if types[name] == TEXT}
+    if len(candidates) != 1:
+        none = "" if candidates else ", none of them of images or texts"
+        several = list_names([*candidates] or [*columns]) + none
+        raise RecipeError(f"{where}: the records have {several}: name the one of samples by image=… or text=….")
+    return next(iter(candidates.items()))
+
+
+def _modality(value: Any) -> str:
+    """Return whether a value is an image or a text, by its type; empty if it is neither."""
+    is_file = isinstance(value, bytes | Path | Image.Image) or (isinstance(value, Mapping) and "bytes" in value)
+    return TEXT if isinstance(value, str) else IMAGE if is_file or getattr(value, "ndim", 0) in (2, 3) else ""
+
+
+def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
+    """Yield a column's values; whole numbers that count into `names` as the names."""
+    for value in map(_number, read()):
+        is_index = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
+        yield names[value] if is_index else value
+
+
+def _columns(value: Any, where: str) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
+    """Return the number of records, their columns, and class names that belong to a column's type, by column."""
+    if isinstance(value, Mapping) and any(hasattr(one, "cast_column") for one in value.values()):
+        raise RecipeError(f"{where}: private has the splits {', '.join(value)}: give one of them.")
+    if hasattr(value, "cast_column") and hasattr(value, "__len__"):  # a Dataset of Hugging Face
+        return _hugging_face(value)
+    if hasattr(value, "to_batches") and hasattr(value, "schema"):  # a table of pyarrow
+        class_names = {name: feature_names(value.schema.metadata, name) for name in value.schema.names}
+        return len(value), {name: partial(_arrow, value, name) for name in value.schema.names}, class_names
+    if isinstance(value, tuple) and len(value) == 2:
+        value = dict(zip((SAMPLE, LABEL), value, strict=True))
+    if isinstance(value, Mapping) or hasattr(value, "columns"):  # arrays by name, or a data frame
+        names = list(value if isinstance(value, Mapping) else value.columns)
+        if len(counts := {len(value[name]) for name in names}) != 1:
+            raise RecipeError(f"{where}: private has {list_names(names)}, which differ in length, or are none.")
+        return counts.pop(), {str(name): partial(_in_order, value[name]) for name in names}, {}
+    if isinstance(value, bytes) or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
+        raise RecipeError(
+            f"{where}: private is an object of the class {type(value).__name__}: give a path, arrays, a table or a "
+            "data set that has a length (docs/data.md), or a source such as pe.ImageFolder(…)."
+        )
+    read: Values = partial(_in_order, value)
+    row = next(iter(read()), None)
+    is_pair = isinstance(row, tuple | list) and len(row) == 2
+    keys = {str(key): key for key in row} if isinstance(row, Mapping) else {SAMPLE: 0, LABEL: 1} if is_pair else {}
+    return len(value), {name: partial(_parts, read, key) for name, key in keys.items()} or {SAMPLE: read}, {}
+
+
+def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
+    """As `_columns`, of a `datasets.Dataset`; its images stay encoded, so that our rules decode them."""
+    features, value = dict(value.features), value.with_format(None)
+    for name, feature in features.items():
+        if type(feature).__name__ == "Image":
+            value = value.cast_column(name, type(feature)(decode=False))
+    columns: dict[str, Values] = {
+        name: partial(_parts, partial(iter, value.select_columns([name])), name) for name in features
+    }
+    return len(value), columns, {name: one.names for name, one in features.items() if hasattr(one, "str2int")}
+
+
+def _in_order(values: Any) -> Iterator[Any]:
+    return iter(values) if hasattr(values, "__iter__") else (values[index] for index in range(len(values)))
+
+
+def _parts(rows: Values, key: Any) -> Iterator[Any]:
+    return (row[key] for row in rows())
+
+
+def _arrow(table: Any, name: str) -> Iterator[Any]:
+    return (value for batch in table.select([name]).to_batches(1000) for value in batch.column(0).to_pylist())
