@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -129,13 +128,6 @@ def _plain(value: Any) -> Any:
     return Path(value) if isinstance(value, str) else np.moveaxis(array, 0, -1) if is_tensor else np.asarray(array)
 
 
-def _is_grey(value: Any) -> bool:
-    """Return True if what `_plain` returned is grey by its type, whatever its pixels are."""
-    if isinstance(value, bytes | Path):
-        value = Image.open(BytesIO(value if isinstance(value, bytes) else value.read_bytes()))
-    return value.mode[0] in "1LI" if isinstance(value, Image.Image) else 1 in (value.ndim - 1, value.shape[-1])
-
-
 # What pe.evolve is given, as a source.
 
 
@@ -163,7 +155,10 @@ def _at_path(path: str | Path, arguments: Mapping[str, str], own: Mapping[str, A
 
 
 def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the kind and the records; and size, channels and classes, as far as the records' types have them."""
+    """Return the kind and the records; and size, channels and classes, as far as the records' types have them.
+
+    No value of a record goes into what is returned: it is public.
+    """
     count, columns, type_names = _columns(value, where)
     unit, classes = own.get("privacy_unit", RECORD), own.get("classes")
     for key, name in {**arguments, "privacy_unit": unit}.items():
@@ -185,11 +180,22 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
         names = classes or ()
     labels = None if label is None else partial(_name_numbers, columns[label], tuple(names))
     content["records"] = Records(count, columns[sample], labels, None if unit == RECORD else columns[unit])
-    first = _plain(next(iter(columns[sample]()), None)) if modality == IMAGE else None
-    if first is not None:
-        shape = ImagesInMemory(size=1, ledger_file=Path()).read_value(first, _name(0)).shape
-        content |= {"channels": 1 if _is_grey(first) else 3} | ({} if own.get("resize") else {"size": shape[:2]})
+    if modality == IMAGE:
+        content |= _type_shape(columns[sample], own, where)
     return content | {"kind": ImagesInMemory.kind if modality == IMAGE else TextsInMemory.kind}
+
+
+def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return size and channels of images in one array n×h×w(×c), as settings; other images' must be in `own`."""
+    array: Any = read.args[0] if isinstance(read, partial) else None
+    shape = tuple(array.shape) if getattr(array, "ndim", 0) in (3, 4) else None
+    if shape is None and "size" not in own:
+        raise RecipeError(f"{where}: size is missing: state the images' height and width in pixels, size=64 (say).")
+    if shape is None:
+        return {}
+    is_tensor = hasattr(array, "detach") and len(shape) == 4
+    height, width, *channels = (*shape[2:], shape[1]) if is_tensor else shape[1:]
+    return {"channels": 1 if channels in ([], [1]) else 3} | ({} if own.get("resize") else {"size": (height, width)})
 
 
 def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: str) -> tuple[str, str]:
