@@ -42,7 +42,13 @@ class Descent:
 
 
 def descend(
-    histogram: Votes, survivors: Mask, size: int, threshold: float, rules: Descent, rng: np.random.Generator
+    histogram: Votes,
+    survivors: Mask,
+    size: int,
+    threshold: float,
+    rules: Descent,
+    rng: np.random.Generator,
+    claims: Votes | float = 1.0,
 ) -> Members:
     """Return the members of S_t of one label, the kept ones first; each group in the order of its parents.
 
@@ -53,14 +59,16 @@ def descend(
         threshold: H, in votes.
         rules: for parents, offspring, and the candidates that stay.
         rng: public randomness.
+        claims: (m,) in [0, 1], see `pe.claims.claims_on`; 1: no claims, as in the paper.
     """
-    weights, stand_in = parent_weights(histogram, threshold)
+    weights, stand_in = parent_weights(histogram, threshold, claims)
     staying = np.empty(0, np.int64)
     if rules.keep == "all":
         staying = np.arange(len(histogram))
     elif rules.keep == "winners":
         winners = np.flatnonzero(survivors | (weights > 0)) if not stand_in else np.flatnonzero(survivors)
-        staying = np.sort(winners[np.argsort(-histogram[winners], kind="stable")][: size // 2])
+        worth = np.where(histogram > 0, histogram * claims, histogram)
+        staying = np.sort(winners[np.argsort(-worth[winners], kind="stable")][: size // 2])
     parents = select_parents(weights, rules.draws(size, len(staying)), rules.selection, rng)
     if rules.keep == "selected":
         staying = np.unique(parents)
@@ -83,21 +91,22 @@ def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
     return histogram[first[place]]
 
 
-def parent_weights(histogram: Votes, threshold: float) -> tuple[Votes, bool]:
-    """Return max(histogram − H, 0) of one label (Alg. 2), or a stand-in when every bin is under H.
+def parent_weights(histogram: Votes, threshold: float, claims: Votes | float = 1.0) -> tuple[Votes, bool]:
+    """Return max(histogram − H, 0) of one label (Alg. 2) times claims, or a stand-in when every bin is under H.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
         threshold: H, in votes.
+        claims: (m,) in [0, 1]; 1: no claims, as in the paper.
 
     Returns:
         Weights (m,), finite, ≥ 0, with a positive sum; and True if they are a stand-in: the noisy
         votes clipped at 0 or, when those are all zero too, equal weights.
     """
-    over = np.maximum(histogram - threshold, 0)
+    over = np.maximum(histogram - threshold, 0) * claims
     if over.any():
         return over, False
-    positive = np.maximum(histogram, 0)
+    positive = np.maximum(histogram, 0) * claims
     return (positive if positive.any() else np.ones_like(histogram)), True
 
 

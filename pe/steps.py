@@ -68,6 +68,7 @@ class Plan:
         seed: the recipe's seed.
         class_counts: the release of the label counts, where label sizes are estimated from it.
         fit: the releases of the generator's fit, which comes before S_0.
+        smooth: True if noisy votes are multiplied by claims; see `pe.claims.claims_on`.
     """
 
     classes: tuple[str, ...]
@@ -78,6 +79,7 @@ class Plan:
     initial_variations: int = 0
     class_counts: Release | None = None
     fit: tuple[Release, ...] = ()
+    smooth: bool = False
 
     @property
     def first_degree(self) -> float:

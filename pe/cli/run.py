@@ -172,11 +172,13 @@ def _execute(
 def extend(run: Path, count: int, degree: float | None, changes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Make more samples of the finished RUN, at no further ε.
 
-    They are variations of its last population.
+    They are variations of its last population, or the next best candidates of a pool.
     """
     from pe.engine.execution import Surroundings
-    from pe.engine.extend import extend_run, last_degree
+    from pe.engine.extend import continues_ranking, extend_run, last_degree
     from pe.engine.loggers import Bars
+    from pe.recipe.schema import Recipe
+    from pe.store.places import RECIPE
 
     degree = last_degree(run) if degree is None else degree
     with tell_if_unsigned(run), stop_on_interrupt() as stop:
@@ -185,7 +187,7 @@ def extend(run: Path, count: int, degree: float | None, changes: tuple[str, ...]
         click.echo(json.dumps({"samples": count, "degree": degree, "path": str(path)}))
     else:
         click.echo(f"{count} more samples: {path}")
-        if not degree:
+        if not degree and not continues_ranking(Recipe.load(run / RECIPE), degree):
             click.echo("They are copies of the run's samples, as the degree is 0; a --degree above it varies them.")
     tell_if_purged(run)
     if not (as_json or quiet):

@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
+
 from pe import evolution
+from pe.claims import Claims
 from pe.data.samples import suspicions
 from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.ladder import check_parents
@@ -251,7 +254,7 @@ class Execution:
         private, count = partial(self.private.embeddings, run), self.surroundings.work.count_votes
         with self._logging(plan) as sink:
             population = evolution.evolve(
-                plan, private, dispatcher, self.embedding, ledger, warn, count, sink.on_population
+                plan, private, dispatcher, self.embedding, ledger, warn, count, self._keep_claims, sink.on_population
             )
             warn_of_markup(population.samples, self.progress)
             self.check_pool(run)  # as it was read by the generator
@@ -262,6 +265,16 @@ class Execution:
             level_times(run.folder)
             run.journal.add_event("finished")
             self._write_audit_record()
+
+    def _keep_claims(self, t: int, compute: Callable[[], Claims]) -> Claims:
+        """Return iteration t's claims, which are stored before they are used: see `pe.evolution.evolve`."""
+        place, run = places.claims_place(t), self.run
+        if not run.journal.files(f"{place}/"):
+            with run.new_folder(place) as folder:
+                np.save(folder / places.CLAIMS, compute())
+        run.check_files(f"{place}/")
+        claims: Claims = np.load(run.folder / place / places.CLAIMS)
+        return claims
 
     def _dispatcher(self) -> Dispatcher:
         return build_dispatcher(

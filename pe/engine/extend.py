@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.population import Population
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import PublicPool
 from pe.engine.process import logging_to
@@ -21,13 +22,15 @@ from pe.errors import RecipeError, RunError
 from pe.fit.trainer import Trainer, load_model
 from pe.planning.forecast import differences
 from pe.planning.parts import build_dispatcher, build_generator
+from pe.planning.releases import plan_of
 from pe.plugins.protocols import GenerationAPI, info_of
 from pe.plugins.registry import load
 from pe.plugins.specs import members_of
+from pe.privacy.covered import release_file
 from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.sections import REPORT
 from pe.store.certified import digests, extension_numbers, read_certificate, reissue
-from pe.store.places import CONFIDENTIAL, EXTENSION, FULL_RECIPE, RECIPE, extension_place
+from pe.store.places import CLAIMS, CONFIDENTIAL, EXTENSION, FULL_RECIPE, RECIPE, claims_place, extension_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter
 
@@ -43,8 +46,9 @@ def extend_run(
 ) -> Path:
     """Make `count` more samples of a finished run, resumable like the run itself; return their file.
 
-    The members of the last population are varied in turn, so labels keep their shares. The certificate is issued anew,
-    with the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged.
+    The members of the last population are varied in turn, so labels keep their shares; after a vote whose best
+    candidates were taken once each, the next best are (`next_best`). The certificate is issued anew, with
+    the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged.
 
     Raises:
         RunError: the run is an export or not finished, another extension of it is not finished, or the public images
@@ -80,10 +84,11 @@ def extend_run(
             command=partial(surroundings.hint, "extend", folder, count=count, degree=degree),
         )
         place, t = extension_place(index), max(recipe.evolution.iterations, 1)
+        source, parents = (
+            next_best(run.run, recipe, count) if continues_ranking(recipe, degree) else (last, spread(len(last), count))
+        )
         with report_answers(api, surroundings.progress):
-            more = dispatcher.vary(
-                f"extension/{index}", place, last, spread(len(last), count), degree, t, f"extension {index}"
-            )
+            more = dispatcher.vary(f"extension/{index}", place, source, parents, degree, t, f"extension {index}")
         if pool is not None:
             pool.check_same(folder)  # as the generator read it
         name = f"extension-{index:03d}.npz"
@@ -98,8 +103,43 @@ def extend_run(
 
 def last_degree(folder: Path) -> float:
     """Return the degree of the run's last iteration; at another degree an extension's samples are of another kind."""
-    degree = Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
-    return degree[-1] if isinstance(degree, list) else degree
+    degree: float = last_of(Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree)
+    return degree
+
+
+def continues_ranking(recipe: Recipe, degree: float) -> bool:
+    """True if an extension at this degree takes the next best candidates: see `next_best`."""
+    evolution = recipe.evolution
+    ranked = last_of(evolution.selection) == "rank" and evolution.votes == "smooth"
+    return ranked and not degree and not last_of(evolution.degree)
+
+
+def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, npt.NDArray[np.int64]]:
+    """Return S_{T-1}, and `count` of its members: those of the highest weights that no sample of the run is a copy of.
+
+    Labels have shares as in S_T.
+
+    Raises:
+        RunError: a label has too few candidates left whose weight is positive.
+    """
+    plan, populations = plan_of(run, recipe), run.populations()
+    last, turns = populations[-1], spread(len(populations[-1]), count)
+    step, before = plan.steps[-1], populations[-2]
+    votes = np.load(run.folder / release_file(step.release.name)) / step.release.grid
+    claims = np.load(run.folder / claims_place(step.t) / CLAIMS)
+    used = np.concatenate([last.parents, *(one.parents for one in run.extensions() if one.parents.max() < len(before))])
+    best = []
+    for label, name in enumerate(plan.classes):
+        rows, wanted = np.flatnonzero(before.labels == label), int((last.labels[turns] == label).sum())
+        weights = np.maximum(votes[rows] - step.threshold, 0) * claims[rows]
+        weights[np.isin(rows, used)] = 0
+        if (left := np.count_nonzero(weights)) < wanted:
+            raise RunError(
+                f"Label '{name}' has {left:,} candidates left that were voted for, and {wanted:,} are to follow: ask "
+                "for fewer samples, or take a --degree above 0, which varies those that the run has."
+            )
+        best.append(rows[np.sort(np.argsort(-weights, kind="stable")[:wanted])])
+    return before, np.concatenate(best)
 
 
 def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequence[str]) -> None:
@@ -121,6 +161,11 @@ def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequ
                 f"{section}.{key} is '{text}' in a recipe that came with {folder}, and may be somebody else's: "
                 f"if that is what you want, say so by --set {shlex.quote(f'{section}.{key}={text}')}."
             )
+
+
+def last_of(schedule: Any) -> Any:
+    """Return a schedule's value for the last iteration."""
+    return schedule[-1] if isinstance(schedule, list) else schedule
 
 
 def spread(members: int, count: int) -> npt.NDArray[np.int64]:

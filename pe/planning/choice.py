@@ -278,6 +278,10 @@ BLIND, ONCE, AGAIN = 2.5, 0.5, 1.0
 """H, in standard deviations of the noise. BLIND: the generator does not make what a label names, so most candidates
 are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and there are several votes, or a single one
 whose choice could be varied, and is not."""
+SHOWN, SHOWN_WEAK, MOST_SHOWN, MOST_BY_LABEL = 0.5, 0.75, 0.25, 0.5
+"""Share of a pool's candidates that is taken, each once: if the pool does not know labels, SHOWN or, where the noise
+leaves fewer candidates than the pool has, SHOWN_WEAK over the number of labels, at most MOST_SHOWN; else MOST_BY_LABEL.
+"""
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
 """Numbers of candidates of a label. The most: MEMBERS; DEALT from a pool, where they cost nothing. The least: FEWEST
@@ -343,6 +347,14 @@ class Numbers:
     def limit(self, iterations: int) -> float:
         """Return how many candidates of a label the images allow in each iteration."""
         return self.images * (1 - self.final_share) / (max(self.each(iterations), 1) * self.labels)
+
+    @property
+    def shown(self) -> float:
+        """The share of a pool's candidates that is taken, each once."""
+        if self.by_label:
+            return MOST_BY_LABEL
+        is_weak = self.distinct is not None and self.members(1, NEIGHBORS[-1]) < min(self.distinct, DEALT)
+        return min((SHOWN_WEAK if is_weak else SHOWN) / self.labels, MOST_SHOWN)
 
     @property
     def fewest(self) -> int:
@@ -416,8 +428,13 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
         "neighbors": neighbors,
         **({"selection": "systematic"} if iterations == 1 else {"keep": "winners"}),
     }
+    threshold = _threshold(numbers, iterations)
+    if iterations == 1 and not any(numbers.degrees) and explicit.get("selection", "rank") == "rank":
+        choices |= {"selection": "rank", "votes": "raw" if numbers.by_label else "smooth"}
+        first, threshold = choices["population"][0] // numbers.labels, 0.0
+        choices["population"][1] = max(int(first * numbers.shown), 1) * numbers.labels
     if "threshold" not in explicit:
-        choices["threshold_sigmas"] = _threshold(numbers, iterations)
+        choices["threshold_sigmas"] = threshold
     return choices | explicit
 
 
@@ -442,13 +459,17 @@ def _threshold(numbers: Numbers, iterations: int) -> float:
 
 
 def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
-    """Return the least q with which a label has the most candidates at the wanted signal; at most half their number."""
+    """Return the least q with which a label has the most candidates at the wanted signal.
+
+    At most half as many as there are candidates of the label, if a generator that ignores labels makes as many of each.
+    """
     if population is None:
         members = {q: max(numbers.affordable(iterations, q), LEAST) for q in NEIGHBORS}
     else:
         members = dict.fromkeys(NEIGHBORS, population // numbers.labels)
     most = max(members.values())
-    fitting = [q for q in NEIGHBORS if q == 1 or 2 * q <= members[q]]
+    of_label = 1 if numbers.by_label else numbers.labels  # one in so many candidates is of its own label
+    fitting = [q for q in NEIGHBORS if q == 1 or 2 * q * of_label <= members[q]]
     return next((q for q in fitting if numbers.members(iterations, q) >= most), fitting[-1])
 
 
@@ -545,6 +566,16 @@ def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], 
         f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
         f"candidate gets {against}{'' if sigma else ', without noise'}.",
     ]
+    if whole.get("votes") == "smooth":
+        reasons.append(
+            "The generator does not know the labels, so a label's noisy votes count only as far as no other label has "
+            "more near the same candidate (evolution.votes: smooth)."
+        )
+    if whole.get("selection") == "rank":
+        reasons.append(
+            f"Noise is strong here, so the {final:,} {noun} at the end are the best of each label, once each, and not "
+            "copies by their votes; `pe extend` goes on down the list."
+        )
     copies = final / numbers.labels / members
     if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:
         reasons.append(

@@ -249,6 +249,7 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
         seed=recipe.seed,
         class_counts=next((release for release in releases if release.name == CLASS_COUNTS), None),
         fit=fit,
+        smooth=evolution.votes == "smooth",
     )
 
 

@@ -112,6 +112,11 @@ class Evolution(Settings):
     label_sizes: Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         "equal", description="public proportions of the labels; never counted from the private data"
     )
+    votes: Literal["raw", "smooth"] = Field(
+        "raw",
+        description="what a candidate weighs: its noisy votes over H; smooth: these times its label's claim on it, by "
+        "the votes of all labels near it (docs/methods.md)",
+    )
     estimate_label_sizes: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="share of ε for noisy label counts, which then take the place of label_sizes"
     )

@@ -1,0 +1,192 @@
+"""Whose a candidate is: near candidates have near votes, so smooth votes tell which label claims it most.
+
+Post-processing: nothing here sees a private record. docs/methods.md says what it brings, and what else was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.plugins.protocols import Vectors
+
+Claims = npt.NDArray[np.float64]
+Votes = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int32]
+Items = npt.NDArray[np.int64]
+Matrix = npt.NDArray[np.float64]
+
+LANDMARKS = 256
+"""Most candidates in whose span the smooth votes lie (Nyström's method), so that time grows with the others linearly
+alone."""
+LENGTHS = (0.25, 0.5, 1.0, 2.0)
+"""Lengths ℓ of the kernel that are tried, over the median distance between landmarks."""
+VARIANCES = np.array([0.0, *2.0 ** np.arange(-8, 3)])
+"""Prior variances that are tried, over the variance of a label's noisy votes."""
+POWER = 4
+"""The power of a label's smooth votes over the highest of any label's, which is its claim."""
+COPY = 0.05
+"""Distance between two candidates of a label, over the median distance between landmarks, up to which the one of fewer
+votes is a near copy of the other."""
+COMPARED = 2048
+"""The best candidates of each label that are compared with each other."""
+BLOCK = 4096
+"""Candidates whose distances to landmarks are computed at once."""
+
+
+def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng: np.random.Generator) -> Claims:
+    """Return each candidate's claim, by which its weight as a parent is multiplied: 1 if no label wants it more.
+
+    The noisy votes of a label's candidates are taken as v = μ + f(x) + g + noise: f a Gaussian process over the vectors
+    x with the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each candidate alone. ℓ, and a and b over the variance
+    of a label's noisy votes, are those of the highest marginal likelihood, over all labels together (Rasmussen and
+    Williams 2006, chapter 5). F is the posterior mean of μ + f, clipped at 0, over the square root of the label's mean
+    vote: halfway between votes, by which large labels claim what others want, and each label's shares of its own.
+    A claim is (F of the candidate's own label / the highest F of any label)^POWER, at the candidate's vector.
+
+    Guarantee: post-processing of `noisy`; everything else is public.
+
+    Args:
+        noisy: votes with noise, float64 (m,).
+        labels: int32 (m,).
+        vectors: the candidates' embeddings, float32 (m, d).
+        sigma: standard deviation of the noise, in votes.
+        rng: public randomness, by which landmarks are drawn.
+
+    Returns:
+        float64 (m,) in [0, 1]; 0 for near copies: a candidate within COPY of one of its label that weighs more. Before
+        copies are sought, all are 1 with one label and without noise; so is the claim on a candidate that no label
+        wants, or whose vector is not finite.
+    """
+    claims = np.ones(len(noisy))
+    rows = np.flatnonzero(np.isfinite(vectors).all(axis=1))
+    members = [rows[labels[rows] == label] for label in np.unique(labels[rows])]
+    landmarks = vectors[rng.choice(rows, min(len(rows), LANDMARKS), replace=False)].astype(np.float64)
+    distances = np.sqrt(_squares(landmarks, landmarks)[np.triu_indices(len(landmarks), 1)])
+    median = float(np.median(distances)) if distances.size else 0.0
+    if sigma and len(members) > 1 and median:
+        bases = (_Basis.of(landmarks, median * length) for length in LENGTHS)
+        fit = max((_fit(basis, members, noisy, vectors, sigma) for basis in bases), key=lambda fit: fit.likelihood)
+        scales = np.sqrt([max(noisy[own].mean(), sigma / np.sqrt(len(own))) for own in members])
+        for label, own in enumerate(members):
+            for part, functions in fit.basis.blocks(vectors, own):
+                smooth = np.maximum(fit.means + functions @ fit.coefficients, 0) / scales
+                highest = smooth.max(axis=1)
+                share = np.divide(smooth[:, label], highest, out=np.ones(len(part)), where=highest > 0)
+                claims[part] = share**POWER
+    for own in members:
+        claims[_near_copies(own, noisy * claims, vectors, COPY * median)] = 0
+    return claims
+
+
+def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float) -> Items:
+    """Return those of the best COMPARED `rows` that are within `distance` of one that weighs more."""
+    best = rows[np.argsort(-weights[rows], kind="stable")][:COMPARED]
+    own = vectors[best].astype(np.float64)
+    is_near = _squares(own, own) <= distance**2
+    return best[np.tril(is_near, -1).any(axis=1)]
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """Functions of a vector in whose span the smooth votes lie: the kernel with each landmark, made orthonormal."""
+
+    landmarks: Matrix
+    length: float
+    weights: Matrix
+
+    @classmethod
+    def of(cls, landmarks: Matrix, length: float) -> _Basis:
+        values, directions = np.linalg.eigh(np.exp(-_squares(landmarks, landmarks) / (2 * length**2)))
+        large = values > values.max() * 1e-8
+        return cls(landmarks, length, directions[:, large] / np.sqrt(values[large]))
+
+    def blocks(self, vectors: Vectors, rows: Items) -> Iterator[tuple[Items, Matrix]]:
+        """Yield the functions' values at some rows of the vectors, block by block: (the rows, the values)."""
+        for start in range(0, len(rows), BLOCK):
+            part = rows[start : start + BLOCK]
+            squares = _squares(vectors[part].astype(np.float64), self.landmarks)
+            yield part, np.exp(-squares / (2 * self.length**2)) @ self.weights
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over a label's candidates, which are all that the likelihood of its votes takes.
+
+    Attributes:
+        count, total, squares: the number of votes, their sum, and the sum of their squares.
+        values: eigenvalues of the products of the functions, (r,).
+        directions: of these eigenvalues, in the functions, scaled to length 1 over the candidates, (functions, r).
+        ones, votes: sums of the directions over the candidates, and their products with the votes, (r,).
+    """
+
+    count: int
+    total: float
+    squares: float
+    values: Votes
+    directions: Matrix
+    ones: Votes
+    votes: Votes
+
+    @classmethod
+    def of(cls, basis: _Basis, rows: Items, noisy: Votes, vectors: Vectors) -> _Sums:
+        size, votes = basis.weights.shape[1], noisy[rows]
+        products, ones, with_votes = np.zeros((size, size)), np.zeros(size), np.zeros(size)
+        for part, functions in basis.blocks(vectors, rows):
+            products += functions.T @ functions
+            ones += functions.sum(axis=0)
+            with_votes += noisy[part] @ functions
+        values, directions = np.linalg.eigh(products)
+        large = values > values.max() * 1e-10
+        values, directions = values[large], directions[:, large] / np.sqrt(values[large])
+        total, squares = float(votes.sum()), float(votes @ votes)
+        return cls(len(rows), total, squares, values, directions, ones @ directions, with_votes @ directions)
+
+    @property
+    def spread(self) -> float:
+        """The variance of the noisy votes."""
+        return max(float(self.squares / self.count - (self.total / self.count) ** 2), np.finfo(float).tiny)
+
+    def likelihood(self, a: Matrix, b: Matrix, sigma: float) -> tuple[Matrix, Matrix]:
+        """Return the log likelihood at variances a and b, arrays of one shape, and μ by generalised least squares."""
+        inside, outside = a[..., None] * self.values + b[..., None] + sigma**2, b + sigma**2
+        one = (self.ones**2 / inside).sum(-1) + (self.count - self.ones @ self.ones) / outside
+        both = (self.ones * self.votes / inside).sum(-1) + (self.total - self.ones @ self.votes) / outside
+        two = (self.votes**2 / inside).sum(-1) + (self.squares - self.votes @ self.votes) / outside
+        logs = np.log(inside).sum(-1) + (self.count - len(self.values)) * np.log(outside)
+        mean = both / one
+        return -(logs + two - mean * both) / 2, mean
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The smooth votes of all labels by one kernel: F = means + functions @ coefficients, (labels,)."""
+
+    likelihood: float
+    basis: _Basis
+    means: Votes
+    coefficients: Matrix
+
+
+def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, sigma: float) -> _Fit:
+    """Return the posterior mean for one kernel, at the prior variances that fit all labels best."""
+    sums = [_Sums.of(basis, rows, noisy, vectors) for rows in members]
+    a, b = np.meshgrid(VARIANCES, VARIANCES, indexing="ij")
+    likelihoods, means = zip(*(each.likelihood(a * each.spread, b * each.spread, sigma) for each in sums), strict=True)
+    likelihood = np.sum(likelihoods, axis=0)
+    best = np.unravel_index(likelihood.argmax(), likelihood.shape)
+    mean = np.array([each[best] for each in means])
+    coefficients = []
+    for each, mu in zip(sums, mean, strict=True):
+        smooth, noise = a[best] * each.spread * each.values, b[best] * each.spread + sigma**2
+        coefficients.append(each.directions @ (smooth / (smooth + noise) * (each.votes - mu * each.ones)))
+    return _Fit(float(likelihood[best]), basis, mean, np.stack(coefficients, axis=1))
+
+
+def _squares(x: Matrix, y: Matrix) -> Matrix:
+    """Return the squared distances between rows of x and rows of y."""
+    squares: Matrix = np.square(x).sum(axis=1)[:, None] + np.square(y).sum(axis=1) - 2 * x @ y.T
+    return np.maximum(squares, 0)
