@@ -14,6 +14,7 @@ from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, PluginInfo, Vectors, info_of
 from pe.plugins.specs import PluginSpec
 from pe.private.dataset import sample_digest
+from pe.store.places import without_paths
 
 Reals = npt.NDArray[np.float64]
 
@@ -87,8 +88,8 @@ class CachedEmbedding:
 
 
 def embedding_name(spec: PluginSpec) -> str:
-    """Return an embedding's kind with the settings that a recipe gives it."""
-    settings = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
+    """Return an embedding's kind with the settings that a recipe gives it; of a path the last part."""
+    settings = ", ".join(f"{key}={value}" for key, value in without_paths(spec.settings).items())
     return f"{spec.kind} ({settings})" if settings else spec.kind
 
 

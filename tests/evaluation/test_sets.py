@@ -12,9 +12,11 @@ from PIL import Image
 
 import pe
 from pe.errors import RecipeError
+from pe.evaluation.features import embedding_name
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.methods import ImageMethods
 from pe.evaluation.sets import Notes, RealSet, leave_out, read_real
+from pe.plugins.specs import PluginSpec
 from pe.private.npz import ImageNpz
 from pe.progress import Progress
 from tests.evaluation.conftest import Near, evaluate
@@ -134,3 +136,8 @@ def test_images_leave_for_another_host_only_as_the_user_wants_and_is_told(run, t
     said = r"hand your test images to 127\.0\.0\.1:9: name an embedding that you want by --embedding"
     with pytest.raises(RecipeError, match=said):
         evaluate(pe.Run.open(received), test, embedding=None)
+
+
+def test_an_embedding_is_named_without_folders():
+    spec = PluginSpec.model_validate({"kind": "tfidf", "public": "/srv/texts/public.csv", "dimensions": 64})
+    assert embedding_name(spec) == "tfidf (public=public.csv, dimensions=64)"
