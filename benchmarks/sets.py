@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from pe.evaluation.classifiers import fit_linear_probe
-from pe.evaluation.labelled import Labelled
+from pe.evaluation.labelled import Labelled, hold_out
+from pe.evaluation.utility import HELD_OUT
 from pe.lookahead import embed
 from pe.plugins.protocols import Embedding
 from pe.progress import Progress
@@ -48,7 +49,9 @@ def probe_accuracies(
         tested = replace(test, vectors=embed(embedding, test.images))
         for name, training in training_sets.items():
             whole = replace(training, vectors=embed(embedding, training.images))
-            predict = fit_linear_probe(whole, whole, int(max(test.labels.max(), training.labels.max())) + 1, 0)
+            predict = fit_linear_probe(
+                *hold_out(whole, HELD_OUT, 0), int(max(test.labels.max(), whole.labels.max())) + 1, 0
+            )
             scores[name] = round(float(np.mean(predict(tested).argmax(axis=1) == test.labels)), 4)
             task.advance(1)
     return scores | {"chance": round(float(np.bincount(test.labels).max() / len(test)), 4)}

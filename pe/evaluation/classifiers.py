@@ -25,6 +25,9 @@ from pe.evaluation.labelled import Labelled, Logits, NetworkSettings, Predict
 MEMORY = 2**31
 """Most bytes of features that parallel trainings hold together."""
 
+STRENGTHS = (0.01, 0.1, 1.0)
+"""Values of C that the linear probe tries, the strongest penalty first; the last is scikit-learn's default."""
+
 _LEAST = 1e-12  # probability whose logarithm is taken
 _PASSES, _PATIENCE = 50, 10
 _STEPS, _SMALLEST, _LARGEST = 32, 16, 200  # steps of a pass, where there are images enough; images of a batch
@@ -97,12 +100,25 @@ def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int,
     return _fit_regression(train, lambda samples: pixels_in_unit_interval(samples.images), classes, steps=100)
 
 
-def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit logistic regression on the samples' vectors; its one setting is fixed, so `validation` is not used.
+@dataclass(frozen=True)
+class LinearProbe:
+    """A linear probe that was fitted; it predicts as any other classifier."""
 
-    All dimensions are centred and divided by one number, the root mean square of the training part's deviations times
-    √(d/10), so that the penalty ‖w‖²/2 (scikit-learn's default, C = 1) means the same for any embedding. With a number
-    for each dimension, a dimension that hardly varies in the training part would outweigh all others in a real image.
+    strength: float  # C, the inverse of the penalty's weight, one of STRENGTHS
+    predict: Predict
+
+    def __call__(self, samples: Labelled) -> Logits:
+        """Return log-probabilities as `Predict` does."""
+        return self.predict(samples)
+
+
+def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> LinearProbe:
+    """Fit logistic regression on the samples' vectors, with the one of STRENGTHS that is best on `validation`.
+
+    Best is the least mean cross-entropy; ties go to the stronger penalty. All dimensions are centred and divided by one
+    number, the root mean square of the training part's deviations times √(d/10), so that the penalty ‖w‖²/(2C) means
+    the same for any embedding. With a number for each dimension, a dimension that hardly varies in the training part
+    would outweigh all others in a real image.
     """
     assert train.vectors is not None
     mean = train.vectors.mean(axis=0, dtype=np.float64)
@@ -113,7 +129,12 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
         assert samples.vectors is not None
         return (samples.vectors - mean) / scale
 
-    return _fit_regression(train, scale_vectors, classes, steps=200)
+    rows, probes, losses = np.arange(len(validation)), [], []
+    for strength in STRENGTHS:
+        predict = _fit_regression(train, scale_vectors, classes, steps=200, strength=strength)
+        probes.append(LinearProbe(strength, predict))
+        losses.append(-float(predict(validation)[rows, validation.labels].mean()))
+    return probes[int(np.argmin(losses))]
 
 
 def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
@@ -130,11 +151,13 @@ def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, se
     return _fit_regression(train, lambda samples: tfidf.transform(strings_of(samples.samples)), classes, steps=100)
 
 
-def _fit_regression(train: Labelled, features: Callable[[Labelled], Any], classes: int, steps: int) -> Predict:
+def _fit_regression(
+    train: Labelled, features: Callable[[Labelled], Any], classes: int, steps: int, strength: float = 1.0
+) -> Predict:
     with on_one_thread():
         from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(max_iter=steps).fit(features(train), train.labels)
+        model = LogisticRegression(C=strength, max_iter=steps).fit(features(train), train.labels)
     return lambda samples: log_probabilities(model, features(samples), classes)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.data.samples import SOFT_LABEL, Conditions, Indices, Samples, generator
+from pe.data.samples import SOFT_LABEL, Conditions, Indices, Samples, distinct, generator
 from pe.plugins.protocols import Vectors
 
 Labels = npt.NDArray[np.int32]
@@ -50,17 +50,22 @@ def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> L
 
 
 def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
-    """Split the samples at random into (rest, held-out part), class by class.
+    """Split the samples at random into (rest, held-out part), class by class; copies of a sample stay together.
 
-    Both parts have at least one sample of each class that has two or more.
+    Both parts have at least one sample of each class that has two or more; only where all samples of a class are copies
+    of one are they parted. `share` is of a class's different samples.
     """
-    rng = generator(seed, "evaluation/hold-out")
+    rng, (_, place) = generator(seed, "evaluation/hold-out"), distinct(whole.samples)
     rest, held_out = [], []
     for label in np.unique(whole.labels):
-        members = rng.permutation(np.flatnonzero(whole.labels == label))
-        count = min(max(round(share * len(members)), 1), len(members) - 1)
-        held_out.append(members[:count])
-        rest.append(members[count:])
+        members = np.flatnonzero(whole.labels == label)
+        different = np.unique(place[members])
+        groups = place[members] if len(different) > 1 else np.arange(len(members))
+        order = rng.permutation(np.unique(groups))
+        count = min(max(round(share * len(order)), 1), len(order) - 1)
+        is_held_out = np.isin(groups, order[:count])
+        held_out.append(members[is_held_out])
+        rest.append(members[~is_held_out])
     return whole.take(rng.permutation(np.concatenate(rest))), whole.take(rng.permutation(np.concatenate(held_out)))
 
 

@@ -15,6 +15,7 @@ from pe.errors import RecipeError
 from pe.evaluation.classifiers import (
     LINEAR_PROBE,
     Classifier,
+    LinearProbe,
     at_once,
     on_one_thread,
     pixels_in_unit_interval,
@@ -73,6 +74,7 @@ class Utility:
     macro_f1: npt.NDArray[np.float64]  # see the function, float64 (seeds,)
     validation: npt.NDArray[np.float64]  # accuracy on the training set's held-out part, float64 (seeds,)
     confusion: Counts  # int64 (classes, classes), summed over the seeds; rows are true classes
+    strengths: tuple[float, ...] = ()  # of the linear probe's trainings, one for each seed; of others empty
 
     @property
     def accuracy(self) -> npt.NDArray[np.float64]:
@@ -90,7 +92,7 @@ class Utility:
             "validation": _spread(self.validation),
             "per_class": {name: float(right[i] / actual[i]) if actual[i] else None for i, name in enumerate(names)},
             "confusion": self.confusion.tolist(),
-        }
+        } | ({"strengths": list(self.strengths)} if self.strengths else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +140,8 @@ def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}
 
 
-_Score = tuple[Mask, float, Counts]
-"""Mask of the test samples that are classified correctly, validation accuracy, confusion matrix."""
+_Score = tuple[Mask, float, Counts, tuple[float, ...]]
+"""Mask of the test samples that are classified correctly, validation accuracy, confusion matrix, a probe's strength."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,17 +166,19 @@ class _Job:
         predictions = predict(test).argmax(axis=1)
         confusion = np.bincount(test.labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
         validation = float(np.mean(predict(held_out).argmax(axis=1) == held_out.labels))
-        return predictions == test.labels, validation, confusion
+        strength = (predict.strength,) if isinstance(predict, LinearProbe) else ()
+        return predictions == test.labels, validation, confusion, strength
 
 
 def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
-    right, validation, confusion = zip(*scores, strict=True)
+    right, validation, confusion, strengths = zip(*scores, strict=True)
     return Utility(
         images=len(training),
         right=np.array(right),
         macro_f1=np.array([macro_f1(each) for each in confusion]),
         validation=np.array(validation),
         confusion=np.sum(confusion, axis=0),
+        strengths=sum(strengths, ()),
     )
 
 

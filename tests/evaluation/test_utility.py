@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
-from pe.evaluation.classifiers import Classifier, at_once
+from pe.evaluation.classifiers import STRENGTHS, Classifier, at_once, fit_linear_probe
 from pe.evaluation.labelled import Labelled, NetworkSettings, hold_out, label_samples
 from pe.evaluation.utility import Trial, Utility, choose_classifiers, utility
 from pe.progress import Progress
@@ -101,6 +101,24 @@ def test_a_part_is_held_out_of_every_class():
     assert sorted(images) == sorted(image.tobytes() for image in whole.images.pixels)
     single = hold_out(stripes(4, 0), 0.1, 3)  # classes of two, one and one
     assert [np.bincount(part.labels, minlength=3).tolist() for part in single] == [[1, 1, 1], [1, 0, 0]]
+
+
+def test_copies_stay_together_and_so_the_penalty_is_strong_where_many_copies_have_wrong_labels():
+    """Pixels give the class, but a third of the different images have another label; each comes eight times."""
+    rng = np.random.default_rng(0)
+    truth = (np.arange(60) % 2).astype(np.int32)
+    labels = np.where(rng.random(60) < 0.3, 1 - truth, truth).astype(np.int32)
+    pixels = rng.integers(0, 200, (60, 8, 8, 1)) + 25 * truth[:, None, None, None]
+    vectors = pixels.reshape(60, -1).astype(np.float32)
+    whole = Labelled(Images(pixels.astype(np.uint8)), labels, None, vectors).take(np.tile(np.arange(60), 8))
+    rest, held = hold_out(whole, 0.1, 0)
+    assert not {image.tobytes() for image in held.images.pixels} & {image.tobytes() for image in rest.images.pixels}
+    assert fit_linear_probe(rest, held, 2, 0).strength == STRENGTHS[0]
+    half = np.arange(len(whole)) < len(whole) // 2  # every image on both sides
+    assert (
+        fit_linear_probe(whole.take(half.nonzero()[0]), whole.take((~half).nonzero()[0]), 2, 0).strength
+        == STRENGTHS[-1]
+    )
 
 
 def test_what_a_generator_says_of_its_samples_takes_the_place_of_the_label_asked_for():
