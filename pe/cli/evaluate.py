@@ -20,6 +20,7 @@ _SETS = {
     "unevolved": "un-evolved samples",
     "random_selection": "parents chosen at random",
     "one_vote": "chosen by one vote, not varied",
+    "pool_labels": "the pool by its own labels",
     "real": "the private records: the ceiling",
 }
 _CLASSIFIERS = "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression."

@@ -6,6 +6,7 @@ The latter two are stored in the confidential side as runs of their own, and can
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import sqrt
 from threading import Event
@@ -18,7 +19,7 @@ from pe.data.samples import Conditions, generator
 from pe.dispatch.answers import Standing
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.work import Work
-from pe.errors import ContractError, RecipeError, RunError
+from pe.errors import ContractError, PEError, RecipeError, RunError
 from pe.evaluation.labelled import Labelled, Labels, label_samples
 from pe.histogram import Voting, histogram_release, noisy_votes
 from pe.lookahead import embed
@@ -26,12 +27,14 @@ from pe.planning.calls import Span, first_calls, variation_calls, variation_imag
 from pe.planning.choice import Numbers, choose
 from pe.planning.parts import build_dispatcher, price_of, usage_of
 from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, Usage, info_of
+from pe.plugins.registry import load
+from pe.plugins.specs import construct, settings_of
 from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Release
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import FILE, embed_private
 from pe.progress import Part, Progress
-from pe.recipe.schema import Recipe
+from pe.recipe.schema import OBJECT, Recipe
 from pe.selection import Descent, Items, descend, parent_weights, select_parents
 from pe.steps import Plan, by_label
 from pe.store.places import RECIPE, population_place
@@ -59,6 +62,28 @@ def make_unevolved(api: GenerationAPI, labels: Labels, classes: tuple[str, ...],
     samples = type(parts[0][1])(np.concatenate([part.array for _, part, _ in parts]))
     conditions = Conditions.concatenate([part for *_, part in parts])
     return label_samples(samples.take(order), labels, conditions.take(order))
+
+
+def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
+    """Return a sample of the run's pool by the pool's own labels for each of `labels`, int32 (n,).
+
+    None if the generator is no pool, draws by these labels already, or has none that match the run's.
+    """
+    kind, settings, classes = recipe.api.kind, recipe.api.settings, recipe.private.labels
+    if kind.startswith(OBJECT) or settings.get("by_label"):
+        return None
+    fields = settings_of(load("pe.adapters", kind)).model_fields
+    if "by_label" not in fields:
+        return None
+    columns = ("label", None) if "label_column" in fields and not settings.get("label_column") else (None,)
+    for column in columns:
+        own = settings | {"by_label": True} | ({} if column is None else {"label_column": column})
+        with suppress(PEError):  # no such column, no labels, or others than the run's
+            api = construct("pe.adapters", kind, own)
+            if info_of(api).hosts == ():
+                api.check_labels(classes)
+                return make_unevolved(api, labels, classes, recipe.seed)
+    return None
 
 
 @dataclass(frozen=True)

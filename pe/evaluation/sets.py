@@ -26,7 +26,7 @@ from pe.errors import (
     nearest_name,
 )
 from pe.evaluation.classifiers import Classifier
-from pe.evaluation.controls import ControlRun, make_unevolved, one_vote_run, random_selection_run
+from pe.evaluation.controls import ControlRun, label_pool, make_unevolved, one_vote_run, random_selection_run
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_among, methods_of
@@ -44,7 +44,7 @@ from pe.store.run import Run
 
 METRICS = ("fidelity", "utility", "memorisation")
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
-ONE_VOTE = "one_vote"
+ONE_VOTE, POOL_LABELS = "one_vote", "pool_labels"
 LEAST_LEFT = 0.1
 """Least share of a test set that must be left when samples that are not held out are taken out of it."""
 
@@ -52,6 +52,7 @@ _CONTROLS = {
     UNEVOLVED: "un-evolved samples",
     RANDOM_SELECTION: "samples of the control by random selection",
     ONE_VOTE: "samples of the control by one vote",
+    POOL_LABELS: "samples of the pool by its own labels",
 }
 _OF_THE_SET = (  # a source's words on private records → words on the set that it reads here
     ("the private records", "its records"),
@@ -238,7 +239,7 @@ def _controls(
     stop: Event,
     embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], GenerationAPI | None]:
-    """Return UNEVOLVED and the controls that are asked for or run by default; and the generator, if it was needed."""
+    """Return the controls that cost nothing, are asked for or run by default; and the generator, if it was needed."""
     founders, last = _label(run.founders() or populations[0]), _label(populations[-1])
     enough = _as_many(founders, last.labels)
     api, unknown = request.api, ""
@@ -256,6 +257,8 @@ def _controls(
     plan = plan_of(run, recipe)
     random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
     controls = {UNEVOLVED: enough or _make_unevolved(founders, last, random, notes)}
+    if (pool := label_pool(recipe, last.labels)) is not None:
+        controls[POOL_LABELS] = pool
     for name, choice in choices.items():
         control, why = random, unknown
         if name == ONE_VOTE and api is not None:

@@ -58,6 +58,7 @@ _SETS = {
         "as many samples straight from the generator, chosen by one vote with the budget of all the run's, and "
         "not varied: what evolving has brought is the difference to it.",
     ),
+    "pool_labels": ("pool's labels", "samples of the public pool, with the pool's own labels."),
     "real": ("real", "the private records themselves: the ceiling."),
 }
 _OTHER_WORLD = {

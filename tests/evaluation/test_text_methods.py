@@ -50,7 +50,7 @@ def test_a_run_over_texts_is_measured_beside_its_controls(tmp_path):
     assert values["run"]["noun"] == "texts"
     assert values["utility"].keys() == {"linear_probe on TfIdf", "tfidf_regression"}
     for by_set in values["utility"].values():
-        assert by_set.keys() == {"synthetic", "unevolved", "random_selection", "one_vote", "real"}
+        assert by_set.keys() == {"synthetic", "unevolved", "random_selection", "one_vote", "pool_labels", "real"}
         assert by_set["real"]["accuracy"]["mean"] > 0.9
         assert by_set["real"]["macro_f1"]["mean"] > 0.9
         assert by_set["synthetic"]["macro_f1"]["mean"] > by_set["unevolved"]["macro_f1"]["mean"]
