@@ -129,6 +129,7 @@ def _page(values: dict[str, Any], path: Path) -> str:
     state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
     against = f"against {test['images']:,} of {test['path']}"
     lines = [f"INTERNAL. {run['name']}{state}: {run['images']:,} {run['noun']}, {against}"]
+    lines += ["", *_grade(values["grade"]["lines"])]
     if "verdict" in values:
         lines += ["", *_verdict(values["verdict"])]
     for name, fidelity in values.get("fidelity", {}).items():
@@ -143,11 +144,18 @@ def _page(values: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
 
 
+def _grade(lines: list[list[str]]) -> list[str]:
+    wrapped: list[str] = []
+    for name, text in lines:
+        wrapped += textwrap.wrap(f"{name:<12}{text}", _WIDTH, subsequent_indent=" " * 12, break_on_hyphens=False)
+    return wrapped
+
+
 def _verdict(verdict: dict[str, Any]) -> list[str]:
     lines = [line for each in (verdict["sentence"], *verdict["collapsed"]) for line in textwrap.wrap(each, _WIDTH)]
-    if verdict["remedies"]:
-        lines.append("What to change, the most probable cause first:")
-    for remedy in verdict["remedies"]:
+    if verdict["remedies"][1:]:
+        lines.append("What else may help:")
+    for remedy in verdict["remedies"][1:]:
         lines += textwrap.wrap(remedy, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,27 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.samples import Samples
+from pe.data.samples import Samples, distinct
 from pe.errors import Interrupted, RecipeError
+from pe.evaluation.advice import SHARE, Evidence, advise
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.fidelity import fidelity
+from pe.evaluation.grade import Grade, between_runs, fidelity_of, nearer_private, usefulness, variety_of
 from pe.evaluation.memorisation import attack_model, memorisation
 from pe.evaluation.sets import METRICS, REAL, SYNTHETIC_DATA, Notes, RealSet, Request, Sets, gather
-from pe.evaluation.utility import choose_classifiers, trials_of, utility
-from pe.evaluation.verdict import (
-    HELPED,
-    MOST,
-    ONE_VOTE_INSTEAD,
-    TAKEN_AS_CHOSEN,
-    Verdict,
-    find_lost_classes,
-    first_named,
-    remedies,
-    verdict,
-)
+from pe.evaluation.utility import Utility, choose_classifiers, trials_of, utility
+from pe.evaluation.verdict import find_lost_classes, first_named, judge_of, verdict
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.specs import PluginSpec, construct
+from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, Recipe
@@ -50,6 +44,8 @@ INTERNAL = (
 VERSION = 1
 
 Values = dict[str, Any]
+Results = dict[str, dict[str, Utility]]
+"""Classifier → set → result."""
 File = tuple[str, bytes]
 """A file: its suffix and its content."""
 
@@ -85,11 +81,15 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         samples, reference = {key: each.samples for key, each in sets.all.items()}, sets.reference.content.samples
         values["fidelity"] = {each.name: _fidelity(sets, samples, each, progress) for each in embeddings}
         values |= sets.methods.contents(samples, reference)
-    if request.wants("utility"):
-        values |= _utility(sets, request, embeddings, progress)
+    results: Results = _train(sets, request, embeddings, progress) if request.wants("utility") else {}
+    lost: list[str] = []
+    if results:
+        more, lost = _utility(sets, results)
+        values |= more
     if request.wants("memorisation"):
         result, pairs = _memorisation(sets, request, embeddings[0], progress)
         values |= result
+    values |= _grade(sets, results, values, lost, embeddings[0])
     values["notes"] = sets.notes.sentences
     if message := store_evaluation(run.folder, values, pairs):
         notes.progress.warn(message)
@@ -165,16 +165,20 @@ def _fidelity(sets: Sets, samples: dict[str, Samples], embedding: CachedEmbeddin
     return values
 
 
-def _utility(sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress) -> Values:
-    """Train the classifiers, judge the votes by them, and return the values."""
+def _train(sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress) -> Results:
+    """Train the classifiers; return no results if the synthetic data have fewer than two classes."""
     trials, noun = trials_of(sets, request, embeddings), sets.modality.noun
     if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
         if request.metrics is not None:
             raise RecipeError(f"utility needs two classes or more, each of two {noun}: {sets.run.folder} has not.")
         return {}
     seeds = [sets.recipe.seed + i for i in range(request.seeds)]
-    results = utility(trials, len(sets.classes), seeds, progress)
-    best, labels = choose_classifiers(results), sets.test.content.labels
+    return utility(trials, len(sets.classes), seeds, progress)
+
+
+def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
+    """Judge the votes by the classifiers; return the values, and the names of collapsed classes, the worst first."""
+    best, labels, noun = choose_classifiers(results), sets.test.content.labels, sets.modality.noun
     values: Values = {
         "utility": {
             classifier: {name: each.to_dict(sets.classes) for name, each in by_set.items()}
@@ -184,22 +188,39 @@ def _utility(sets: Sets, request: Request, embeddings: list[CachedEmbedding], pr
     }
     judgement = verdict(results, best, labels, noun)
     if judgement is None:
-        return values
-    names = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
-    judgement = replace(judgement, collapses=len(names))
+        return values, []
+    lost = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
+    judgement = replace(judgement, collapses=len(lost))
     sentence = {"sentence": f"{judgement.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
-    more = {"collapsed": first_named(names), "remedies": _remedies(sets, judgement)}
-    return {"verdict": judgement.to_dict() | sentence | more} | values
+    return {"verdict": judgement.to_dict() | sentence | {"collapsed": first_named([*lost.values()])}} | values, [*lost]
 
 
-def _remedies(sets: Sets, judgement: Verdict) -> list[str]:
-    """Say what to change if the votes did not help, a class collapsed, or evolving did not beat one vote."""
-    plan, sentences = plan_of(sets.run, sets.recipe), []
-    if judgement.evolving not in (None, HELPED) and any(step.degree for step in plan.steps):
-        sentences = [ONE_VOTE_INSTEAD if len(plan.steps) > 1 else TAKEN_AS_CHOSEN]
-    if judgement.outcome != HELPED or judgement.collapses:
-        sentences += remedies(sets.recipe, plan, sets.populations, sets.api, len(sets.test.content))
-    return sentences[:MOST]
+def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedding: CachedEmbedding) -> Values:
+    """Grade what was measured and say what to do next; return the grade, and the verdict with its remedies."""
+    recipe, plan, seed = sets.recipe, plan_of(sets.run, sets.recipe), sets.recipe.seed
+    useful, judge, variety, privacy = None, "", None, None
+    if results:
+        judge = judge_of(results, values["chosen_classifier"])
+        records = recipe.private.declared_size or (0 if sets.private is None else len(sets.private))
+        spent = math.inf if sets.run.noiseless else epsilon(plan.releases, recipe.privacy.delta, quick=True)
+        spread = between_runs(records, len(sets.classes), spent) if records else 0.0
+        useful = usefulness(results[judge], sets.test.content.labels, spread)
+    if "memorisation" in values and sets.private is not None:
+        synthetic = sets.by_name[SYNTHETIC_DATA].samples
+        each = (synthetic, sets.private.samples, sets.test.content.samples)
+        ours, private, heldout = (embedding.vectors(samples) for samples in each)
+        variety = variety_of(ours, private, seed)
+        privacy = nearer_private(ours[distinct(synthetic)[0]], private, heldout, seed)
+    fidelity = fidelity_of(values["fidelity"][embedding.name]) if "fidelity" in values else None
+    grade = Grade(sets.modality.noun, judge, useful, fidelity, variety, privacy)
+    warnings, judgement = values.get("memorisation", {}).get("warnings", ()), values.get("verdict", {})
+    evidence = Evidence(
+        sets, plan, grade, warnings, lost, outcome=judgement.get("outcome"), evolving=judgement.get("evolving")
+    )
+    advice = advise(evidence) if judgement or warnings else []
+    following = next(iter(advice), "" if useful is None else SHARE)
+    graded = {"grade": grade.to_dict(following)}
+    return graded | ({"verdict": judgement | {"remedies": advice}} if judgement else {})
 
 
 def _memorisation(

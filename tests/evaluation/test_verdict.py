@@ -86,18 +86,19 @@ def test_a_class_is_lost_if_its_recall_falls_below_half_of_a_control_or_the_reco
         "real": recalls(0.9, 0.9, 0.55, 0.08),
     }
     # cat has more than half, and of dog four images are not enough to tell
-    (ant,) = verdicts.find_lost_classes(by_set, LABELS, "images", names)
-    assert ant == (
+    lost = verdicts.find_lost_classes(by_set, LABELS, "images", names)
+    assert lost.keys() == {"ant"}
+    assert lost["ant"] == (
         "The class 'ant' collapsed: 2.0 % of its 100 test images are labelled rightly, against 50.0 % after un-evolved "
         "samples and 90.0 % after the private records."
     )
     by_set["synthetic"] = recalls(0.02, 0.03, 0.01, 0)
     by_set["real"] = recalls(1, 1, 1, 1)
-    *named, rest = verdicts.first_named(verdicts.find_lost_classes(by_set, LABELS, "images", names))
+    *named, rest = verdicts.first_named([*verdicts.find_lost_classes(by_set, LABELS, "images", names).values()])
     assert [sentence.split("'")[1] for sentence in named] == ["dog", "cat", "ant"]
     assert len(named) == verdicts.NAMED
     assert rest == "So did 1 more class."
-    assert verdicts.find_lost_classes({"synthetic": recalls(0, 0, 0, 0)}, LABELS, "images", names) == []
+    assert verdicts.find_lost_classes({"synthetic": recalls(0, 0, 0, 0)}, LABELS, "images", names) == {}
 
 
 @pytest.mark.parametrize(("images", "seeds", "spread"), [(20, 1, 0.0), (200, 3, 0.0), (1000, 3, 0.03)])
