@@ -136,7 +136,6 @@ def _page(values: dict[str, Any], path: Path) -> str:
         lines += ["", *_fidelity(name, fidelity)]
     if "fidelity" in values:
         lines.append("  Lower is nearer to the real samples in the first two columns, higher in the others.")
-        lines += farther_than_unevolved(values["fidelity"])
     if "utility" in values:
         lines += ["", *_utility(values)]
     if "memorisation" in values:
@@ -171,14 +170,6 @@ def _fidelity(name: str, fidelity: dict[str, Any]) -> list[str]:
         shares = "".join(f"{row[c]:>11.3f}" if c in row else f"{'–':>11}" for c in columns)
         lines.append(f"{'  ' + key:<{len(title)}} {row['frechet']:>9.4g}{kernel:>22}{shares}")
     return lines
-
-
-def farther_than_unevolved(fidelity: dict[str, Any]) -> list[str]:
-    """Return a line on the embeddings in which the data lie farther from real samples than un-evolved ones; or none."""
-    controls = {name: values["controls"].get("unevolved") for name, values in fidelity.items()}
-    names = [name for name, other in controls.items() if other and fidelity[name]["frechet"] > other["frechet"]]
-    farther = "the run's data are farther (Fréchet) than un-evolved ones: the verdict is on labels alone."
-    return [f"  Under {', '.join(names)} {farther}"] if names else []
 
 
 def _utility(values: dict[str, Any]) -> list[str]:

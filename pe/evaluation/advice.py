@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from pe.data.samples import distinct
-from pe.evaluation.grade import BEST, CONTROLS, Grade, Usefulness
+from pe.evaluation.grade import BEST, CONTROLS, Grade
 from pe.evaluation.sets import POOL_LABELS, REAL, SYNTHETIC_DATA, Sets
 from pe.evaluation.verdict import HELPED
 from pe.planning.choice import Signal, signal_of, signal_warnings, votes_cast
@@ -54,30 +55,20 @@ class Evidence:
     lost: Sequence[str] = ()  # names of collapsed classes, the worst first
     outcome: str | None = None  # of the verdict, against the controls without votes
     evolving: str | None = None  # outcome against one vote, if it was compared
-    signals: Sequence[Signal] = field(init=False)  # of each vote
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def signals(self) -> list[Signal]:
+        """Signal and noise of each vote."""
         sizes = [np.bincount(one.labels, minlength=len(self.plan.classes)).tolist() for one in self.sets.populations]
         pairs = zip(self.plan.steps, sizes, strict=False)
-        signals = [signal_of(self.sets.recipe, self.plan, step, size) for step, size in pairs]
-        object.__setattr__(self, "signals", signals)
-
-    @property
-    def noun(self) -> str:
-        """What people call the samples."""
-        return self.sets.modality.noun
-
-    @property
-    def useful(self) -> Usefulness | None:
-        """The usefulness."""
-        return self.grade.usefulness
+        return [signal_of(self.sets.recipe, self.plan, step, size) for step, size in pairs]
 
     @property
     def value(self) -> float:
         """The usefulness, in [0, 10]; without the private records 10 or 0, as the votes helped or not."""
-        if self.useful is None:
+        if self.grade.usefulness is None:
             return BEST if self.outcome == HELPED else 0.0
-        return self.useful.value or 0.0
+        return self.grade.usefulness.value or 0.0
 
 
 def advise(evidence: Evidence) -> list[str]:
@@ -92,29 +83,31 @@ def _leak(e: Evidence) -> str:
     if e.grade.privacy is None or e.grade.privacy.low <= LEAK:
         return ""
     return (
-        f"Do not share it yet: far more {e.noun} lie nearer to private records than to held-out ones than votes bring; "
+        f"Do not share it yet: more {e.grade.noun} than votes explain lie nearer to private records than to others; "
         "look at the nearest pairs, and whether the test set comes from the private records' source."
     )
 
 
 def _nothing_to_gain(e: Evidence) -> str:
-    if e.useful is None or e.useful.value is not None:
+    useful = e.grade.usefulness
+    if useful is None or useful.value is not None:
         return ""
-    real, control = (100 * e.useful.accuracies[name] for name in (REAL, e.useful.control))
+    real, control = (100 * useful.accuracies[name] for name in (REAL, useful.control))
     return (
         f"Share nothing: {real:.1f} % after the private records are not shown to be more than {control:.1f} % by "
-        f"{CONTROLS[e.useful.control]}, so votes have nothing to bring; take more private records, or more test "
-        f"{e.noun} to see a difference."
+        f"{CONTROLS[useful.control]}, so votes have nothing to bring; take more private records, or more test "
+        f"{e.grade.noun} to see a difference."
     )
 
 
 def _pool_labels(e: Evidence) -> str:
-    accuracies = {} if e.useful is None else e.useful.accuracies
-    if accuracies.get(POOL_LABELS, -1.0) < accuracies.get(SYNTHETIC_DATA, 0.0):
+    accuracies = {} if e.grade.usefulness is None else e.grade.usefulness.accuracies
+    if POOL_LABELS not in accuracies or accuracies[POOL_LABELS] < accuracies[SYNTHETIC_DATA]:
         return ""
+    pool, ours = (100 * accuracies[name] for name in (POOL_LABELS, SYNTHETIC_DATA))
     return (
         "Use the pool's own labels (api.by_label: true, or the pool as it is): they need no votes, and are no worse "
-        f"({100 * accuracies[POOL_LABELS]:.1f} % rightly against {100 * accuracies[SYNTHETIC_DATA]:.1f} %)."
+        f"({pool:.1f} % rightly against {ours:.1f} %)."
     )
 
 
@@ -129,7 +122,7 @@ def _noise(e: Evidence) -> str:
     """Say how much more ε, or how many more records, bring the votes of a label to ENOUGH times the noise."""
     records, units = e.sets.recipe.private.declared_size, e.sets.recipe.private.declared_units
     factor = 0.0 if records is None else _records_needed(e) * len(e.plan.classes) / votes_cast(records, units, 1)
-    if factor <= 1:
+    if factor <= 1 or (e.value >= GOOD and not e.lost):
         return ""
     factor = max(factor, LEAST_STEP)
     releases = [replace(one, noise_multiplier=one.noise_multiplier / factor) for one in e.plan.releases]
@@ -138,10 +131,6 @@ def _noise(e: Evidence) -> str:
         f"The noise is too strong for {records:,} records of {len(e.plan.classes)} labels: take about ε = {then:.2g} "
         f"(this run: {now:.2g}), or about {factor:.1f} times as many records, or fewer labels."
     )
-
-
-def _strong_noise(e: Evidence) -> str:
-    return _noise(e) if e.value < GOOD or e.lost else ""
 
 
 def _votes(e: Evidence) -> str:
@@ -168,7 +157,7 @@ def _lost_class(e: Evidence) -> str:
             f"Take more records of '{name}': {count:,} are too few for the noise, {math.ceil(needed):,} would do; or "
             "leave the label out."
         )
-    return f"The generator lacks {e.noun} of {names}: take {_source(e)}."
+    return f"The generator lacks {e.grade.noun} of {names}: take {_source(e)}."
 
 
 def _same_few(e: Evidence) -> str:
@@ -176,9 +165,10 @@ def _same_few(e: Evidence) -> str:
     if variety is None or variety.synthetic >= least * (variety.real or 0.0) or _noise(e):
         return ""
     synthetic = e.sets.by_name[SYNTHETIC_DATA].samples
+    count = f"{len(distinct(synthetic)[0]):,} different ones of {len(synthetic):,}"
     return (
-        f"The data are the same few {e.noun} ({len(distinct(synthetic)[0]):,} different ones of {len(synthetic):,}): "
-        f"take {_source(e)}, more candidates (evolution.population), or a lower evolution.threshold_sigmas."
+        f"The data are the same few {e.grade.noun} ({count}): take {_source(e)}, more candidates "
+        "(evolution.population), or a lower evolution.threshold_sigmas."
     )
 
 
@@ -186,18 +176,14 @@ def _source(e: Evidence) -> str:
     pool = None if e.sets.api is None else info_of(e.sets.api).distinct
     if pool is None:
         return "another prompt, model or generator"
-    return f"more public {e.noun} (the pool has {pool:,} for a label)"
+    return f"more public {e.grade.noun} (the pool has {pool:,} for a label)"
 
 
 def _one_vote(e: Evidence) -> str:
     if e.evolving in (None, HELPED) or not any(step.degree for step in e.plan.steps):
         return ""
-    if len(e.plan.steps) > 1:
-        return (
-            "Evolving is not shown to be worth its iterations: try evolution.iterations: 1, which gives one vote the "
-            "whole budget; `pe plan` says what `evolution: auto` chooses then."
-        )
-    return "Varying is not shown to be worth it: try evolution.degree: 0, which takes what the vote chose as it is."
+    instead = "iterations: 1, which gives one vote the whole budget" if len(e.plan.steps) > 1 else "degree: 0"
+    return f"Evolving is not shown to be worth it: try evolution.{instead}; `pe plan` says what that comes to."
 
 
 def _pixels(e: Evidence) -> str:
@@ -227,17 +213,15 @@ def _generator(e: Evidence) -> str:
     shares = () if fidelity is None else (fidelity.synthetic, fidelity.unevolved or 0.0)
     if fidelity is None or not fidelity.real or max(shares) >= POOR * fidelity.real:
         return ""
-    return (
-        "The generator hardly makes anything like the records (see fidelity): take another pool, prompt or generator."
-    )
+    return "The generator hardly makes anything like the records: take another pool, prompt or generator."
 
 
 def _few_tests(e: Evidence) -> str:
     count = len(e.sets.test.content)
-    is_clear = e.useful is not None and e.useful.high - e.useful.low < UNCLEAR
-    if count >= FEW or is_clear:
+    useful = e.grade.usefulness
+    if count >= FEW or (useful is not None and useful.high - useful.low < UNCLEAR):
         return ""
-    return f"The test set has {count:,} {e.noun}: four times as many halve the intervals, if a gain is there but small."
+    return f"The test set has {count:,} {e.grade.noun}: four times as many halve the intervals of a small gain."
 
 
 def _no_cause(e: Evidence) -> str:
@@ -254,7 +238,7 @@ RULES: tuple[tuple[float, Callable[[Evidence], str]], ...] = (
     (ALWAYS, _leak),
     (ALWAYS, _pool_labels),
     (ALWAYS, _nothing_to_gain),
-    (ALWAYS, _strong_noise),
+    (ALWAYS, _noise),
     (ALWAYS, _lost_class),
     (ALWAYS, _same_few),
     (GOOD, _votes),

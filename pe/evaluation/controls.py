@@ -41,7 +41,7 @@ from pe.store.places import RECIPE, population_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter, read_journal
 
-QUICK = 1800.0
+QUICK = 20.0
 """Most seconds that a free control may take to be run by default, by the rate in the run's journal."""
 
 MANY = 10**9

@@ -186,7 +186,7 @@ def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
         },
         "chosen_classifier": best,
     }
-    judgement = verdict(results, best, labels, noun)
+    judgement = verdict(results, best, labels)
     if judgement is None:
         return values, []
     lost = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)

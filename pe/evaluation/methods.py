@@ -135,7 +135,7 @@ def _classes(private: PrivateSource, has_labels: bool) -> tuple[str, ...]:
 class ImageMethods(Methods):
     """Evaluate images, also by classifiers on their pixels."""
 
-    classifiers = (LINEAR_PROBE, *ON_PIXELS)
+    classifiers = (LINEAR_PROBE, "mlp")
     equality = "pixel by pixel"
 
     def views(self, names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:

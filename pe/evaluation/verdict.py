@@ -58,7 +58,6 @@ class Verdict:
     # the interval lies below 0; else NOT_SHOWN
     outcome: str
     classifier: str  # by which all sets are compared
-    noun: str  # what people call the samples
     test_images: int  # their number
     accuracy: float  # after training on the synthetic data, the mean over the seeds
     # from each control that there is, and from CHANCE, the share of the largest class in the test set
@@ -70,23 +69,15 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in one sentence, and a second one on one vote if that was compared."""
-        differences, chance = self.differences, self.differences[CHANCE]
+        differences = self.differences
         against = [
             f"{differences[name].points} against {words}" for name, words in _CONTROLS.items() if name in differences
         ]
-        missing = [words for name, words in _CONTROLS.items() if name not in differences]
         but = ""  # what a headline of success must not hide
         if self.outcome == HELPED and self.collapses:
             but = f" over all classes, but {self.collapses:,} {'class' if self.collapses == 1 else 'classes'} collapsed"
-        rightly = f"{100 * self.accuracy:.1f} % of the {self.test_images:,} test {self.noun} rightly"
-        parts = [
-            f"{_HEADLINES[self.outcome][0]}{but}: after training on the synthetic data, {self.classifier} labels "
-            f"{rightly}, {' and '.join(against)}",
-            *(f"there is no control by {words} to compare with" for words in missing),
-            ("" if chance.low > 0 else "that is no better than chance: ")
-            + f"always saying the largest class gives {100 * chance.accuracy:.1f} %",
-        ]
-        sentence = "; ".join(parts) + "."
+        chance = "" if differences[CHANCE].low > 0 else ", which is no better than chance"
+        sentence = f"{_HEADLINES[self.outcome][0]}{but}: {' and '.join(against)}{chance}."
         if self.evolving is None:
             return sentence
         against_vote = f"{differences[ONE_VOTE].points} against as much data chosen by one vote and not varied"
@@ -95,7 +86,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the values as docs/evaluation.md has them."""
         differences = {name: vars(each) for name, each in self.differences.items()}
-        values = {name: value for name, value in vars(self).items() if name not in ("noun", "collapses")}
+        values = {name: value for name, value in vars(self).items() if name != "collapses"}
         return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
@@ -108,9 +99,7 @@ def judge_of(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, st
     return next((name for name in results if name.startswith(LINEAR_PROBE)), None) or best[SYNTHETIC_DATA]
 
 
-def verdict(
-    results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str], labels: Labels, noun: str
-) -> Verdict | None:
+def verdict(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str], labels: Labels) -> Verdict | None:
     """Judge the votes by `judge_of`'s classifier; return None without a control to compare with.
 
     Guarantee: none. The result is confidential.
@@ -127,7 +116,7 @@ def verdict(
         evolving = _judge([differences[ONE_VOTE]])
     largest = np.bincount(labels).argmax()
     differences[CHANCE] = compare(ours, np.broadcast_to(labels == largest, ours.shape))
-    return Verdict(outcome, name, noun, len(labels), float(ours.mean()), differences, evolving)
+    return Verdict(outcome, name, len(labels), float(ours.mean()), differences, evolving)
 
 
 def _judge(differences: Collection[Difference]) -> str:

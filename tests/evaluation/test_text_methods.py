@@ -54,7 +54,7 @@ def test_a_run_over_texts_is_measured_beside_its_controls(tmp_path):
         assert by_set["real"]["accuracy"]["mean"] > 0.9
         assert by_set["real"]["macro_f1"]["mean"] > 0.9
         assert by_set["synthetic"]["macro_f1"]["mean"] > by_set["unevolved"]["macro_f1"]["mean"]
-    assert "test texts rightly" in values["verdict"]["sentence"]
+    assert "of the test texts rightly" in values["grade"]["lines"][0][1]
     assert values["texts"]["sets"]["synthetic"]["words"] == [8.0] * 7
     assert values["texts"]["sets"]["reference"]["divergence"] == 0
     assert [one["private"] for one in values["memorisation"]["canaries"]] == [1, 0]
