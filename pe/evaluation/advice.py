@@ -18,6 +18,7 @@ from pe.plugins.protocols import info_of
 from pe.privacy.accounting import epsilon
 from pe.private.modalities import ImageSource
 from pe.steps import Plan
+from pe.store.places import CERTIFICATE
 
 MOST = 3
 """Most pieces of advice that are named: a longer list is no advice."""
@@ -86,6 +87,13 @@ def _leak(e: Evidence) -> str:
         f"Do not share it yet: more {e.grade.noun} than votes explain lie nearer to private records than to others; "
         "look at the nearest pairs, and whether the test set comes from the private records' source."
     )
+
+
+def _not_to_be_shared(e: Evidence) -> str:
+    if not (e.sets.run.folder / CERTIFICATE).is_file():
+        return "Finish the run: `pe resume` goes on with it."
+    holds = e.sets.run.guarantee["holds"]
+    return "" if holds else "Do not share it: its guarantee does not hold; certificate.md says why."
 
 
 def _nothing_to_gain(e: Evidence) -> str:
@@ -236,6 +244,7 @@ def _no_cause(e: Evidence) -> str:
 ALWAYS = math.inf
 RULES: tuple[tuple[float, Callable[[Evidence], str]], ...] = (
     (ALWAYS, _leak),
+    (ALWAYS, _not_to_be_shared),
     (ALWAYS, _pool_labels),
     (ALWAYS, _nothing_to_gain),
     (ALWAYS, _noise),

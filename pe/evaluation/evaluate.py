@@ -203,7 +203,7 @@ def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedd
         judge = judge_of(results, values["chosen_classifier"])
         records = recipe.private.declared_size or (0 if sets.private is None else len(sets.private))
         spent = math.inf if sets.run.noiseless else epsilon(plan.releases, recipe.privacy.delta, quick=True)
-        spread = between_runs(records, len(sets.classes), spent) if records else 0.0
+        spread = between_runs(records, len(sets.classes), spent)
         useful = usefulness(results[judge], sets.test.content.labels, spread)
     if "memorisation" in values and sets.private is not None:
         synthetic = sets.by_name[SYNTHETIC_DATA].samples
@@ -217,7 +217,7 @@ def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedd
     evidence = Evidence(
         sets, plan, grade, warnings, lost, outcome=judgement.get("outcome"), evolving=judgement.get("evolving")
     )
-    advice = advise(evidence) if judgement or warnings else []
+    advice = advise(evidence) if useful is not None or judgement or warnings else []
     following = next(iter(advice), "" if useful is None else SHARE)
     graded = {"grade": grade.to_dict(following)}
     return graded | ({"verdict": judgement | {"remedies": advice}} if judgement else {})

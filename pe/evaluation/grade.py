@@ -42,9 +42,10 @@ CONTROLS = {
 def between_runs(records: int, labels: int, epsilon: float) -> float:
     """Return the standard deviation of a probe's accuracy between runs of one recipe, in [0, MOST_BETWEEN_RUNS].
 
-    A curve over records · ε / labels, drawn through what was measured (docs/evaluation.md, benchmarks/between_runs.py).
+    A curve over records · ε / labels, drawn through what was measured (docs/evaluation.md, benchmarks/between_runs.py);
+    0 if ε is 0 (no votes) or infinite (no noise).
     """
-    if not math.isfinite(epsilon):
+    if not 0 < records * epsilon < math.inf:
         return 0.0
     return min(MOST_BETWEEN_RUNS, math.pow(records * epsilon / labels, -2 / 3))
 
