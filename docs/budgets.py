@@ -18,7 +18,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/data": (2380, 14),
     "pe/dispatch": (1040, 5),
     "pe/engine": (3290, 14),
-    "pe/evaluation": (3570, 14),
+    "pe/evaluation": (4070, 16),
     "pe/fit": (380, 2),
     "pe/nearest": (940, 6),
     "pe/planning": (2550, 9),
