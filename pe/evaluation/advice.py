@@ -91,7 +91,7 @@ def _leak(e: Evidence) -> str:
 
 def _not_to_be_shared(e: Evidence) -> str:
     if not (e.sets.run.folder / CERTIFICATE).is_file():
-        return "Finish the run: `pe resume` goes on with it."
+        return "Finish the run first: what is evaluated is not its last population."
     holds = e.sets.run.guarantee["holds"]
     return "" if holds else "Do not share it: its guarantee does not hold; certificate.md says why."
 
