@@ -70,7 +70,6 @@ def graded(tmp_path, digits):
         values = pe.evaluate(run, folder / "test.npz", **given)
         assert values["verdict"]["remedies"][:1] == [values["grade"]["next"]][: len(values["verdict"]["remedies"])]
         assert [name for name, _ in values["grade"]["lines"]] == [*LINES]
-        print(name, values["grade"])
         return values["grade"]
 
     return grade
