@@ -31,8 +31,10 @@ from pe.data.images import Images
 from pe.data.population import Population
 from pe.data.tables import files_below
 from pe.engine.execution import Surroundings, run_recipe
+from pe.evaluation.grade import variety_of
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.sets import Notes, Request, gather
+from pe.lookahead import embed
 from pe.planning.choice import choose_evolution
 from pe.planning.parts import build_generator, object_kind
 from pe.plugins.protocols import PluginInfo, Vectors
@@ -43,7 +45,7 @@ from pe.report.pictures import contact_sheet
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
-POOLS, EMBEDDINGS, EPSILONS = ("unlabelled", "by_class"), ("efficientnet_lite", "pixels"), (4.0, 1.0, 10.0)
+POOLS, EMBEDDINGS, EPSILONS = ("unlabelled", "raw_votes", "by_class"), ("efficientnet_lite", "pixels"), (4.0, 1.0, 10.0)
 
 
 class Remembering:
@@ -101,8 +103,8 @@ def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Set
     content["embedding"] = {"kind": object_kind(setting.network) if embedding == "efficientnet_lite" else embedding}
     if pool == "by_class":
         content["api"] |= {"path": str(setting.folder / "public-by-class"), "by_label": True}
-    if setting.changes and content["evolution"] == "auto":
-        content["evolution"] = {}
+    if (setting.changes or pool == "raw_votes") and content["evolution"] == "auto":
+        content["evolution"] = {"votes": "raw"} if pool == "raw_votes" else {}
     for change in setting.changes:
         content = with_change(content, change)
     recipe = Recipe.parse(content, "benchmarks/pictures.py")
@@ -130,7 +132,9 @@ def cell(
         if sheet is not None and pool == "unlabelled" and by_network and run == 0:
             write_sheet(Run.open(made.folder), setting.folder / "public", sheet)
         scores = probe_accuracies(sets.by_name, sets.test.content, setting.network, Progress())
-    return {"accuracy": scores, "seconds": seconds, "images": images}
+        shown, private = (embed(setting.network, one.images) for one in (sets.by_name["synthetic"], sets.private))
+    different = variety_of(shown, private, 0).synthetic
+    return {"accuracy": scores, "seconds": seconds, "images": images, "shown": len(shown), "different": different}
 
 
 def fixed(setting: Setting) -> dict[str, Any]:
@@ -205,6 +209,7 @@ def digest_of(recipe: Recipe) -> str:
 
 POOL_NAMES = {
     "unlabelled": "public pictures without classes",
+    "raw_votes": "the same, `evolution.votes: raw`",
     "by_class": "public pictures with classes",
 }
 SETS = {
@@ -237,12 +242,14 @@ def write_table(found: list[dict[str, Any]]) -> None:
             "EfficientNet-Lite0 that was trained on one set of pictures alone; mean ± standard deviation over runs "
             "with other seeds and fresh noise. δ = 1e-5. The recipe is that of `examples/emoji.py`. For "
             f"comparison: trained on the private pictures themselves (not DP) {scale['real']:.3f}, on the public ones "
-            f"with their true classes {scale['pool']:.3f}; guessing {scale['chance']:.3f}. Seconds are those of the "
+            f"with their true classes {scale['pool']:.3f}; guessing {scale['chance']:.3f}. The probe's "
+            "penalty is chosen on held-out parts of the training set. Different is the share of pictures that are no "
+            "copies or near copies of another one, as `pe evaluate` counts variety. Seconds are those of the "
             f"run alone, with the vectors of pool and private pictures kept. {found[-1]['where']}. "
             "`python benchmarks/pictures.py`",
             "",
-            f"| embedding of the votes | pool | ε | {' | '.join(SETS.values())} | seconds | runs |",
-            f"| --- | --- | ---: |{' ---: |' * (len(SETS) + 2)}",
+            f"| embedding of the votes | pool | ε | {' | '.join(SETS.values())} | shown | different | seconds | runs |",
+            f"| --- | --- | ---: |{' ---: |' * (len(SETS) + 4)}",
             *[row(*key, groups[key]) for key in ordered],
             "",
         ]
@@ -252,8 +259,9 @@ def write_table(found: list[dict[str, Any]]) -> None:
 
 def row(embedding: str, pool: str, epsilon: float, runs: list[dict[str, Any]]) -> str:
     cells = [spread([one["accuracy"][name] for one in runs if name in one["accuracy"]]) for name in SETS]
-    seconds = statistics.mean(one["seconds"] for one in runs)
-    return f"| {embedding} | {POOL_NAMES[pool]} | {epsilon:g} | {' | '.join(cells)} | {seconds:.0f} | {len(runs)} |"
+    means = [statistics.mean(one[name] for one in runs) for name in ("shown", "different", "seconds")]
+    numbers = f"{means[0]:,.0f} | {means[1]:.0%} | {means[2]:.0f}"
+    return f"| {embedding} | {POOL_NAMES[pool]} | {epsilon:g} | {' | '.join(cells)} | {numbers} | {len(runs)} |"
 
 
 def spread(values: list[float]) -> str:

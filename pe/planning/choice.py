@@ -429,7 +429,7 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
         **({"selection": "systematic"} if iterations == 1 else {"keep": "winners"}),
     }
     threshold = _threshold(numbers, iterations)
-    if iterations == 1 and not any(numbers.degrees) and explicit.get("selection", "rank") == "rank":
+    if iterations == 1 and not any(numbers.degrees) and "selection" not in explicit and explicit.get("votes") != "raw":
         choices |= {"selection": "rank", "votes": "raw" if numbers.by_label else "smooth"}
         first, threshold = choices["population"][0] // numbers.labels, 0.0
         choices["population"][1] = max(int(first * numbers.shown), 1) * numbers.labels
