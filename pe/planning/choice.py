@@ -279,9 +279,9 @@ BLIND, ONCE, AGAIN = 2.5, 0.5, 1.0
 are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and there are several votes, or a single one
 whose choice could be varied, and is not."""
 SHOWN, SHOWN_WEAK, MOST_SHOWN, MOST_BY_LABEL = 0.5, 0.75, 0.25, 0.5
-"""Share of a pool's candidates that is taken, each once: if the pool does not know labels, SHOWN or, where the noise
-leaves fewer candidates than the pool has, SHOWN_WEAK over the number of labels, at most MOST_SHOWN; else MOST_BY_LABEL.
-"""
+"""Share of a pool's candidates that is taken, each once: MOST_BY_LABEL if the pool knows the labels. Else SHOWN over
+the number of labels, or SHOWN_WEAK where noise leaves fewer candidates than the pool has, and at most MOST_SHOWN. At
+least LEAST of a label are taken."""
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
 """Numbers of candidates of a label. The most: MEMBERS; DEALT from a pool, where they cost nothing. The least: FEWEST
@@ -432,7 +432,7 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
     if iterations == 1 and not any(numbers.degrees) and "selection" not in explicit and explicit.get("votes") != "raw":
         choices |= {"selection": "rank", "votes": "raw" if numbers.by_label else "smooth"}
         first, threshold = choices["population"][0] // numbers.labels, 0.0
-        choices["population"][1] = max(int(first * numbers.shown), 1) * numbers.labels
+        choices["population"][1] = max(int(first * numbers.shown), min(first, LEAST)) * numbers.labels
     if "threshold" not in explicit:
         choices["threshold_sigmas"] = threshold
     return choices | explicit

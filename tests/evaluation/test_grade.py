@@ -103,7 +103,7 @@ def test_a_class_that_the_generator_does_not_make_is_named_and_one_that_does_rai
 
 
 def test_copies_of_a_few_images_are_named_and_more_public_images_raise_the_grade(graded):
-    grade = graded("few", pool=slice(400, 412))
+    grade = graded("few", pool=slice(400, 412), votes="raw")
     assert grade["variety"]["value"] < 1
     assert grade["next"].startswith("The data are the same few images")
     assert graded("more")["variety"]["value"] > grade["variety"]["value"] + 2
