@@ -573,8 +573,8 @@ def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], 
         )
     if whole.get("selection") == "rank":
         reasons.append(
-            f"Noise is strong here, so the {final:,} {noun} at the end are the best of each label, once each, and not "
-            "copies by their votes; `pe extend` goes on down the list."
+            f"The {final:,} {noun} at the end are the best of each label, once each and without near copies; "
+            "`pe extend` goes on down the list."
         )
     copies = final / numbers.labels / members
     if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:
