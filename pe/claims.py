@@ -28,6 +28,8 @@ VARIANCES = np.array([0.0, *2.0 ** np.arange(-8, 3)])
 """Prior variances that are tried, over the variance of a label's noisy votes."""
 POWER = 4
 """The power of a label's smooth votes over the highest of any label's, which is its claim."""
+TRIED = 4096
+"""Most candidates of a label by which the kernel's length is chosen."""
 COPY = 0.05
 """Distance between two candidates of a label, over the median distance between landmarks, up to which the one of fewer
 votes is a near copy of the other."""
@@ -69,7 +71,10 @@ def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng:
     median = float(np.median(distances)) if distances.size else 0.0
     if sigma and len(members) > 1 and median:
         bases = (_Basis.of(landmarks, median * length) for length in LENGTHS)
-        fit = max((_fit(basis, members, noisy, vectors, sigma) for basis in bases), key=lambda fit: fit.likelihood)
+        some = [rng.permutation(own)[:TRIED] if len(own) > TRIED else own for own in members]
+        fit = max((_fit(basis, some, noisy, vectors, sigma) for basis in bases), key=lambda fit: fit.likelihood)
+        if sum(map(len, some)) < len(rows):
+            fit = _fit(fit.basis, members, noisy, vectors, sigma)
         scales = np.sqrt([max(noisy[own].mean(), sigma / np.sqrt(len(own))) for own in members])
         for label, own in enumerate(members):
             for part, functions in fit.basis.blocks(vectors, own):
