@@ -18,7 +18,7 @@ from pe.planning.releases import lay_out, planned_releases
 from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.settings import read_settings
-from pe.private.source import RECORD
+from pe.private.source import RECORD, PrivateSource
 from pe.recipe.schema import Evolution, Recipe
 from pe.steps import Plan, Step
 
@@ -114,6 +114,12 @@ def votes_cast(records: int, units: int | None, neighbors: int) -> float:
     return sqrt(records * min(units or records, records) * neighbors)
 
 
+def whole_noise(signals: Sequence[Signal]) -> float:
+    """Return σ, in votes, of one histogram that has the budget of all; 0 without votes or noise."""
+    squares = [signal.sigma**2 for signal in signals]
+    return 1 / sqrt(sum(1 / square for square in squares)) if squares and all(squares) else 0.0
+
+
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
     """Return the signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
 
@@ -186,8 +192,7 @@ class _Lack:
     def of(cls, recipe: Recipe, labels: int, signals: Sequence[Signal]) -> _Lack:
         private = recipe.private
         each = votes_cast(private.declared_size or 0, private.declared_units, 1) / labels
-        squares = [signal.sigma**2 for signal in signals]
-        sigma = 1 / sqrt(sum(1 / square for square in squares)) if all(squares) else 0.0
+        sigma = whole_noise(signals)
         candidate = max(signal.votes_needed() / signal.votes for signal in signals if signal.votes)
         return cls(candidate, FEW * sigma / each, each, sigma)
 
@@ -242,8 +247,7 @@ def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack
             words.append(f"a population of at most {limit:,}")
             if more <= MANY_NEIGHBORS and 2 * more <= min(signal.candidates for signal in signals) // labels:
                 words.append(f"evolution.neighbors: {more}")
-    units = f" of {_round_up(private.declared_units * lack.factor):,} units" if private.declared_units else ""
-    return [*words, f"{_round_up((private.declared_size or 0) * lack.factor):,} records{units}"]
+    return [*words, records_in_words(private, lack.factor)]
 
 
 _EPSILONS = [float(f"{digits}e{power}") for power in range(-3, 1) for digits in range(10, 100)]
@@ -260,6 +264,12 @@ def _lack_at(epsilon: float, recipe: Recipe, labels: int, signals: Sequence[Sign
         for signal, sigma, step in zip(signals, sigmas, steps, strict=False)
     ]
     return _Lack.of(recipe, labels, changed)
+
+
+def records_in_words(private: PrivateSource, factor: float) -> str:
+    """Return `factor` times as many records, of as many times the units, in words."""
+    units = f" of {_round_up(private.declared_units * factor):,} units" if private.declared_units else ""
+    return f"{_round_up((private.declared_size or 0) * factor):,} records{units}"
 
 
 def _round_up(number: float) -> int:
