@@ -50,7 +50,7 @@ napoleon_attr_annotations = False  # the signature has the types
 napoleon_use_rtype = False
 
 PAGES = {
-    "Tutorial": ["tutorial/*"],
+    "Tutorial": ["tutorial/*", "will-it-work"],
     "Data": ["data", "text"],
     "Generators": ["generators", "endpoints", "diffusion", "methods", "write-your-own"],
     "Runs": ["plan", "evaluation", "handing-on", "server", "commands", "recipe", "reference", "../examples/README"],

@@ -13,7 +13,8 @@ from pe.data.samples import distinct
 from pe.evaluation.grade import BEST, CONTROLS, Grade
 from pe.evaluation.sets import POOL_LABELS, REAL, SYNTHETIC_DATA, Sets
 from pe.evaluation.verdict import HELPED
-from pe.planning.choice import Signal, signal_of, signal_warnings, votes_cast
+from pe.planning.choice import Signal, signal_of, signal_warnings, votes_cast, whole_noise
+from pe.planning.usefulness import GOOD, POOL
 from pe.plugins.protocols import info_of
 from pe.privacy.accounting import epsilon
 from pe.private.modalities import ImageSource
@@ -22,11 +23,8 @@ from pe.store.places import CERTIFICATE
 
 MOST = 3
 """Most pieces of advice that are named: a longer list is no advice."""
-GOOD = 7.0
-"""Usefulness from which data are good enough to share, of 10."""
-ENOUGH = 20.0
-"""Votes of a label over the noise of one histogram with the whole budget, from which usefulness reached GOOD
-(docs/evaluation.md)."""
+ENOUGH = POOL.ratio_of(GOOD)
+"""Votes of a label over the noise of one histogram with the whole budget, from which usefulness reached GOOD."""
 LEAST_STEP = 1.5
 """Least factor of ε or records that is advised: less would hardly be seen."""
 SAME, COPIES = 0.05, 0.2
@@ -121,9 +119,7 @@ def _pool_labels(e: Evidence) -> str:
 
 def _records_needed(e: Evidence) -> float:
     """Return how many records (of as many units) a label needs for ENOUGH times the noise; 0 without noise."""
-    if not e.signals or not all(signal.sigma for signal in e.signals):
-        return 0.0
-    return ENOUGH / math.sqrt(sum(1 / signal.sigma**2 for signal in e.signals))
+    return ENOUGH * whole_noise(e.signals)
 
 
 def _noise(e: Evidence) -> str:

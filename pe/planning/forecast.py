@@ -19,6 +19,7 @@ from pe.planning.deadlines import ClockPlan, held_back
 from pe.planning.other_runs import find_other_runs
 from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
+from pe.planning.usefulness import expect
 from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI, Usage, info_of
 from pe.plugins.registry import Group, load, plugins
@@ -108,6 +109,7 @@ class Forecast:
         fit_epsilon: ε of the releases by which the generator is fitted.
         dry_runs: of each part of the fit, where it was tried here.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
+        expected: what usefulness runs like this one had, in words; empty: nothing like it was measured.
         warnings: one sentence each.
     """
 
@@ -126,6 +128,7 @@ class Forecast:
     fit_epsilon: float
     dry_runs: tuple[DryRun, ...]
     precision: str
+    expected: str
     warnings: tuple[str, ...]
 
     @property
@@ -214,6 +217,7 @@ class Forecast:
             "chosen": self.choice.values,
             "why_chosen": list(self.choice.reasons),
             "per_iteration": [one.to_dict() for one in self.iterations],
+            "expected": self.expected or None,
             "warnings": list(self.warnings),
         }
 
@@ -230,7 +234,8 @@ class Forecast:
         facts = [f"{key:<12}{value}" for key, value in self._facts()]
         warnings = [f"warning: {sentence}" for sentence in self.warnings]
         title = f"Plan of '{self.choice.recipe.name}': nothing was called, no private record was read."
-        return "\n".join([title, "", *table, "", *facts, *(["", *warnings] if warnings else [])])
+        expected = [self.expected, ""] if self.expected else []
+        return "\n".join([title, "", *expected, *table, "", *facts, *(["", *warnings] if warnings else [])])
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_()
@@ -375,6 +380,7 @@ def forecast(
     dry_runs = fit_dry_runs(recipe) if dry_run else ()
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
     iterations = _iterations(recipe, plan, api)
+    signals = [one.signal for one in iterations if one.signal]
     trial, price, noun = Trial.of(recipe, plan, api), price_of(recipe), recipe.private.modality.noun
     images = sum((one.images for one in iterations), trial.images)
     calls = total((*(one.calls for one in iterations), trial.random, trial.variation))
@@ -414,6 +420,7 @@ def forecast(
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
         dry_runs=dry_runs,
         precision=checks.precision_of(api),
+        expected="" if api is None else expect(recipe, plan, signals, info_of(api), total_epsilon),
         warnings=tuple(warnings),
     )
 
