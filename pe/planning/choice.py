@@ -223,7 +223,8 @@ def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str
             f"A candidate gets {worst.votes:.2g} votes on average beside noise of {worst.sigma:.2g}: about "
             f"{worst.noise_share(worst.votes or 0.0):.0%} of the weight by which parents are chosen is noise"
         )
-    return f"{what}. Any one of these would be enough: {', '.join(_remedies(recipe, plan, signals, lack))}."
+    for_what = " for votes to begin to help" if lack.label > 1 else ""
+    return f"{what}. Any one of these would be enough{for_what}: {', '.join(_remedies(recipe, plan, signals, lack))}."
 
 
 def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack) -> list[str]:
