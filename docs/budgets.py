@@ -21,7 +21,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/evaluation": (4070, 16),
     "pe/fit": (380, 2),
     "pe/nearest": (940, 6),
-    "pe/planning": (2550, 9),
+    "pe/planning": (2700, 10),
     "pe/plugins": (1800, 10),
     "pe/privacy": (2270, 11),
     "pe/private": (2830, 13),
