@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from pe.report.compare import Comparison
     from pe.store.run import Run
 
-_ENDS = 10.0  # seconds in which the page's process must have ended
-
 view_option = click.option("--view", is_flag=True, help="Serve a live page meanwhile; see `pe view`.")
 
 
@@ -35,7 +31,6 @@ view_option = click.option("--view", is_flag=True, help="Serve a live page meanw
 @click.option("--html", "file", type=PATH, metavar="FILE", help="Write a report, or several runs compared, and end.")
 @click.option("--confidential", is_flag=True, help="Show or write what is for the owner alone, times above all.")
 @click.option("--port", type=click.IntRange(1024, 65535), help="Serve on this port; default: any that is free.")
-@click.option("--beside", is_flag=True, hidden=True, help="Wait for RUN, and end when stdin does.")
 def view(
     places: tuple[Path, ...],
     text: bool,
@@ -44,7 +39,6 @@ def view(
     file: Path | None,
     confidential: bool,
     port: int | None,
-    beside: bool,
 ) -> None:
     """Show runs on pages, or print where they stand.
 
@@ -59,11 +53,6 @@ def view(
     from pe.report.compare import compare
 
     places = places or (Path("runs"),)
-    ending = Event()
-    if beside:
-        Thread(target=_end_with_stdin, args=(ending,), daemon=True).start()
-        serve(places, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
-        return
     runs = [*runs_at(places).values()]
     is_folder = any(run.folder not in places for run in runs)
     if write or file is not None:
@@ -74,14 +63,10 @@ def view(
         for sentence in compare(runs).warnings:
             click.echo(f"warning: {sentence}", err=True)
     if not (text or as_json or write or file):
+        ending = Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ending.set())
         serve(places, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
-
-
-def _end_with_stdin(ending: Event) -> None:
-    sys.stdin.read()
-    ending.set()
 
 
 def _write(runs: Sequence[Run], file: Path | None, confidential: bool) -> Path:
@@ -124,27 +109,21 @@ def _tell(runs: Sequence[Run], is_folder: bool, as_json: bool) -> None:
 
 @contextmanager
 def live_page(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Serve the live page of a run while the block makes the run, from another process that Ctrl-C does not reach."""
-    words = ["view", "--beside", str(folder)]
-    code = f"import sys; sys.argv[1:] = {words!r}; from pe.cli.main import main; main()"
-    command = [sys.executable, "-P", "-c", code]  # -P: a file of the current folder is no part of it
-    pipe = subprocess.PIPE
+    """Serve the live page of a run, which need not be there yet, from a thread while the block makes the run."""
+    from pe.engine.viewing import serve
 
-    def pass_on() -> None:
-        for line in process.stdout or ():
-            tell(f"Live page: {line.strip()}")
+    ending = Event()
 
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:  # noqa: S603
-        Thread(target=pass_on, daemon=True).start()
-        try:
-            yield
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                process.wait(_ENDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    def show() -> None:
+        serve([folder], confidential=False, port=0, tell=lambda address: tell(f"Live page: {address}"), end=ending)
+
+    server = Thread(target=show)
+    server.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        server.join()
 
 
 def _status(run: Run) -> tuple[dict[str, Any], str]:
