@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, json_option, quiet_option, stop_on_interrupt, tell_next
+from pe.cli.options import PATH, aligned, json_option, quiet_option, stop_on_interrupt, tell_next
 from pe.cli.share import tell_if_purged
 
 if TYPE_CHECKING:
     from pe.plugins.specs import PluginSpec
 
-_SETS = {
-    "synthetic": "the run's data",
-    "unevolved": "un-evolved samples",
-    "random_selection": "parents chosen at random",
-    "one_vote": "chosen by one vote, not varied",
-    "pool_labels": "the pool by its own labels",
-    "real": "the private records: the ceiling",
-}
 _CLASSIFIERS = "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression."
 _WIDTH = 110  # of a paragraph
 
@@ -125,6 +117,8 @@ def _spec(text: str) -> PluginSpec:
 
 def _page(values: dict[str, Any], path: Path) -> str:
     """Format an evaluation for people."""
+    from pe.report.sections import fidelity_rows, utility_rows
+
     run, test = values["run"], values["test"]
     state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
     against = f"against {test['images']:,} of {test['path']}"
@@ -133,11 +127,12 @@ def _page(values: dict[str, Any], path: Path) -> str:
     if "verdict" in values:
         lines += ["", *_verdict(values["verdict"])]
     for name, fidelity in values.get("fidelity", {}).items():
-        lines += ["", *_fidelity(name, fidelity)]
+        lines += ["", f"Fidelity under {name}", *aligned(fidelity_rows(fidelity))]
     if "fidelity" in values:
-        lines.append("  Lower is nearer to the real samples in the first two columns, higher in the others.")
+        lines.append("Lower is nearer to the real samples in the first two columns, higher in the others.")
     if "utility" in values:
-        lines += ["", *_utility(values)]
+        lines += ["", "Accuracy; macro-F1", *aligned(utility_rows(values))]
+        lines.append("* the classifier chosen on held-out parts of the training set, never on the test set")
     if "memorisation" in values:
         lines += ["", *_memorisation(values["memorisation"], run["noun"])]
     return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
@@ -159,63 +154,12 @@ def _verdict(verdict: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _fidelity(name: str, fidelity: dict[str, Any]) -> list[str]:
-    heads = ("FID", "KID") if fidelity["standard_inception"] else ("Fréchet", "kernel")
-    columns = ["precision", "recall", "density", "coverage"]
-    title = f"Fidelity under {name}:"
-    lines = [f"{title} {heads[0]:>9}{heads[1] + ' ± s.e.':>22}" + "".join(f"{c:>11}" for c in columns)]
-    for key, row in {"synthetic": fidelity, **fidelity["controls"]}.items():
-        error = row["kernel"]["standard_error"]
-        kernel = f"{row['kernel']['mean']:.4g}" + ("" if error is None else f" ± {error:.2g}")
-        shares = "".join(f"{row[c]:>11.3f}" if c in row else f"{'–':>11}" for c in columns)
-        lines.append(f"{'  ' + key:<{len(title)}} {row['frechet']:>9.4g}{kernel:>22}{shares}")
-    return lines
-
-
-def _utility(values: dict[str, Any]) -> list[str]:
-    results, best = values["utility"], values["chosen_classifier"]
-    widths = [max(24, len(name) + 2) for name in results]
-    lines = [f"{'Accuracy, macro-F1':<26}" + "".join(map(str.rjust, results, widths))]
-    for name in best:
-        cells = []
-        for classifier, by_set in results.items():
-            accuracy, macro_f1 = by_set[name]["accuracy"], by_set[name]["macro_f1"]["mean"]
-            spread = "" if accuracy["std"] is None else f" ± {100 * accuracy['std']:.1f}"
-            mark = "*" if best[name] == classifier else " "
-            cells.append(f"{100 * accuracy['mean']:.1f}{spread} %{mark} {macro_f1:.3f}")
-        lines.append(f"{'  ' + name:<26}" + "".join(map(str.rjust, cells, widths)) + f"  {_SETS[name]}")
-    return [*lines, "  * the classifier chosen on held-out parts of the training set, never on the test set"]
-
-
 def _memorisation(values: dict[str, Any], noun: str) -> list[str]:
-    distance = {key: values[key]["quantiles"][50] for key in ("generated_to_private", "heldout_to_private")}
     attack, copies = values["membership"], values["copies"]
-    lines = [
+    return [
         f"Memorisation under {values['embedding']}",
-        f"  nearest private record, median distance: generated {distance['generated_to_private']:.4g}, "
-        f"held-out {distance['heldout_to_private']:.4g}",
-        f"  membership by distance: AUC {attack['auc']:.3f} ({100 * attack['level']:g} % interval {attack['low']:.3f} "
-        f"to {attack['high']:.3f}; 0.5 tells nothing)",
-        f"  copies of private records: {copies['exact']:,} exact, {copies['near']:,} near, of {copies['generated']:,} "
+        f"membership by distance: AUC {attack['auc']:.3f} ({100 * attack['level']:g} % interval {attack['low']:.3f} to "
+        f"{attack['high']:.3f}; 0.5 tells nothing)",
+        f"copies of private records: {copies['exact']:,} exact, {copies['near']:,} near, of {copies['generated']:,} "
         f"generated {noun} (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
     ]
-    if by_loss := values.get("membership_by_loss"):  # of a fitted model
-        hits, limits = by_loss["tpr"], by_loss["allowed"]
-        bound = "no guarantee bounds it"
-        if limits is not None:
-            bound = f"the fit's guarantee allows {100 * limits['tpr']:.1f} %"
-        lines.append(
-            f"  membership by the loss of {by_loss['model']}: {100 * hits['share']:.1f} % of records found at "
-            f"{100 * by_loss['fpr']:.0f} % false alarms ({100 * hits['level']:g} % interval {100 * hits['low']:.1f} to "
-            f"{100 * hits['high']:.1f}; {bound}), AUC {by_loss['auc']['auc']:.3f}"
-        )
-    if overlap := values.get("overlap"):  # of texts
-        lines.append(
-            f"  {overlap['run']} words in a row of a private record: {overlap['with_a_run']:,} of "
-            f"{overlap['generated']:,} different generated texts (of {overlap['heldout']:,} held-out ones: "
-            f"{overlap['heldout_with_a_run']:,})"
-        )
-    if canaries := values.get("canaries"):
-        leaks = sum(one["generated"] > 0 for one in canaries)
-        lines.append(f"  canaries in generated texts: {leaks} of {len(canaries)}")
-    return [*lines, f"  nearest pairs: {', '.join(values['nearest_pairs']['files'])}"]

@@ -66,6 +66,15 @@ def tell_next(*commands: Sequence[object]) -> None:
         click.echo(f"{'      ' if i else 'next: '}pe {shlex.join(map(str, words))}")
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, whose first column stands left and the others right."""
+    head, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([first.ljust(head), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+        for first, *cells in rows
+    ]
+
+
 @contextmanager
 def asking(options: str) -> Iterator[None]:
     """Ask questions inside; if nobody is there to answer, raise a UsageError that names `options` instead."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH
+from pe.cli.options import PATH, aligned
 from pe.cli.share import tell_if_unsigned
 
 if TYPE_CHECKING:
@@ -198,8 +198,4 @@ def _phase(phase: Phase) -> str:
 def _table(comparison: Comparison) -> str:
     """Format a comparison for people."""
     rows = [("", *comparison.names), *((name, *values) for name, values in comparison.rows)]
-    head, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(head), *(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))])
-        for row in rows
-    )
+    return "\n".join(aligned(rows))

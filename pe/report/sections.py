@@ -324,17 +324,14 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         metrics.get(key) or {}
         for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "texts", "run")
     )
-    trained_on: dict[str, int | None] = {}
-    for by_set in utility.values():
-        for name, one in by_set.items():
-            trained_on.setdefault(name, one.get("images"))
-    names = {"synthetic"}.union(trained_on, *(each.get("controls") or {} for each in fidelity.values()))
+    names = {"synthetic"}.union(*utility.values(), *(each.get("controls") or {} for each in fidelity.values()))
     judge, noun = verdict.get("classifier") or best.get("synthetic"), about.get("noun", "images")
     by_judge = utility.get(judge, {})
     text_pairs = [pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)]
     return {
         "metrics": metrics,
-        "trained_on": trained_on,
+        "utility_rows": utility_rows(metrics),
+        "fidelity_rows": fidelity_rows,
         "sets": [words for name, words in _SETS.items() if name in names],
         "judge": judge,
         "judged": by_judge,
@@ -348,7 +345,6 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "distance_names": distance_names,
         "most_confused": _most_confused,
         "spread": spread,
-        "title": _title,
     }
 
 
@@ -392,6 +388,36 @@ def spread(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%",
     """Return mean ± error, as far as they are known."""
     around = "" if values.get(error) is None else f" ± {values[error]:{forms[1]}}"
     return show(values.get("mean"), forms[0]) + around
+
+
+def utility_rows(metrics: Metrics) -> list[tuple[str, ...]]:
+    """Return a table of accuracy and macro-F1: its head, then a row for each training set; * marks `chosen_classifier`.
+
+    A part of the metrics may be missing.
+    """
+    utility, best = metrics.get("utility") or {}, metrics.get("chosen_classifier") or {}
+    rows: list[tuple[str, ...]] = [("trained on", *utility, "size")]
+    for name in dict.fromkeys(name for by_set in utility.values() for name in by_set):
+        cells, size = [], None
+        for classifier, by_set in utility.items():
+            one = by_set.get(name, {})
+            mark = " *" if best.get(name) == classifier else ""
+            macro_f1 = f"; {one['macro_f1']['mean']:.3f}" if "macro_f1" in one else ""
+            cells.append(f"{spread(one.get('accuracy', {}))}{mark}{macro_f1}")
+            size = one.get("images", size)
+        rows.append((_title(name), *cells, show(size)))
+    return rows
+
+
+def fidelity_rows(fidelity: Metrics) -> list[tuple[str, ...]]:
+    """Return a table of distances and shares: its head, then a row for the synthetic data and for each control."""
+    shares = ("precision", "recall", "density", "coverage")
+    rows: list[tuple[str, ...]] = [("", *distance_names(fidelity), *shares)]
+    for name, one in {"synthetic": fidelity, **(fidelity.get("controls") or {})}.items():
+        kernel = spread(one.get("kernel") or {}, "standard_error", (".4g", ".2g"))
+        numbers = (show(one.get(share), ".3f") for share in shares)
+        rows.append((_title(name), show(one.get("frechet"), ",.4g"), kernel, *numbers))
+    return rows
 
 
 def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, str]]:
