@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from pe.data.samples import distinct
-from pe.evaluation.grade import BEST, CONTROLS, Grade
-from pe.evaluation.sets import POOL_LABELS, REAL, SYNTHETIC_DATA, Sets
+from pe.evaluation.grade import BEST, Grade
+from pe.evaluation.sets import POOL_LABELS, REAL, SYNTHETIC_DATA, WORDS, Sets
 from pe.evaluation.verdict import HELPED
 from pe.planning.choice import Signal, signal_of, signal_warnings, votes_cast, whole_noise
 from pe.planning.usefulness import GOOD, POOL
@@ -101,7 +101,7 @@ def _nothing_to_gain(e: Evidence) -> str:
     real, control = (100 * useful.accuracies[name] for name in (REAL, useful.control))
     return (
         f"Share nothing: {real:.1f} % after the private records are not shown to be more than {control:.1f} % by "
-        f"{CONTROLS[useful.control]}, so votes have nothing to bring; take more private records, or more test "
+        f"{WORDS[useful.control]}, so votes have nothing to bring; take more private records, or more test "
         f"{e.grade.noun} to see a difference."
     )
 

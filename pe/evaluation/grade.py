@@ -12,9 +12,9 @@ import numpy as np
 
 from pe.data.samples import generator
 from pe.evaluation.labelled import Labels
-from pe.evaluation.sets import POOL_LABELS, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
+from pe.evaluation.sets import CHANCE, POOL_LABELS, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
 from pe.evaluation.utility import Utility
-from pe.evaluation.verdict import CHANCE, LEVEL, compare
+from pe.evaluation.verdict import LEVEL, compare
 from pe.nearest import nearest
 from pe.plugins.protocols import Vectors
 
@@ -30,13 +30,8 @@ MOST_BETWEEN_RUNS = 0.15
 _ROUNDING = 1e-9
 
 LINES = ("usefulness", "fidelity", "variety", "privacy", "next")
-CONTROLS = {
-    UNEVOLVED: "un-evolved samples",
-    RANDOM_SELECTION: "random selection",
-    POOL_LABELS: "the pool's own labels",
-    CHANCE: "guessing the largest class",
-}
-"""The trivial controls, and words for each."""
+CONTROLS = (UNEVOLVED, RANDOM_SELECTION, POOL_LABELS, CHANCE)
+"""The trivial controls."""
 
 
 def between_runs(records: int, labels: int, epsilon: float) -> float:
@@ -71,7 +66,7 @@ class Usefulness:
         return (
             f"{grade}: trained on the synthetic data, {classifier}{strength} labels {synthetic:.1f} % of the test "
             f"{noun} rightly, trained on the private records {real:.1f} %; the best control, "
-            f"{CONTROLS[self.control]}, gives {control:.1f} %."
+            f"{WORDS[self.control]}, gives {control:.1f} %."
         )
 
 

@@ -44,16 +44,19 @@ from pe.store.run import Run
 
 METRICS = ("fidelity", "utility", "memorisation")
 SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
-ONE_VOTE, POOL_LABELS = "one_vote", "pool_labels"
+ONE_VOTE, POOL_LABELS, CHANCE = "one_vote", "pool_labels", "chance"
+WORDS = {
+    UNEVOLVED: "un-evolved samples",
+    RANDOM_SELECTION: "random selection",
+    POOL_LABELS: "the pool's own labels",
+    CHANCE: "guessing the largest class",
+    ONE_VOTE: "one vote",
+    REAL: "the private records",
+}
+"""Words, within a sentence, for what classifiers are trained on besides the synthetic data."""
 LEAST_LEFT = 0.1
 """Least share of a test set that must be left when samples that are not held out are taken out of it."""
 
-_CONTROLS = {
-    UNEVOLVED: "un-evolved samples",
-    RANDOM_SELECTION: "samples of the control by random selection",
-    ONE_VOTE: "samples of the control by one vote",
-    POOL_LABELS: "samples of the pool by its own labels",
-}
 _OF_THE_SET = (  # a source's words on private records → words on the set that it reads here
     ("the private records", "its records"),
     ("The private records", "its records"),
@@ -212,7 +215,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
     sets, api = {SYNTHETIC_DATA: synthetic}, request.api
     if iteration:
         controls, api = _controls(run, recipe, populations, private_source, request, notes, stop, embeddings)
-        test = leave_out(test, {_CONTROLS[name]: one for name, one in controls.items()}, notes)
+        test = leave_out(test, {f"{noun} of '{name}'": one for name, one in controls.items()}, notes)
         sets |= controls
     if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
         notes.add(f"The test set has no {noun} of {', '.join(missing)}.")

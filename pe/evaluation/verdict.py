@@ -15,10 +15,9 @@ import numpy as np
 from pe.evaluation.classifiers import LINEAR_PROBE
 from pe.evaluation.features import Reals
 from pe.evaluation.labelled import Labels
-from pe.evaluation.sets import ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED
+from pe.evaluation.sets import CHANCE, ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
 from pe.evaluation.utility import Mask, Utility
 
-CHANCE = "chance"
 HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
 LEVEL = 0.95
 NAMED = 3  # collapsed classes; more are counted
@@ -30,8 +29,7 @@ _HEADLINES = {
     HURT: ("The votes hurt", "One vote beat evolving"),
 }
 """Outcome → headline on the votes, and headline on evolving."""
-_CONTROLS = {UNEVOLVED: "un-evolved samples", RANDOM_SELECTION: "random selection"}
-"""The controls without votes, and words for each."""
+_CONTROLS = (UNEVOLVED, RANDOM_SELECTION)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Verdict:
         """The verdict in one sentence, and a second one on one vote if that was compared."""
         differences = self.differences
         against = [
-            f"{differences[name].points} against {words}" for name, words in _CONTROLS.items() if name in differences
+            f"{differences[name].points} against {WORDS[name]}" for name in _CONTROLS if name in differences
         ]
         but = ""  # what a headline of success must not hide
         if self.outcome == HELPED and self.collapses:
@@ -137,7 +135,7 @@ def find_lost_classes(
     """
     ours = by_set[SYNTHETIC_DATA].right
     level = 1 - (1 - LEVEL) / len(classes)
-    others = {**_CONTROLS, ONE_VOTE: "one vote", REAL: "the private records"}
+    others = [name for name in (*_CONTROLS, ONE_VOTE, REAL) if name in by_set]
     lost: list[tuple[float, str, str]] = []
     for label, name in enumerate(classes):
         rows = labels == label
@@ -145,10 +143,10 @@ def find_lost_classes(
             continue
         recall = float(ours[:, rows].mean())
         against = []
-        for other, words in others.items():
-            one = compare(ours[:, rows], by_set[other].right[:, rows], level) if other in by_set else None
-            if one is not None and one.high < 0 and 2 * recall < one.accuracy:
-                against.append(f"{100 * one.accuracy:.1f} % after {words}")
+        for other in others:
+            one = compare(ours[:, rows], by_set[other].right[:, rows], level)
+            if one.high < 0 and 2 * recall < one.accuracy:
+                against.append(f"{100 * one.accuracy:.1f} % after {WORDS[other]}")
         if against:
             share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test {noun} are labelled rightly"
             lost.append((recall, name, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
