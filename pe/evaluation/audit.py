@@ -104,7 +104,7 @@ def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
 
     It is given in standard deviations above the middle between the two worlds, and depends on public numbers alone.
     """
-    thresholds = _thresholds(mu)
+    thresholds = np.linspace(0, mu / 2 + 8, _THRESHOLDS)
     return float(thresholds[np.argmax(_expected_bound(mu, thresholds, delta, runs, error))])
 
 
@@ -115,30 +115,10 @@ def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
     return float(np.mean(ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error)) > mu))
 
 
-def runs_to_flag(actual: float, epsilon: float, delta: float, error: float) -> float:
-    """Return how many runs a world the likelihood ratio needs to refute `epsilon` if μ is `actual`; ∞ above 1e12.
-
-    Counts are taken two standard deviations worse than expected, so that this many runs nearly always suffice.
-    """
-    thresholds, runs = _thresholds(actual), 100.0
-    while runs < 1e12:
-        if _expected_bound(actual, thresholds, delta, runs, error, luck=-2.0).max() > epsilon:
-            return runs
-        runs *= 1.1
-    return math.inf
-
-
-def _thresholds(mu: float) -> Reals:
-    return np.linspace(0, mu / 2 + 8, _THRESHOLDS)
-
-
-def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: float, error: float, luck: float = 0.0) -> Reals:
-    """Return the likelihood ratio's bound on ε from counts `luck` standard deviations better than expected."""
-    tpr, fpr = ndtr(mu / 2 - thresholds), ndtr(-mu / 2 - thresholds)
-    hits = np.clip(runs * tpr + luck * np.sqrt(runs * tpr), 0, runs)
-    alarms = np.clip(runs * fpr - luck * np.sqrt(runs * fpr), 0, runs)
-    low, high = (np.asarray(bound) for bound in (lower(hits, int(runs), error), upper(alarms, int(runs), error)))
-    return _log_ratio(low, high, delta)
+def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: int, error: float) -> Reals:
+    """Return the likelihood ratio's bound on ε from the counts that are expected."""
+    hits, alarms = (runs * ndtr(sign * mu / 2 - thresholds) for sign in (1, -1))
+    return _log_ratio(lower(hits, runs, error), upper(alarms, runs, error), delta)
 
 
 def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Reals:
@@ -305,15 +285,9 @@ class Audit:
         """The probability that an audit with as many runs finds noise of two thirds of the claimed size."""
         return chance_to_flag(self.claim.mu, 1.5 * self.claim.mu, self.runs, _errors(self.confidence)[0])
 
-    @property
-    def runs_without_assumption(self) -> float:
-        """The runs per world with which `epsilon_any` finds noise of two thirds of the claimed size; ∞ above 1e12."""
-        claim, error = self.claim, _errors(self.confidence)[1]
-        return runs_to_flag(1.5 * claim.mu, claim.epsilon, claim.delta, error)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        claim, runs = self.claim, self.runs_without_assumption
+        claim = self.claim
         return {
             "verdict": self.verdict,
             "violation": bool(self.violations),
@@ -324,7 +298,6 @@ class Audit:
             "influence": self.influence,
             "repeated": self.repeats,
             "chance_to_flag_two_thirds": self.chance_to_flag,
-            "runs_for_epsilon_any_to_flag_two_thirds": runs if math.isfinite(runs) else None,
         }
 
 

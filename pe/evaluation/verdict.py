@@ -68,9 +68,7 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict in one sentence, and a second one on one vote if that was compared."""
         differences = self.differences
-        against = [
-            f"{differences[name].points} against {WORDS[name]}" for name in _CONTROLS if name in differences
-        ]
+        against = [f"{differences[name].points} against {WORDS[name]}" for name in _CONTROLS if name in differences]
         but = ""  # what a headline of success must not hide
         if self.outcome == HELPED and self.collapses:
             but = f" over all classes, but {self.collapses:,} {'class' if self.collapses == 1 else 'classes'} collapsed"
