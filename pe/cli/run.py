@@ -73,6 +73,7 @@ def run(
     """
     from pe.engine.execution import resume_run, run_recipe, stored_recipe
     from pe.recipe.schema import Recipe
+    from pe.store.places import CERTIFICATE
 
     if what.is_dir():
         if out is not None or go_on:
@@ -90,21 +91,14 @@ def run(
             return resume_run(out, surroundings, content)
         return run_recipe(content, out, surroundings)
 
-    if go_on and out is not None:
-        _tell_if_finished(out)
+    if go_on and out is not None and (out / CERTIFICATE).is_file():
+        _tell(f"{out} is finished already, so it is checked, and nothing is asked.")
     with live_page(out, _tell) if view and out is not None else nullcontext():
         _execute(execute, content, ray, loggers, as_json, quiet)
 
 
 def _tell(line: str) -> None:
     click.echo(line, err=True)
-
-
-def _tell_if_finished(folder: Path) -> None:
-    from pe.store.places import CERTIFICATE
-
-    if (folder / CERTIFICATE).is_file():
-        _tell(f"{folder} is finished already, so it is checked, and nothing is asked.")
 
 
 def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:

@@ -361,7 +361,8 @@ class Execution:
         """Write the certificate of all shareable files, last of all: a run that has one is finished."""
         recipe = self.recipe
         if data_set is not None:
-            data_set = max(data_set, self.private.total(recipe.privacy.delta) or data_set, key=_epsilon_of)
+            totals = data_set, self.private.total(recipe.privacy.delta) or data_set
+            data_set = max(totals, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
         hosts = info_of(self.embedding).hosts
         certificate = build_certificate(
             self.ledger,
@@ -434,11 +435,6 @@ class Execution:
             "software": software_versions(),
         }
         run.write(AUDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-
-
-def _epsilon_of(total: dict[str, Any]) -> float:
-    """Return ε of a data set's total; infinite where none holds."""
-    return math.inf if total["epsilon"] is None else float(total["epsilon"])
 
 
 def _hosts(plugin: object) -> list[str] | str:

@@ -186,10 +186,6 @@ def _in_words(value: Any) -> str:
     return f"{np.size(value)} numbers from {np.min(value):.3g} to {np.max(value):.3g}"
 
 
-def _reasons(answer: Answer) -> tuple[str, ...]:
-    return tuple(miss.reason for _, miss in sorted(answer.missing.items()))
-
-
 def _page_of(rows: Iterable[tuple[Sequence[Image.Image], Sequence[str]]]) -> bytes:
     """Return a PNG file of rows of pictures with captions, one below the other."""
     lines = [_row(pictures, captions) for pictures, captions in rows]
@@ -382,7 +378,7 @@ def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[
         api=name,
         seconds=time.monotonic() - start,
         samples=type(samples[0])(np.concatenate([one.array for one in samples])),
-        missing=tuple(reason for _, answer in answers for reason in _reasons(answer)),
+        missing=tuple(miss.reason for _, answer in answers for _, miss in sorted(answer.missing.items())),
         usage=usage,
         cost=price.of(usage),
     )

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
@@ -71,7 +71,8 @@ def stop_from_python(progress: Progress) -> Iterator[Stop]:
     main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in SIGNALS if main and signal.getsignal(number) == _DEFAULT[number]]
     sentence = "Stopped as asked, when the last step was done already."
-    with stop_on_signals(numbers, progress.tell, _end_at_once) as stop:
+    at_once = partial(_end, sentence="Stopped at once; what was committed before is kept.")
+    with stop_on_signals(numbers, progress.tell, at_once) as stop:
         try:
             yield stop
         except Interrupted as error:
@@ -80,10 +81,6 @@ def stop_from_python(progress: Progress) -> Iterator[Stop]:
             sentence = str(error)
     if stop.number is not None:
         _end(stop.number, sentence)
-
-
-def _end_at_once(number: int) -> NoReturn:
-    _end(number, "Stopped at once; what was committed before is kept.")
 
 
 def _end(number: int, sentence: str) -> NoReturn:

@@ -128,8 +128,9 @@ def _spec_of(plugin: object, where: str, otherwise: str, members: tuple[str, ...
         raise PluginError(f"{where} is the class {plugin.__name__}: pass an object of it, {plugin.__name__}(…).")
     lacking = [name for name in members if not _has(plugin, name)]
     if lacking:
+        what = f"'{plugin}', a text" if isinstance(plugin, str) else f"an object of the class {type(plugin).__name__}"
         raise PluginError(
-            f"{where} is {_describe(plugin)}, which lacks {', '.join(lacking)}: give {otherwise}, or an object with "
+            f"{where} is {what}, which lacks {', '.join(lacking)}: give {otherwise}, or an object with "
             f"{', '.join(members)}."
         )
     return {"kind": object_kind(plugin)}
@@ -142,10 +143,6 @@ def _has(plugin: object, name: str) -> bool:
     except AttributeError:
         return hasattr(plugin, name)
     return True
-
-
-def _describe(value: object) -> str:
-    return f"'{value}', a text" if isinstance(value, str) else f"an object of the class {type(value).__name__}"
 
 
 def evolve(

@@ -137,10 +137,6 @@ def _noise(e: Evidence) -> str:
     )
 
 
-def _votes(e: Evidence) -> str:
-    return next(iter(signal_warnings(e.sets.recipe, e.plan, e.signals)), "")
-
-
 def _undeclared(e: Evidence) -> str:
     if e.sets.recipe.private.declared_size is not None or not e.plan.steps:
         return ""
@@ -246,7 +242,7 @@ RULES: tuple[tuple[float, Callable[[Evidence], str]], ...] = (
     (ALWAYS, _noise),
     (ALWAYS, _same_few),
     (ALWAYS, _lost_class),
-    (GOOD, _votes),
+    (GOOD, lambda e: next(iter(signal_warnings(e.sets.recipe, e.plan, e.signals)), "")),
     (GOOD, _undeclared),
     (GOOD, _one_vote),
     (GOOD, _generator),

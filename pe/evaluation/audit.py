@@ -105,7 +105,9 @@ def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
     It is given in standard deviations above the middle between the two worlds, and depends on public numbers alone.
     """
     thresholds = np.linspace(0, mu / 2 + 8, _THRESHOLDS)
-    return float(thresholds[np.argmax(_expected_bound(mu, thresholds, delta, runs, error))])
+    hits, alarms = (runs * ndtr(sign * mu / 2 - thresholds) for sign in (1, -1))
+    bounds = _log_ratio(lower(hits, runs, error), upper(alarms, runs, error), delta)
+    return float(thresholds[np.argmax(bounds)])
 
 
 def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
@@ -113,12 +115,6 @@ def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
     rng = np.random.default_rng(0)
     hits, alarms = (rng.binomial(runs, ndtr(sign * actual / 2), _REPLAYS) for sign in (1, -1))
     return float(np.mean(ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error)) > mu))
-
-
-def _expected_bound(mu: float, thresholds: Reals, delta: float, runs: int, error: float) -> Reals:
-    """Return the likelihood ratio's bound on ε from the counts that are expected."""
-    hits, alarms = (runs * ndtr(sign * mu / 2 - thresholds) for sign in (1, -1))
-    return _log_ratio(lower(hits, runs, error), upper(alarms, runs, error), delta)
 
 
 def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Reals:
