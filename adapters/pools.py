@@ -18,7 +18,7 @@ from adapters.public_files import images_at, read_arrays, read_folder
 from pe.data import tables as public_texts
 from pe.data.decoding import Resize
 from pe.data.images import Images
-from pe.data.samples import Conditions, Samples, Shape, mix
+from pe.data.samples import Conditions, Samples, Shape, uniforms
 from pe.data.tables import PublicText
 from pe.data.text_vectors import Rarity, damp, words_of
 from pe.data.texts import LONGEST, UTF_8, Texts, shorten
@@ -89,11 +89,11 @@ class FromPool(ABC):
         if request.degree == 0:
             return self._answer(parents)
         choice = np.empty(len(request), dtype=np.int64)
-        uniforms = _uniforms(request.seeds, stream=2)
+        numbers = uniforms(request.seeds, "neighbour")
         for label, items in _group(request.labels):
             pool = self._of_label(label)
             near = 1 + int(np.ceil(request.degree * (len(pool) - 1)))
-            ranks = np.floor(uniforms[items] * near).astype(np.int64)
+            ranks = np.floor(numbers[items] * near).astype(np.int64)
             for start in range(0, len(items), BLOCK):
                 block = slice(start, start + BLOCK)
                 choice[items[block]] = self._rank(pool, parents[items[block]], ranks[block])
@@ -139,12 +139,6 @@ def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
     """Return each label, with the ascending indices at which it stands in `labels`."""
     unique, inverse = np.unique(np.array(labels, dtype=np.str_), return_inverse=True)
     return [(str(label), np.flatnonzero(inverse == k)) for k, label in enumerate(unique)]
-
-
-def _uniforms(seeds: Seeds, *, stream: int) -> npt.NDArray[np.float64]:
-    """Return a number in [0, 1) per seed, float64 (n,), by SplitMix64's mixing (Steele, Lea and Flood, 2014)."""
-    z = np.asarray(seeds, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15 * stream % 2**64)
-    return (mix(z) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 # Images: nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that grid float32
