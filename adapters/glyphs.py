@@ -28,7 +28,8 @@ from adapters.prompts import PROMPT, Prompts, TextsByLabel, prompts_of
 from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.data.samples import Conditions, mix
-from pe.errors import APIError, MissingDependency, RecipeError
+from pe.errors import APIError, RecipeError
+from pe.plugins.devices import import_library
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Refused, Seeds, VariationRequest
 
 Fonts = Literal["matplotlib"] | Path
@@ -69,10 +70,7 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
         RecipeError: there is no such folder, or it holds no font.
     """
     if where == "matplotlib":
-        try:
-            import matplotlib
-        except ImportError as error:
-            raise MissingDependency.of("matplotlib", "demo", "Drawing with its fonts") from error
+        matplotlib = import_library("matplotlib", "demo", "Drawing with its fonts")
         folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     else:
         folder = Path(where)

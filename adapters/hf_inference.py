@@ -24,7 +24,8 @@ from adapters.http import (
 )
 from adapters.http.answers import Pixels
 from pe.data.decoding import convert_pixels
-from pe.errors import BadImage, MissingDependency, RecipeError
+from pe.errors import BadImage, RecipeError
+from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed
 from pe.plugins.settings import Count
 
@@ -157,10 +158,9 @@ class HFInference(Host[HFSettings]):
         return fields | non_null(height=height, width=width, seed=call.seed if config.send_seed else None)
 
     def _open_hub(self) -> InferenceClient:
-        try:
-            from huggingface_hub import InferenceClient
-        except ImportError as error:
-            raise MissingDependency.of("huggingface-hub", "http", "The Hugging Face client") from error
+        import_library("huggingface_hub", "http", "The Hugging Face client")
+        from huggingface_hub import InferenceClient
+
         config, pool = self._config, self._client.pool
 
         class Client(InferenceClient):

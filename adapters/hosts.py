@@ -28,7 +28,8 @@ from adapters.http import (
     starter_of,
 )
 from adapters.http.faults import one_line
-from pe.errors import MissingDependency, RecipeError
+from pe.errors import RecipeError
+from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed, Refused, Usage, count_of
 from pe.plugins.settings import Count
 
@@ -131,11 +132,10 @@ class AWSCredentials(Credentials):
 
     def __init__(self, config: BedrockSettings) -> None:
         super().__init__(config, header=None)
-        try:
-            from botocore.exceptions import BotoCoreError
-            from botocore.session import Session
-        except ImportError as error:
-            raise MissingDependency.of("botocore", "bedrock", "Amazon Bedrock") from error
+        import_library("botocore", "bedrock", "Amazon Bedrock")
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+
         self._region, self._session, self._error = config.region, Session(), BotoCoreError
         self._freeze()
 

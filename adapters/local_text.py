@@ -24,8 +24,8 @@ from adapters.text_settings import LONGEST_LINE, WRITTEN, Drawn, Written
 from pe.data.quiet import quiet_transformers
 from pe.data.samples import Conditions, generator, uniforms
 from pe.data.texts import plain
-from pe.errors import MissingDependency, RecipeError
-from pe.plugins.devices import Precision, dtype_on, memory_refused, words_of
+from pe.errors import RecipeError
+from pe.plugins.devices import Precision, dtype_on, import_library, memory_refused, words_of
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.settings import Count, Settings, read_settings
 
@@ -70,10 +70,7 @@ class LocalModel(Settings):
             MissingDependency: transformers is not installed.
             RecipeError: the model cannot be loaded, or lacks weights that such a model has.
         """
-        try:
-            import transformers
-        except ImportError as error:
-            raise MissingDependency.of("transformers", "text", "A local language model") from error
+        transformers = import_library("transformers", "text", "A local language model")
         place = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
         source = {"revision": self.revision or "main", "local_files_only": self.offline or Path(place).is_dir()}
         remedy = "a folder, or OWNER/NAME of the hub, with config.json, .safetensors weights and a tokenizer"

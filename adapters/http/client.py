@@ -19,7 +19,8 @@ from pydantic import Field
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.settings import Connection
-from pe.errors import MissingDependency, RecipeError
+from pe.errors import RecipeError
+from pe.plugins.devices import import_library
 
 if TYPE_CHECKING:
     import httpx2
@@ -55,10 +56,8 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
     Without `credentials` neither a key nor a client certificate is sent.
     """
-    try:
-        import httpx2
-    except ImportError as error:
-        raise MissingDependency.of("httpx2", "http", "Calling an endpoint") from error
+    import_library("httpx2", "http", "Calling an endpoint")
+    import httpx2
 
     tls = trusted_authorities()
     if credentials is not None and connection.client_cert is not None:

@@ -21,6 +21,7 @@ from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import MissingDependency, RecipeError, nearest_name
 from pe.evaluation.labelled import Labelled, Logits, NetworkSettings, Predict
+from pe.plugins.devices import require_torch
 
 MEMORY = 2**31
 """Most bytes of features that parallel trainings hold together."""
@@ -251,8 +252,7 @@ class Classifier:
         """
         if self.shallow:
             return SHALLOW[self.name](train, validation, classes, seed)
-        try:
-            from pe.evaluation.resnet9 import fit_network
-        except ImportError as error:
-            raise MissingDependency.of("torch", "evaluation", f"The classifier '{self.name}'") from error
+        require_torch("evaluation", f"The classifier '{self.name}'")
+        from pe.evaluation.resnet9 import fit_network
+
         return fit_network(train, validation, classes, seed, self.settings)

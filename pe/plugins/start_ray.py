@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from pe.errors import MissingDependency, RecipeError
+from pe.errors import RecipeError
+from pe.plugins.devices import import_library
 
 _OWN = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -44,10 +45,7 @@ def start_ray(
         _check_there(address)
     else:
         os.environ.update({"RAY_AUTH_TOKEN": _token()} | _OWN | dict(environment or {}))
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingDependency.of("ray", extra, purpose) from error
+    ray = import_library("ray", extra, purpose)
     logging.getLogger("ray").setLevel(logging.WARNING)
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
     with ray_errors():

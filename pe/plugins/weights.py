@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
 from pe.errors import MissingDependency, RecipeError
+from pe.plugins.devices import import_library
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -196,11 +197,7 @@ def load_network(weights: Path | None, purpose: str) -> nn.Module:
     It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions. `weights`
     is a weight file; None: the installed package's. `purpose` begins the error message if a library is missing.
     """
-    try:
-        import timm
-        import torch
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("timm", "embeddings", purpose) from error
+    timm, torch = (import_library(name, "embeddings", purpose) for name in ("timm", "torch"))
     file = _package_file(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
     module: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     names = _names_in_file(module.state_dict())

@@ -26,7 +26,8 @@ from pydantic import Field
 
 from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames
 from pe.data.quiet import quiet
-from pe.errors import BadImage, MissingDependency, PEError, PrivateDataError
+from pe.errors import BadImage, PEError, PrivateDataError
+from pe.plugins.devices import import_library
 from pe.private.dataset import NOBODY, PrivateDataset, Reread
 from pe.private.folder import FolderSource
 from pe.private.modalities import ImageSource
@@ -128,13 +129,9 @@ def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inver
 
 
 def _libraries() -> tuple[Any, Any]:
-    try:
-        import imagecodecs  # noqa: F401  tifffile's decoders
-        import pydicom
-        import tifffile
-    except ImportError as error:
-        library = error.name or "pydicom"
-        raise MissingDependency.of(library, "medical", "Reading DICOM and medical TIFF files") from error
+    """Return pydicom and tifffile, whose decoders are imagecodecs'."""
+    names, purpose = ("imagecodecs", "pydicom", "tifffile"), "Reading DICOM and medical TIFF files"
+    _, pydicom, tifffile = (import_library(name, "medical", purpose) for name in names)
     return pydicom, tifffile
 
 

@@ -21,7 +21,8 @@ import numpy as np
 import yaml
 
 from pe.data.samples import CAPTION, SOFT_LABEL, Array, Samples, kind_among, modality
-from pe.errors import ContractError, MissingDependency, RecipeError, RunError, printable
+from pe.errors import ContractError, RecipeError, RunError, printable
+from pe.plugins.devices import import_library
 from pe.privacy.covered import sha256
 from pe.privacy.words import code, guarantee, sentence
 from pe.store.certified import extensions
@@ -299,11 +300,9 @@ def _shards(rows: Iterator[Row]) -> Iterator[Iterator[Row]]:
 
 def _write_rows(path: Path, table: Table, rows: Iterator[Row]) -> None:
     """Write a Parquet file in groups of rows, with the metadata by which Hugging Face decodes the samples."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependency.of("pyarrow", "parquet", "Exporting Parquet") from error
+    pa = import_library("pyarrow", "parquet", "Exporting Parquet")
+    import pyarrow.parquet as pq
+
     schema = arrow_schema(table)
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(rows, _ROWS_TOGETHER)):

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pe.errors import APIError, MissingDependency, RecipeError, RunError, printable
+from pe.errors import APIError, RecipeError, RunError, printable
+from pe.plugins.devices import import_library
 from pe.privacy.covered import CERTIFICATES, SIGNED, sha256
 from pe.privacy.words import guarantee
 from pe.store.certified import digests, is_export, read_json
@@ -151,12 +152,10 @@ def _key_id(key: Ed25519PublicKey) -> str:
 
 def _load_key(path: Path, half: Literal["private", "public"], passphrase: Callable[[], str] = str) -> Any:
     """Load an Ed25519 key, as PEM or as OpenSSH writes it."""
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ModuleNotFoundError as error:
-        raise MissingDependency.of("cryptography", "sign", "A signature") from error
+    import_library("cryptography", "sign", "A signature")
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
 
     named = f"{'--key' if half == 'public' else '--sign-with'}: {path}"
 
@@ -208,15 +207,11 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
         raise RunError(f"{folder} is not as it was certified and is not pushed: {problems[0]}")
     names = [*digests(certificate), *CERTIFICATES, *([SIGNED] if (folder / SIGNED).is_file() else [])]
     total = guarantee(certificate["epsilon"], certificate["delta"]) if certificate["holds"] else "no guarantee"
-    try:
-        import httpx2
-        from huggingface_hub import CommitOperationAdd, HfApi, get_token
-    except ImportError as error:
-        raise MissingDependency.of("huggingface_hub", "http", "Pushing to the hub") from error
-    token = get_token()
+    httpx2, hub_client = (import_library(name, "http", "Pushing to the hub") for name in ("httpx2", "huggingface_hub"))
+    token = hub_client.get_token()
     if token is None:
         raise RecipeError("There is no token for the hub: set HF_TOKEN, or call `hf auth login`.")
-    hub: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
+    hub = hub_client.HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
     try:
         address = str(hub.create_repo(to, repo_type="dataset", private=not public, exist_ok=True))
         repository = hub.repo_info(to, repo_type="dataset")
@@ -225,7 +220,8 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
         there = {one.rfilename for one in repository.siblings or ()} - _EMPTY
         if there:
             raise APIError(f"{address} has files already ({printable(sorted(there)[0])}): name a new repository.")
-        additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in sorted(names)]
+        add = hub_client.CommitOperationAdd
+        additions = [add(path_in_repo=name, path_or_fileobj=folder / name) for name in sorted(names)]
         message = f"Add {printable(certificate['run'])} ({total})"
         hub.create_commit(to, additions, commit_message=message, repo_type="dataset")
     # of names and of the card's head: ValueError; of answers, and of HF_HUB_OFFLINE: OSError; of uploads: RuntimeError
