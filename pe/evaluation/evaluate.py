@@ -7,7 +7,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -190,7 +190,6 @@ def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
     if judgement is None:
         return values, []
     lost = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
-    judgement = replace(judgement, collapses=len(lost))
     sentence = {"sentence": f"{judgement.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
     return {"verdict": judgement.to_dict() | sentence | {"collapsed": first_named([*lost.values()])}} | values, [*lost]
 

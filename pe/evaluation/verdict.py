@@ -62,18 +62,14 @@ class Verdict:
     differences: dict[str, Difference]
     # against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared
     evolving: str | None
-    collapses: int = 0  # number of classes that collapsed; see `find_lost_classes`
 
     @property
     def sentence(self) -> str:
         """The verdict in one sentence, and a second one on one vote if that was compared."""
         differences = self.differences
         against = [f"{differences[name].points} against {WORDS[name]}" for name in _CONTROLS if name in differences]
-        but = ""  # what a headline of success must not hide
-        if self.outcome == HELPED and self.collapses:
-            but = f" over all classes, but {self.collapses:,} {'class' if self.collapses == 1 else 'classes'} collapsed"
         chance = "" if differences[CHANCE].low > 0 else ", which is no better than chance"
-        sentence = f"{_HEADLINES[self.outcome][0]}{but}: {' and '.join(against)}{chance}."
+        sentence = f"{_HEADLINES[self.outcome][0]}: {' and '.join(against)}{chance}."
         if self.evolving is None:
             return sentence
         against_vote = f"{differences[ONE_VOTE].points} against as much data chosen by one vote and not varied"
@@ -82,8 +78,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Return the values as docs/evaluation.md has them."""
         differences = {name: vars(each) for name, each in self.differences.items()}
-        values = {name: value for name, value in vars(self).items() if name != "collapses"}
-        return values | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
+        return vars(self) | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
 def judge_of(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str]) -> str:
