@@ -104,28 +104,14 @@ def probe(
     if len(degrees) > 1 and not ladder:
         raise click.UsageError("Several degrees make a ladder: give --ladder too, or one --degree.")
     content = Recipe.load(recipe, changes)
+    shows = "a row for each parent, which its variations follow" if ladder else "new samples, their variations below"
     result: Probe | LadderProbe
-    if ladder:
-        result = probe_ladder(content, label, degrees or DEGREES)
-        page = f"{result}\nPicture {out}: a row for each parent, which its variations follow"
-    else:
-        result = probe_once(content, label, *degrees)
-        page = _probe_page(result, out)
+    result = probe_ladder(content, label, degrees or DEGREES) if ladder else probe_once(content, label, *degrees)
     out.write_bytes(result.picture())
+    page = f"{result}\nPicture {out}: {shows}"
     click.echo(json.dumps(result.to_dict() | {"picture": str(out)}) if as_json else page)
     if not as_json:
         tell_next(["plan", recipe, *_set(changes)])
-
-
-def _probe_page(result: Probe, out: Path) -> str:
-    """Format a probe for people."""
-    lines = [f"Label '{result.label}'"]
-    lines += [f"Condition of the first sample: {name} = {value}" for name, value in result.conditions.items()]
-    for call in result.calls:
-        lines.append(call.line(result.currency))
-        lines += [f"  missing: {reason}" for reason in call.missing]
-    degree = f"Degree {result.degree:g}" + (f": {result.meaning}" if result.meaning else "")
-    return "\n".join([*lines, degree, f"Picture {out}: new samples above, their variations below"])
 
 
 @click.command()

@@ -62,14 +62,15 @@ class Call:
     usage: Usage
     cost: float
 
-    def line(self, currency: str) -> str:
-        """Return a line for a person."""
+    def lines(self, currency: str) -> list[str]:
+        """Return a line for a person, and one for each missing sample."""
         shape = f"{'×'.join(map(str, self.samples.shape))} ({self.samples.axes})"
         cost = f", {self.cost:.4g} {currency}" if self.cost else ""
         tokens = f", {self.usage.tokens:,} tokens" if self.usage.tokens else ""
         calls = f" in {self.usage.calls} calls" if self.usage.calls != 1 else ""
         samples = f"{len(self.samples)} {self.samples.noun} of {shape}"
-        return f"{self.api:<14}{samples}{calls}, {self.seconds:.2f} s{tokens}{cost}"
+        line = f"{self.api:<14}{samples}{calls}, {self.seconds:.2f} s{tokens}{cost}"
+        return [line, *(f"  missing: {reason}" for reason in self.missing)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -116,6 +117,13 @@ class Probe:
             "currency": self.currency,
             "calls": [call.to_dict() for call in self.calls],
         }
+
+    def __str__(self) -> str:
+        lines = [f"Label '{self.label}'"]
+        lines += [f"Condition of the first sample: {name} = {value}" for name, value in self.conditions.items()]
+        for call in self.calls:
+            lines += call.lines(self.currency)
+        return "\n".join([*lines, f"Degree {self.degree:g}" + (f": {self.meaning}" if self.meaning else "")])
 
     def picture(self) -> bytes:
         """Return a PNG file: the new samples with their captions, below each its variation with its degree."""
@@ -243,7 +251,7 @@ class LadderProbe:
     def __str__(self) -> str:
         lines = [f"Label '{self.label}'"]
         for call in self.calls:
-            lines += [call.line(self.currency), *(f"  missing: {reason}" for reason in call.missing)]
+            lines += call.lines(self.currency)
         rows: list[tuple[str, ...]] = [("degree", "distance", "embedding", "equal")]
         for one, same in zip(self.rungs, self.equal, strict=True):
             means = (one.means()[space] for space in SPACES)
