@@ -66,26 +66,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A run's surroundings: everything that it needs besides its recipe.
+    """A run's surroundings: everything that it needs besides its recipe."""
 
-    Attributes:
-        api: the generator, if it is an object of the user's own; None: the recipe names it. `embedding` likewise.
-        progress: is told what happens.
-        stop: set it to stop at the next chunk's boundary.
-        noise: UNSAFE unless None: noise for tests, which the certificate names as "no guarantee".
-        python: True if the user is in Python, so that messages name calls in place of commands.
-        work: embeds the private records and counts their votes.
-        loggers: get the shareable values of each population.
-    """
-
+    # the generator, if it is an object of the user's own; None: the recipe names it. `embedding` likewise
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
-    progress: Progress = field(default_factory=Progress)
-    stop: Event = field(default_factory=Event)
-    noise: Noise | None = None
-    python: bool = False
-    work: PrivateWork = field(default_factory=InThisProcess)
-    loggers: Sequence[Logger] = ()
+    progress: Progress = field(default_factory=Progress)  # is told what happens
+    stop: Event = field(default_factory=Event)  # set it to stop at the next chunk's boundary
+    noise: Noise | None = None  # UNSAFE unless None: noise for tests, which the certificate names as "no guarantee"
+    python: bool = False  # True if the user is in Python, so that messages name calls in place of commands
+    work: PrivateWork = field(default_factory=InThisProcess)  # embeds the private records and counts their votes
+    loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
     def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0) -> str:
         """Return the command or Python call that goes on with the run in `folder`; `key`: the limit to raise in it."""
@@ -99,12 +90,7 @@ class Surroundings:
 
 @dataclass
 class Execution:
-    """A recipe (with all keys of its evolution), its plan, and its objects; `carry_out` sets `run` and `ledger`.
-
-    Attributes:
-        others: the models and data of other runs that the recipe uses.
-        ledger: the run's, in which every release of the plan is reserved.
-    """
+    """A recipe (with all keys of its evolution), its plan, and its objects; `carry_out` sets `run` and `ledger`."""
 
     recipe: Recipe
     plan: Plan
@@ -112,9 +98,9 @@ class Execution:
     embedding: Embedding
     private: PrivateSide
     surroundings: Surroundings
-    others: tuple[OtherRun, ...]
+    others: tuple[OtherRun, ...]  # the models and data of other runs that the recipe uses
     run: RunWriter = field(init=False)
-    ledger: Ledger = field(init=False)
+    ledger: Ledger = field(init=False)  # the run's, in which every release of the plan is reserved
 
     @classmethod
     def of(cls, recipe: Recipe, surroundings: Surroundings) -> Execution:

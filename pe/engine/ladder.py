@@ -46,22 +46,15 @@ SPACES = ("samples", "embedding")
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """The variations of one degree. A variation without a finite vector has the distance NaN in the embedding.
+    """The variations of one degree. A variation without a finite vector has the distance NaN in the embedding."""
 
-    Attributes:
-        degree: in [0, 1].
-        parents: int64 (m,), the parent of each variation that was made, ascending.
-        samples: the m variations.
-        apart: for each of SPACES, float64 (m,): the distance of each from its parent.
-        nearest: for each of SPACES, the number of variations that lie no nearer to another parent than to their own.
-        astray: for each of SPACES, the number nearer to another parent than half that parent's distance from their own.
-    """
-
-    degree: float
-    parents: Items
-    samples: Samples
-    apart: dict[str, Floats]
+    degree: float  # in [0, 1]
+    parents: Items  # int64 (m,), the parent of each variation that was made, ascending
+    samples: Samples  # the m variations
+    apart: dict[str, Floats]  # for each of SPACES, float64 (m,): the distance of each from its parent
+    # for each of SPACES, the number of variations that lie no nearer to another parent than to their own
     nearest: dict[str, int]
+    # for each of SPACES, the number nearer to another parent than half that parent's distance from their own
     astray: dict[str, int]
 
     @property
@@ -95,15 +88,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a ladder.
+    """The verdict on a ladder."""
 
-    Attributes:
-        degree: `heeded` or `ignored`; `mixed up` if variations lie with others' parents; `unknown` if too few.
-        why: the reason, a clause.
-    """
-
-    degree: Heeded
-    why: str
+    degree: Heeded  # `heeded` or `ignored`; `mixed up` if variations lie with others' parents; `unknown` if too few
+    why: str  # the reason, a clause
 
 
 def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding) -> Rung:

@@ -41,17 +41,11 @@ def logger(spec: str | Logger) -> Logger:
 
 @dataclass
 class Logging:
-    """Sends the numbers of each population to the loggers of a run, and closes them when the block ends.
+    """Sends the numbers of each population to the loggers of a run, and closes them when the block ends."""
 
-    Attributes:
-        loggers: a logger that fails gets nothing more.
-        measure: returns the shareable numbers of S_t.
-        live: True to send at once; False to send when the block ends without an error.
-    """
-
-    loggers: Sequence[Logger]
-    measure: Callable[[int], Logged]
-    live: bool
+    loggers: Sequence[Logger]  # a logger that fails gets nothing more
+    measure: Callable[[int], Logged]  # returns the shareable numbers of S_t
+    live: bool  # True to send at once; False to send when the block ends without an error
     warn: Callable[[str], None]
     _waiting: list[Logged] = field(default_factory=list, init=False)
 

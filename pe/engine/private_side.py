@@ -44,19 +44,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of a run and its private records. Confidential.
+    """The identity of a run and its private records. Confidential."""
 
-    Attributes:
-        key: the key of the fingerprint, hexadecimal.
-        fingerprint: the private records' fingerprint under the key.
-        run: the run's own random name in the data set's ledger file; "" before it is entered there.
-        inode: of the run's directory when the run was entered; a copy of the directory has another.
-    """
-
-    key: str
-    fingerprint: str
-    run: str = ""
-    inode: int = _UNKNOWN
+    key: str  # the key of the fingerprint, hexadecimal
+    fingerprint: str  # the private records' fingerprint under the key
+    run: str = ""  # the run's own random name in the data set's ledger file; "" before it is entered there
+    inode: int = _UNKNOWN  # of the run's directory when the run was entered; a copy of the directory has another
 
     def is_of(self, folder: Path) -> bool:
         """True if `folder` is the directory that was entered and no copy of it, or if none was entered yet."""
@@ -85,17 +78,13 @@ class Identity:
 
 @dataclass
 class PrivateSide:
-    """The private records while a run goes on; nothing is read before it is needed.
-
-    Attributes:
-        progress: is told that something happens, never how much.
-        clock: holds the embedding back until its deadline, if it has one.
-    """
+    """The private records while a run goes on; nothing is read before it is needed."""
 
     source: PrivateSource
     embedding: Embedding
-    progress: Progress
+    progress: Progress  # is told that something happens, never how much
     work: PrivateWork
+    # holds the embedding back until its deadline, if it has one
     clock: PublicClock = field(default_factory=PublicClock, init=False)
     _vectors: PrivateEmbeddings | None = field(default=None, init=False)
     _preflight: Preflight | None = field(default=None, init=False)
@@ -252,17 +241,11 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
 
 @dataclass(frozen=True)
 class PublicPool:
-    """The public samples that a run's plug-ins read: compared with private records, and kept unchanged during the run.
+    """The public samples that plug-ins read: compared with private records, and kept unchanged during the run."""
 
-    Attributes:
-        readers: section of the recipe → the plug-in that reads them.
-        is_compared: True if a public sample that is a private record is refused.
-        source: of the private records; public samples are decoded to its shape.
-    """
-
-    readers: Mapping[str, ReadsPublicSamples]
-    is_compared: bool
-    source: PrivateSource
+    readers: Mapping[str, ReadsPublicSamples]  # section of the recipe → the plug-in that reads them
+    is_compared: bool  # True if a public sample that is a private record is refused
+    source: PrivateSource  # of the private records; public samples are decoded to its shape
     progress: Progress
 
     @classmethod

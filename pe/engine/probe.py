@@ -90,22 +90,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Probe:
-    """One call of each API, for a label.
-
-    Attributes:
-        conditions: of the first sample: name → value, as text.
-        degree: of the variation.
-        meaning: the generator's own words on the degree; empty if it has none.
-        captions: of the new samples: what each was asked to show.
-    """
+    """One call of each API, for a label."""
 
     label: str
-    conditions: dict[str, str]
-    degree: float
-    meaning: str
+    conditions: dict[str, str]  # of the first sample: name → value, as text
+    degree: float  # of the variation
+    meaning: str  # the generator's own words on the degree; empty if it has none
     currency: str
     calls: tuple[Call, Call]
-    captions: tuple[str, ...]
+    captions: tuple[str, ...]  # of the new samples: what each was asked to show
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -29,19 +29,14 @@ State = Literal["running", "stopped", "finished", "purged"]
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a run's work.
+    """A phase of a run's work."""
 
-    Attributes:
-        name: as in the journal: degree/0.4, population/2, lookahead/2, histogram/2, class_counts, extension/1; while a
-            generator is fitted, fit/… for each release of the fit, and then fit.
-        iteration: t.
-        done: samples answered; None for a release, which has none.
-        total: samples wanted; None for releases, and for offspring of which lookahead made, or votes kept, some.
-    """
-
+    # as in the journal: degree/0.4, population/2, lookahead/2, histogram/2, class_counts, extension/1; while a
+    # generator is fitted, fit/… for each release of the fit, and then fit
     name: str
-    iteration: int
-    done: int | None = None
+    iteration: int  # t
+    done: int | None = None  # samples answered; None for a release, which has none
+    # samples wanted; None for releases, and for offspring of which lookahead made, or votes kept, some
     total: int | None = None
 
     @property
@@ -108,45 +103,31 @@ def pending_extension(run: Run) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Progressed:
-    """The progress of a run, as its journal tells it.
+    """The progress of a run, as its journal tells it."""
 
-    Attributes:
-        phase: the work under way, or next; None: none is left.
-        epsilon_charged: ε of everything charged, at the recipe's δ.
-        events: (time in UTC, event), in order.
-        since_purge: True if the journal was begun after the run's first one was purged, or not copied.
-    """
-
-    phase: Phase | None
+    phase: Phase | None  # the work under way, or next; None: none is left
     totals: Totals
-    epsilon_charged: float
-    events: list[tuple[str, str]]
-    since_purge: bool = False
+    epsilon_charged: float  # ε of everything charged, at the recipe's δ
+    events: list[tuple[str, str]]  # (time in UTC, event), in order
+    since_purge: bool = False  # True if the journal was begun after the run's first one was purged, or not copied
 
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a run.
+    """The state of a run."""
 
-    Attributes:
-        state: running, stopped (it can be resumed), finished, or purged: there is no journal, because the
-            confidential side was deleted (a later evaluation may have made a new one), or this is a copy.
-        pid: of the process that writes the run; None: there is none, or it has not noted its pid yet.
-        iterations: T.
-        epsilon_planned: ε of everything planned, which the certificate states of a run that stops early, too; infinite
-            where no ε holds.
-        waits: what the run waits for; empty if it waits for nothing.
-        degree: the result of the trial of the generator's variations (`Run.degree`); None: there was no trial yet.
-    """
-
+    # running, stopped (it can be resumed), finished, or purged: there is no journal, because the confidential side was
+    # deleted (a later evaluation may have made a new one), or this is a copy
     state: State
-    pid: int | None
-    iterations: int
+    pid: int | None  # of the process that writes the run; None: there is none, or it has not noted its pid yet
+    iterations: int  # T
+    # ε of everything planned, which the certificate states of a run that stops early, too; infinite where no ε holds
     epsilon_planned: float
     delta: float
     price: Price
     journal: Progressed | None
-    waits: str = ""
+    waits: str = ""  # what the run waits for; empty if it waits for nothing
+    # the result of the trial of the generator's variations (`Run.degree`); None: there was no trial yet
     degree: str | None = None
 
     @property

@@ -88,13 +88,9 @@ def is_finished(run: Run) -> bool:
 
 @dataclass
 class Feed:
-    """The pieces of the page, read no more often than every EVERY seconds, however many pages follow the run.
+    """The pieces of the page, read no more often than every EVERY seconds, however many pages follow the run."""
 
-    Attributes:
-        page: makes the pieces.
-    """
-
-    page: LivePage
+    page: LivePage  # makes the pieces
     _lock: Lock = field(default_factory=Lock, init=False)
     _next: float = field(default=0.0, init=False)
     _has_failed: bool = field(default=False, init=False)
