@@ -371,20 +371,14 @@ class PublicText:
 
 @dataclass(frozen=True)
 class PublicTexts:
-    """Public texts in a file of lines, a folder of .txt files, or tables.
+    """Public texts in a file of lines, a folder of .txt files, or tables."""
 
-    Attributes:
-        path: a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by `labels.csv` or the
-            subfolders; a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder with tables at its top.
-        text_column: of tables.
-        label_column: of tables; None: no labels.
-        encoding: of all but Parquet and Arrow.
-    """
-
+    # a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by `labels.csv` or the
+    # subfolders; a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder with tables at its top
     path: Path
-    text_column: str = "text"
-    label_column: str | None = None
-    encoding: str = UTF_8
+    text_column: str = "text"  # of tables
+    label_column: str | None = None  # of tables; None: no labels
+    encoding: str = UTF_8  # of all but Parquet and Arrow
 
     def check(self) -> None:
         """Raise RecipeError if there is nothing at `path`, or a file of another type; no text is read."""

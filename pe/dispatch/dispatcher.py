@@ -129,27 +129,21 @@ class Dispatcher:
 
     Every answer is committed before it counts as done, so neither a finished population nor
     an answered chunk of an unfinished one is ever asked for again.
-
-    Attributes:
-        classes: the public label names.
-        seed: the recipe's seed.
-        attempts: how often an item may fail before the run stops.
-        retries: how often a refused item is asked for again before a variation keeps its parent, and a random
-            sample is drawn anew.
-        expected: the modality and the shape that the generator's samples must have; None: any. A shape of one number,
-            a longest length, is not checked: the generator may choose it.
-        command: given the recipe's key of the limit that stopped the run (or ""), returns the command that resumes it.
     """
 
     api: GenerationAPI
     run: RunWriter
-    classes: tuple[str, ...]
-    seed: int
-    attempts: int = 5
+    classes: tuple[str, ...]  # the public label names
+    seed: int  # the recipe's seed
+    attempts: int = 5  # how often an item may fail before the run stops
+    # how often a refused item is asked for again before a variation keeps its parent, and a random sample is drawn anew
     retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
+    # the modality and the shape that the generator's samples must have; None: any. A shape of one number, a longest
+    # length, is not checked: the generator may choose it
     expected: tuple[type[Samples], Shape] | None = None
+    # given the recipe's key of the limit that stopped the run (or ""), returns the command that resumes it
     command: Callable[[str], str] = lambda key: "pe run RUN"
 
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:

@@ -18,21 +18,15 @@ MEANINGFUL = 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits at which a run stops, resumable. None: no limit.
+    """Limits at which a run stops, resumable. None: no limit."""
 
-    Attributes:
-        max_images: images that the generator makes over the whole run.
-        max_cost: cost over the whole run, in the price's currency.
-        max_seconds: wall-clock time during which one process asks the generator, however many requests are under way.
-            Private work does not count: where a run stops does not depend on it. A resumed run counts from 0.
-        max_concurrency: requests under way at once.
-        max_refused: share of the items asked for that may be refused; fewer than MEANINGFUL items count as MEANINGFUL.
-    """
-
-    max_images: int | None = None
-    max_cost: float | None = None
+    max_images: int | None = None  # images that the generator makes over the whole run
+    max_cost: float | None = None  # cost over the whole run, in the price's currency
+    # wall-clock time during which one process asks the generator, however many requests are under way. Private work
+    # does not count: where a run stops does not depend on it. A resumed run counts from 0
     max_seconds: float | None = None
-    max_concurrency: int | None = None
+    max_concurrency: int | None = None  # requests under way at once
+    # share of the items asked for that may be refused; fewer than MEANINGFUL items count as MEANINGFUL
     max_refused: float | None = None
 
 
@@ -50,19 +44,12 @@ class LimitToRaise(LimitReached):
 
 @dataclass
 class Meter:
-    """Says, before each request, if it may be made.
+    """Says, before each request, if it may be made."""
 
-    Attributes:
-        limits: of the run.
-        price: of requests and samples.
-        stop: set from outside (a signal) to stop at the next chunk's boundary.
-        expected: the tokens and pixels of a sample, where they are known before the first answer.
-    """
-
-    limits: Limits = field(default_factory=Limits)
-    price: Price = field(default_factory=Price)
-    stop: Event = field(default_factory=Event)
-    expected: Usage = NOTHING
+    limits: Limits = field(default_factory=Limits)  # of the run
+    price: Price = field(default_factory=Price)  # of requests and samples
+    stop: Event = field(default_factory=Event)  # set from outside (a signal) to stop at the next chunk's boundary
+    expected: Usage = NOTHING  # the tokens and pixels of a sample, where they are known before the first answer
     _before: float = 0.0
     _since: float | None = None
 

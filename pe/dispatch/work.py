@@ -71,38 +71,25 @@ def lend(phase: str, available: npt.NDArray[np.bool_], k: int, members: Members)
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """n items wanted from a generator.
+    """n items wanted from a generator."""
 
-    Attributes:
-        phase: a name unique in the run, `population/3` or `lookahead/3`; it seeds the items.
-        labels: int32 (n,), index into `classes`, the public label names.
-        source: the population whose members are varied; None for RANDOM_API.
-        parents: int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API.
-        degree: variation in [0, 1].
-        iteration: t, the iteration for which variations are asked.
-        attempts: how often an item may fail.
-        retries: how often an item that is refused is asked for again with another seed; then a variation is
-            given up, and a random sample is drawn anew, with a new condition.
-        explores: True for offspring; see `VariationRequest`.
-        survives: bool (n,), the items that are unchanged copies of their parents; None: no item is.
-        loan: the lookahead's variations that become some of the items.
-        alike: all new samples get the first one's condition.
-    """
-
-    phase: str
-    labels: npt.NDArray[np.int32]
+    phase: str  # a name unique in the run, `population/3` or `lookahead/3`; it seeds the items
+    labels: npt.NDArray[np.int32]  # int32 (n,), index into `classes`, the public label names
     classes: tuple[str, ...]
     seed: int
-    parents: Items
-    source: Population | None = None
-    degree: float = 1.0
-    iteration: int = 1
-    attempts: int = 5
+    parents: Items  # int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API
+    source: Population | None = None  # the population whose members are varied; None for RANDOM_API
+    degree: float = 1.0  # variation in [0, 1]
+    iteration: int = 1  # t, the iteration for which variations are asked
+    attempts: int = 5  # how often an item may fail
+    # how often an item that is refused is asked for again with another seed; then a variation is given up, and a random
+    # sample is drawn anew, with a new condition
     retries: int = 2
-    explores: bool = False
+    explores: bool = False  # True for offspring; see `VariationRequest`
+    # bool (n,), the items that are unchanged copies of their parents; None: no item is
     survives: npt.NDArray[np.bool_] | None = None
-    loan: Loan | None = None
-    alike: bool = False
+    loan: Loan | None = None  # the lookahead's variations that become some of the items
+    alike: bool = False  # all new samples get the first one's condition
     _draws: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:

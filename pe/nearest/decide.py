@@ -68,16 +68,12 @@ class Frame:
 
 
 class Neighbours(NamedTuple):
-    """The answer of a search for n queries.
+    """The answer of a search for n queries."""
 
-    Attributes:
-        distances: computed squared distances of k distinct candidates per query, n×k, in any order.
-        positions: the indices of those candidates, n×k.
-        last: a lower bound, for each query, on the computed squared distances to candidates not returned, n.
-    """
-
+    # computed squared distances of k distinct candidates per query, n×k, in any order
     distances: npt.NDArray[np.float32]
-    positions: Integers
+    positions: Integers  # the indices of those candidates, n×k
+    # a lower bound, for each query, on the computed squared distances to candidates not returned, n
     last: npt.NDArray[np.floating]
 
 
@@ -97,17 +93,11 @@ ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
 
 
 class Search(Protocol):
-    """A backend's search over m candidates: approximate, with an error that pe/nearest/exact.py bounds.
+    """A backend's search over m candidates: approximate, with an error that pe/nearest/exact.py bounds."""
 
-    Attributes:
-        returns: the arithmetic of the distances that it returns; sums are in any order, fused or not.
-        sieve: the arithmetic of the distances by which it leaves candidates out.
-        threads: the threads that may search at once.
-    """
-
-    returns: Arithmetic
-    sieve: Arithmetic
-    threads: Threads
+    returns: Arithmetic  # the arithmetic of the distances that it returns; sums are in any order, fused or not
+    sieve: Arithmetic  # the arithmetic of the distances by which it leaves candidates out
+    threads: Threads  # the threads that may search at once
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k ≤ m candidates that seem nearest to each query."""

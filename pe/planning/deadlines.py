@@ -38,21 +38,14 @@ _TIED = 64, 1024
 
 @dataclass(frozen=True)
 class ClockPlan:
-    """The public clock of a run.
+    """The public clock of a run."""
 
-    Attributes:
-        on: True if private work is held back until public deadlines.
-        why: the reason why it is on or off, for `pe plan`.
-        warning: one sentence where whoever answers requests may learn the time of private work; else empty.
-        seconds: deadlines by name; empty where there is none, or where they cannot be tried here.
-        unheld: releases that have no deadline.
-    """
-
-    on: bool
-    why: str
-    warning: str = ""
+    on: bool  # True if private work is held back until public deadlines
+    why: str  # the reason why it is on or off, for `pe plan`
+    warning: str = ""  # one sentence where whoever answers requests may learn the time of private work; else empty
+    # deadlines by name; empty where there is none, or where they cannot be tried here
     seconds: dict[str, float] = field(default_factory=dict)
-    unheld: tuple[str, ...] = ()
+    unheld: tuple[str, ...] = ()  # releases that have no deadline
 
 
 def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockPlan:

@@ -32,15 +32,10 @@ OTHER_RUNS = f"{CONFIDENTIAL}/taken.json"
 
 @dataclass(frozen=True)
 class OtherRun:
-    """A model or data of another run that a recipe uses.
+    """A model or data of another run that a recipe uses."""
 
-    Attributes:
-        place: the run's folder, or the folder of a copy of its model.
-        fit: the releases of the run, or of a run whose model it used in turn.
-    """
-
-    place: Path
-    fit: OtherFit
+    place: Path  # the run's folder, or the folder of a copy of its model
+    fit: OtherFit  # the releases of the run, or of a run whose model it used in turn
 
     @classmethod
     def read(cls, run: Path) -> tuple[OtherRun, ...]:

@@ -34,23 +34,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """The public settings that a run's releases depend on.
+    """The public settings that a run's releases depend on."""
 
-    Attributes:
-        iterations: T ≥ 0 histograms.
-        neighbors: q, candidates that each record votes for.
-        weights: shares of μ² for the iterations; None: constant noise.
-        class_counts: share of ε for the release of the class counts, in (0, 1); None: not released.
-        preset: releases whose noise is given already (DP-SGD, semantic queries).
-    """
-
-    iterations: int
+    iterations: int  # T ≥ 0 histograms
     relation: Relation = Relation.ADD_REMOVE
     unit: str = "record"
-    neighbors: int = 1
-    weights: tuple[float, ...] | None = None
-    class_counts: float | None = None
-    preset: tuple[Release, ...] = ()
+    neighbors: int = 1  # q, candidates that each record votes for
+    weights: tuple[float, ...] | None = None  # shares of μ² for the iterations; None: constant noise
+    class_counts: float | None = None  # share of ε for the release of the class counts, in (0, 1); None: not released
+    preset: tuple[Release, ...] = ()  # releases whose noise is given already (DP-SGD, semantic queries)
 
 
 def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None) -> list[Release]:

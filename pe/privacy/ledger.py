@@ -64,18 +64,12 @@ class PublicClock:
 
 @dataclass(frozen=True, eq=False)
 class StoredRelease:
-    """A release that was charged, with its declaration at that time.
-
-    Attributes:
-        charges: ≥ 1; more than one after a crash that may have left traces.
-        unsafe: True if any of its draws came from unsafe noise.
-        array: the noisy array; None until it is kept.
-    """
+    """A release that was charged, with its declaration at that time."""
 
     release: Release
-    charges: int
-    unsafe: bool
-    array: Array | None
+    charges: int  # ≥ 1; more than one after a crash that may have left traces
+    unsafe: bool  # True if any of its draws came from unsafe noise
+    array: Array | None  # the noisy array; None until it is kept
 
 
 class ReleaseStore(Protocol):

@@ -54,24 +54,17 @@ class HasStarter(Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """The values that a starting recipe states; all of it public.
-
-    Attributes:
-        source: kind, path (as the recipe names it) and other settings of the private source; a None is left out.
-        classes: the label names, as the user declared them; empty if there are no labels.
-        unit: the privacy unit; `units`: other possible privacy units, in words.
-        declared_units: the number of privacy units, ≥ 1; None if each record is a unit.
-        shape: lines of `private` on what all samples share; `api` and `embedding`: the lines of these sections.
-    """
+    """The values that a starting recipe states; all of it public."""
 
     noun: str
+    # kind, path (as the recipe names it) and other settings of the private source; a None is left out
     source: Mapping[str, object]
-    classes: Sequence[str] | Undeclared
-    unit: str
+    classes: Sequence[str] | Undeclared  # the label names, as the user declared them; empty if there are no labels
+    unit: str  # the privacy unit; `units`: other possible privacy units, in words
     units: str
     declared_size: int
-    declared_units: int | None
-    shape: str
+    declared_units: int | None  # the number of privacy units, ≥ 1; None if each record is a unit
+    shape: str  # lines of `private` on what all samples share; `api` and `embedding`: the lines of these sections
     api: str
     embedding: str
 
@@ -132,18 +125,13 @@ def _align(line: str) -> str:
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of public samples, a folder or a file.
-
-    Attributes:
-        labels: the labels of its samples; empty if the samples have none, or the pool does not exist.
-        text_column: the column of texts, if the pool is a table of texts.
-        label_column: the column of labels, if the pool is a table of texts that has one.
-    """
+    """A pool of public samples, a folder or a file."""
 
     path: Path
+    # the labels of its samples; empty if the samples have none, or the pool does not exist
     labels: frozenset[str] = frozenset()
-    text_column: str | None = None
-    label_column: str | None = None
+    text_column: str | None = None  # the column of texts, if the pool is a table of texts
+    label_column: str | None = None  # the column of labels, if the pool is a table of texts that has one
 
     @property
     def exists(self) -> bool:
