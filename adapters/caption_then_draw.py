@@ -45,17 +45,12 @@ NOTED = 64
 
 @dataclass
 class CaptionNote:
-    """Captions that wait to be drawn, kept in the note of the request's job, so that a killed run pays for them once.
+    """Captions that wait to be drawn, in the note of the request's job, so that a killed run pays for them once."""
 
-    Attributes:
-        job: the note of the request's job.
-        parts: for each part of the request, its items and the captions that were written for them.
-        drawing: the job of the drawing, as its host names it; empty: none was noted.
-    """
-
-    job: JobNote
+    job: JobNote  # the note of the request's job
+    # for each part of the request, its items and the captions that were written for them
     parts: list[tuple[Items, Answer]] = field(default_factory=list)
-    drawing: str = ""
+    drawing: str = ""  # the job of the drawing, as its host names it; empty: none was noted
 
     @classmethod
     def of(cls, job: JobNote) -> CaptionNote:

@@ -48,18 +48,13 @@ BLOCK = 64  # images drawn at once: small enough for the cache
 
 @dataclass(frozen=True, eq=False)
 class Templates:
-    """The texts that the fonts can draw, as signed distance fields.
+    """The texts that the fonts can draw, as signed distance fields."""
 
-    Attributes:
-        fields: float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in
-            units of the text's longer side; the text is centred.
-        stems: float32 (m,): half the typical stroke width, in units of the text's longer side.
-        hairs: float32 (m,): half the width of the thin strokes, in units of the text's longer side.
-    """
-
+    # float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in units of the text's longer side;
+    # the text is centred
     fields: Floats
-    stems: Floats
-    hairs: Floats
+    stems: Floats  # float32 (m,): half the typical stroke width, in units of the text's longer side
+    hairs: Floats  # float32 (m,): half the width of the thin strokes, in units of the text's longer side
 
 
 def find_fonts(where: Fonts) -> dict[str, Path]:

@@ -44,21 +44,13 @@ Request = RandomRequest | VariationRequest
 
 @dataclass(frozen=True)
 class Member:
-    """One generator of several.
+    """One generator of several."""
 
-    Attributes:
-        name: unique; stands before the names of the member's conditions, and before reasons for missing samples.
-        api: the generator itself.
-        price: the prices of the generator's provider.
-        gate: lets as many requests through at once as the generator can take.
-        share: public share of the new samples; in a portfolio the shares of all members add up to 1.
-    """
-
-    name: str
-    api: GenerationAPI
-    price: Price
-    gate: BoundedSemaphore
-    share: float = 1.0
+    name: str  # unique; stands before the names of the member's conditions, and before reasons for missing samples
+    api: GenerationAPI  # the generator itself
+    price: Price  # the prices of the generator's provider
+    gate: BoundedSemaphore  # lets as many requests through at once as the generator can take
+    share: float = 1.0  # public share of the new samples; in a portfolio the shares of all members add up to 1
 
     @classmethod
     def of(cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any], share: float = 1.0) -> Member:

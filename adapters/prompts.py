@@ -32,15 +32,11 @@ LADDER: dict[float, Texts] = {
 
 @dataclass(frozen=True)
 class Prompts:
-    """The prompts that each label draws from.
+    """The prompts that each label draws from."""
 
-    Attributes:
-        texts: one list for all labels, or label → list; `{label}` in a text becomes the label's name.
-        name: the setting's name, for messages.
-    """
-
+    # one list for all labels, or label → list; `{label}` in a text becomes the label's name
     texts: Mapping[str, Sequence[str]] | Sequence[str]
-    name: str = "prompts"
+    name: str = "prompts"  # the setting's name, for messages
 
     @classmethod
     def of(cls, setting: Texts | Mapping[str, Texts], name: str = "prompts") -> Prompts:
@@ -106,18 +102,13 @@ class NegativePrompts:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Wordings of the degree of a variation, a field that takes the degree as a number, or both.
+    """Wordings of the degree of a variation, a field that takes the degree as a number, or both."""
 
-    Attributes:
-        rungs: (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in which
-            `{prompt}` becomes the sample's own prompt. Empty: degrees are not put in words.
-        field: the field of a request that takes the degree as a number; None: no number is sent.
-        exact: true if the generator is known to heed the field.
-    """
-
+    # (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in which `{prompt}`
+    # becomes the sample's own prompt. Empty: degrees are not put in words
     rungs: tuple[tuple[float, tuple[str, ...]], ...] = ()
-    field: str | None = None
-    exact: bool = False
+    field: str | None = None  # the field of a request that takes the degree as a number; None: no number is sent
+    exact: bool = False  # true if the generator is known to heed the field
 
     def __post_init__(self) -> None:
         if self.exact and self.field is None:
@@ -188,17 +179,11 @@ Choices = int | str | list[int | str]
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of a model.
+    """The classes of a model."""
 
-    Attributes:
-        model: the model's name, for messages.
-        count: number of classes; None: the model takes none.
-        names: names of the classes, in order; empty if the model names none.
-    """
-
-    model: str
-    count: int | None
-    names: tuple[str, ...]
+    model: str  # the model's name, for messages
+    count: int | None  # number of classes; None: the model takes none
+    names: tuple[str, ...]  # names of the classes, in order; empty if the model names none
 
     def draw(
         self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None

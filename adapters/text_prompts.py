@@ -80,17 +80,11 @@ class TextPrompts:
 
 @dataclass(frozen=True)
 class Asking:
-    """The texts that a language model is sent for new samples and variations; the other fields: see `Written`.
+    """The texts that a language model is sent for new samples and variations; the other fields: see `Written`."""
 
-    Attributes:
-        prompts: prompts of new samples.
-        ladder: wordings of the degrees.
-        fills: true if variations fill in blanks; false if they paraphrase.
-    """
-
-    prompts: TextPrompts
-    ladder: Ladder
-    fills: bool
+    prompts: TextPrompts  # prompts of new samples
+    ladder: Ladder  # wordings of the degrees
+    fills: bool  # true if variations fill in blanks; false if they paraphrase
     length_sigma: float
     least_words: int
 

@@ -75,17 +75,12 @@ S = TypeVar("S", bound=NetworkSettings)
 
 @dataclass(frozen=True)
 class Network:
-    """A network, with the functions that make its inputs and read its outputs.
+    """A network, with the functions that make its inputs and read its outputs."""
 
-    Attributes:
-        module: with its weights; `embed` copies it to each device.
-        prepare: the tensor of a batch (of images float32 n×3×h×w in 0…255) → inputs of the module.
-        features: (module, inputs) → vectors, n×d.
-    """
-
-    module: nn.Module
+    module: nn.Module  # with its weights; `embed` copies it to each device
+    # the tensor of a batch (of images float32 n×3×h×w in 0…255) → inputs of the module
     prepare: Callable[[Tensor], Any]
-    features: Callable[[nn.Module, Any], Tensor]
+    features: Callable[[nn.Module, Any], Tensor]  # (module, inputs) → vectors, n×d
 
 
 class _Copy(NamedTuple):

@@ -26,21 +26,13 @@ _OTHER_TASKS = {
 
 @dataclass(frozen=True)
 class Description:
-    """The pipeline classes that can run one set of weights; None: diffusers has no such class.
+    """The pipeline classes that can run one set of weights; None: diffusers has no such class."""
 
-    Attributes:
-        kind: the class that the model's index names.
-        text: draws new images from text.
-        noise: varies an image by img2img, with a strength.
-        instruction: edits an image by words.
-        structure: draws from text under a ControlNet.
-    """
-
-    kind: type
-    text: type | None
-    noise: type | None
-    instruction: type | None
-    structure: type | None
+    kind: type  # the class that the model's index names
+    text: type | None  # draws new images from text
+    noise: type | None  # varies an image by img2img, with a strength
+    instruction: type | None  # edits an image by words
+    structure: type | None  # draws from text under a ControlNet
 
     @property
     def prompted_by_images(self) -> type | None:

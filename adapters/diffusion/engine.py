@@ -46,24 +46,15 @@ _loading = threading.Lock()  # diffusers patches torch while it loads, for all t
 
 @dataclass(eq=False)
 class Group(Generic[M]):
-    """A queue of items of one kind, which all workers empty together.
+    """A queue of items of one kind, which all workers empty together."""
 
-    Attributes:
-        places: indices of the items that are left, in the order in which batches take them.
-        make: (model, places) → an outcome for each place.
-        noun: the word for one item in messages.
-        single: words for one item with its size, for the message that even one is too large, which advises `smaller`.
-        kind: groups of equal kind need the same memory for an item, so they share a batch size.
-        outcomes: place → outcome.
-    """
-
-    places: deque[int]
-    make: Callable[[M, Sequence[int]], Sequence[Any]]
-    noun: str
-    single: str
+    places: deque[int]  # indices of the items that are left, in the order in which batches take them
+    make: Callable[[M, Sequence[int]], Sequence[Any]]  # (model, places) → an outcome for each place
+    noun: str  # the word for one item in messages
+    single: str  # words for one item with its size, for the message that even one is too large, which advises `smaller`
     smaller: str = ""
-    kind: Hashable = None
-    outcomes: dict[int, Any] = field(default_factory=dict)
+    kind: Hashable = None  # groups of equal kind need the same memory for an item, so they share a batch size
+    outcomes: dict[int, Any] = field(default_factory=dict)  # place → outcome
     share: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 

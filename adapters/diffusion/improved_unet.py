@@ -24,23 +24,15 @@ HEADS = 4  # in all published checkpoints that this module reads; no state dict 
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a network's tensors.
+    """The shape of a network's tensors."""
 
-    Attributes:
-        channels: at full resolution, a multiple of 32.
-        multipliers: factors on `channels`, one per resolution from full to coarsest.
-        blocks: residual blocks per resolution on the way down; one more on the way up.
-        attention: resolutions with attention, 0 being the full one; the coarsest has it in the middle anyway.
-        classes: number of classes; None: the network takes none.
-        outputs: output channels: 3, or 6 with the variance.
-    """
-
-    channels: int
-    multipliers: tuple[int, ...]
-    blocks: int
+    channels: int  # at full resolution, a multiple of 32
+    multipliers: tuple[int, ...]  # factors on `channels`, one per resolution from full to coarsest
+    blocks: int  # residual blocks per resolution on the way down; one more on the way up
+    # resolutions with attention, 0 being the full one; the coarsest has it in the middle anyway
     attention: tuple[int, ...]
-    classes: int | None
-    outputs: int = 6
+    classes: int | None  # number of classes; None: the network takes none
+    outputs: int = 6  # output channels: 3, or 6 with the variance
 
 
 def shape_of(tensors: Mapping[str, Tensor]) -> Shape:

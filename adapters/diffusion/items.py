@@ -27,19 +27,13 @@ _WORDS = 624
 
 @dataclass(frozen=True)
 class Job:
-    """Settings that all items of one forward pass share.
+    """Settings that all items of one forward pass share."""
 
-    Attributes:
-        steps: denoising steps from pure noise to an image, ≥ 1.
-        degree: variation in [0, 1] of each item's image; None: a new image.
-        guidance: scale of classifier-free guidance; None: the model's own; families without guidance ignore it.
-        size: height and width, pixels; None: the model's own.
-    """
-
-    steps: int
-    degree: float | None = None
+    steps: int  # denoising steps from pure noise to an image, ≥ 1
+    degree: float | None = None  # variation in [0, 1] of each item's image; None: a new image
+    # scale of classifier-free guidance; None: the model's own; families without guidance ignore it
     guidance: float | None = 1.0
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None  # height and width, pixels; None: the model's own
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,22 +55,15 @@ def data_uri(image: bytes) -> str:
 
 @dataclass(frozen=True)
 class PictureRule:
-    """The form that an endpoint's images must have, and the form of the samples made from them.
+    """The form that an endpoint's images must have, and the form of the samples made from them."""
 
-    Attributes:
-        height: height of the samples, in pixels.
-        width: width of the samples, in pixels.
-        channels: channels of the samples: 1 (grey) or 3.
-        resize: how an image of another size is brought to the samples' size: crop, fit or stretch.
-        fixed_size: (height, width) that every image must have, or it counts as failed; None: any size is taken.
-        kept_size: (height, width) of a second copy of each sample, which variations start from; None: no second copy.
-    """
-
-    height: int
-    width: int
-    channels: Channels = 3
-    resize: Resize = "crop"
+    height: int  # height of the samples, in pixels
+    width: int  # width of the samples, in pixels
+    channels: Channels = 3  # channels of the samples: 1 (grey) or 3
+    resize: Resize = "crop"  # how an image of another size is brought to the samples' size: crop, fit or stretch
+    # (height, width) that every image must have, or it counts as failed; None: any size is taken
     fixed_size: tuple[int, int] | None = None
+    # (height, width) of a second copy of each sample, which variations start from; None: no second copy
     kept_size: tuple[int, int] | None = None
 
     def decode(self, data: bytes) -> Pixels | Failed:

@@ -142,14 +142,10 @@ HostName = Annotated[str, Field(pattern=r"^([a-z0-9-]+\.)+[a-z]{2,}$")]
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses that may be asked.
+    """The addresses that may be asked."""
 
-    Attributes:
-        base: the endpoint's address; every address with the scheme, name and port of `base` is followed.
-        hosts: further hosts that are followed, with all their subdomains, by https on port 443 alone.
-    """
-
-    base: str
+    base: str  # the endpoint's address; every address with the scheme, name and port of `base` is followed
+    # further hosts that are followed, with all their subdomains, by https on port 443 alone
     hosts: tuple[str, ...] = ()
 
     def refusal(self, url: object) -> str:

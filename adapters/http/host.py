@@ -65,23 +65,16 @@ def non_null(**fields: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ImageCall:
-    """One call for images.
+    """One call for images."""
 
-    Attributes:
-        prompt: the prompt of all its images; for variations it includes the wording of the degree.
-        seeds: uint64, one per image.
-        parents: PNG files to be varied, one per image; empty for new images.
-        degree: field → degree of the variations; empty if no field of the endpoint takes the degree as a number.
-        job: where a host's job, or an answer that names images by their addresses, is noted.
-        images: address → file that an earlier try has fetched.
-    """
-
-    prompt: str
-    seeds: Seeds
-    parents: Sequence[bytes] = ()
+    prompt: str  # the prompt of all its images; for variations it includes the wording of the degree
+    seeds: Seeds  # uint64, one per image
+    parents: Sequence[bytes] = ()  # PNG files to be varied, one per image; empty for new images
+    # field → degree of the variations; empty if no field of the endpoint takes the degree as a number
     degree: Mapping[str, float] = field(default_factory=dict)
+    # where a host's job, or an answer that names images by their addresses, is noted
     job: JobNote = field(default_factory=JobNote)
-    images: dict[str, bytes] = field(default_factory=dict)
+    images: dict[str, bytes] = field(default_factory=dict)  # address → file that an earlier try has fetched
 
     @property
     def seed(self) -> int:

@@ -96,21 +96,14 @@ class Gate:
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """The outcome of a request.
+    """The outcome of a request."""
 
-    Attributes:
-        result: what was made of the answer; None: the request failed.
-        fault: why the request failed; None: there is a result.
-        calls: calls made for the request; each may have been billed.
-        alone: only this request fails, so its items are asked for with another seed, and no attempt is counted.
-        stops: the run stops: no other request is under way, so it is not known whether only this one fails.
-    """
-
-    result: Result | None
-    fault: Fault | None
-    calls: int
+    result: Result | None  # what was made of the answer; None: the request failed
+    fault: Fault | None  # why the request failed; None: there is a result
+    calls: int  # calls made for the request; each may have been billed
+    # only this request fails, so its items are asked for with another seed, and no attempt is counted
     alone: bool = False
-    stops: bool = False
+    stops: bool = False  # the run stops: no other request is under way, so it is not known whether only this one fails
 
     @property
     def miss(self) -> Refused | Failed | None:

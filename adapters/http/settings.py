@@ -37,27 +37,18 @@ SDServer = Literal["a1111", "auto", "forge", "sdnext", "stable-diffusion.cpp", "
 
 @dataclass(frozen=True)
 class Profile:
-    """The facts that we use about a server that speaks an API; docs/endpoints.md has the whole table and its sources.
+    """The facts that we use about a server that speaks an API; docs/endpoints.md has the whole table and sources."""
 
-    Attributes:
-        server: the server's name in the setting `server`.
-        title: the name that people use.
-        degree: what the server does with a degree that is sent as a number.
-        seed: what the server does with a seed.
-        several: what the server does with several parents in one request.
-        sets: settings that the server implies, in place of their defaults.
-        varies: ways to vary a sample: `edit`, `variations`, `img2img`; empty: the server cannot vary one.
-        api: the kind of generator that speaks to the server.
-    """
-
-    server: str
-    title: str
-    degree: str = "no field"
-    seed: str = "no field"
-    several: str = "references for one image"
+    server: str  # the server's name in the setting `server`
+    title: str  # the name that people use
+    degree: str = "no field"  # what the server does with a degree that is sent as a number
+    seed: str = "no field"  # what the server does with a seed
+    several: str = "references for one image"  # what the server does with several parents in one request
+    # settings that the server implies, in place of their defaults
     sets: Mapping[str, Any] = field(default_factory=dict)
+    # ways to vary a sample: `edit`, `variations`, `img2img`; empty: the server cannot vary one
     varies: tuple[str, ...] = ("edit",)
-    api: API = "openai_images"
+    api: API = "openai_images"  # the kind of generator that speaks to the server
 
 
 _seeded = partial(Profile, seed="heeded (`seed`)")

@@ -105,29 +105,18 @@ def names_loopback(url: str) -> bool:
 
 @dataclass(frozen=True)
 class Description:
-    """The served model, as GET /v1/models describes it.
+    """The served model, as GET /v1/models describes it."""
 
-    Attributes:
-        name: as given at the start.
-        batch: most images per forward pass.
-        prompts: the model takes prompts.
-        negative_prompts: the model takes negative prompts, too.
-        class_count: number of the model's classes; None: it takes no classes.
-        classes: names of the classes, in order; empty if they have no names.
-        shape: height, width and channels of all images; None: the model draws many sizes, of 3 channels.
-        guidance: the model takes a guidance scale.
-        vary: the way to vary images.
-    """
-
-    name: str
-    batch: int
-    prompts: bool = False
-    negative_prompts: bool = False
-    class_count: int | None = None
-    classes: tuple[str, ...] = ()
+    name: str  # as given at the start
+    batch: int  # most images per forward pass
+    prompts: bool = False  # the model takes prompts
+    negative_prompts: bool = False  # the model takes negative prompts, too
+    class_count: int | None = None  # number of the model's classes; None: it takes no classes
+    classes: tuple[str, ...] = ()  # names of the classes, in order; empty if they have no names
+    # height, width and channels of all images; None: the model draws many sizes, of 3 channels
     shape: tuple[int, int, int] | None = None
-    guidance: bool = False
-    vary: Way = "noise"
+    guidance: bool = False  # the model takes a guidance scale
+    vary: Way = "noise"  # the way to vary images
 
     @property
     def degree(self) -> Literal["exact", "wording"]:

@@ -38,33 +38,20 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class BatchRequest:
-    """A request for n images of one job.
+    """A request for n images of one job."""
 
-    Attributes:
-        seeds: uint64 (n,); all randomness of an image comes from its seed.
-        degree: variation in [0, 1] of `images`; None: new images.
-        steps: denoising steps of a new image; None: the server's default.
-        guidance: classifier-free guidance scale; None: the server's default.
-        size: height and width, pixels; None: the model's own.
-        images: the images to vary, uint8 n×h×w×c; None: new images.
-        classes: int64 (n,), the class of each image, by the model's numbers, for models with classes.
-        prompts: the prompt of each image, for models that take prompts.
-        negative_prompts: what each image should not look like.
-        model: the model's name; None: whichever is served.
-        vary: noise, instruction, meaning or structure; None: the server's way.
-    """
-
-    seeds: Seeds
-    degree: float | None = None
-    steps: int | None = None
-    guidance: float | None = None
-    size: tuple[int, int] | None = None
-    images: Pixels | None = None
+    seeds: Seeds  # uint64 (n,); all randomness of an image comes from its seed
+    degree: float | None = None  # variation in [0, 1] of `images`; None: new images
+    steps: int | None = None  # denoising steps of a new image; None: the server's default
+    guidance: float | None = None  # classifier-free guidance scale; None: the server's default
+    size: tuple[int, int] | None = None  # height and width, pixels; None: the model's own
+    images: Pixels | None = None  # the images to vary, uint8 n×h×w×c; None: new images
+    # int64 (n,), the class of each image, by the model's numbers, for models with classes
     classes: npt.NDArray[np.int64] | None = None
-    prompts: tuple[str, ...] | None = None
-    negative_prompts: tuple[str, ...] | None = None
-    model: str | None = None
-    vary: str | None = None
+    prompts: tuple[str, ...] | None = None  # the prompt of each image, for models that take prompts
+    negative_prompts: tuple[str, ...] | None = None  # what each image should not look like
+    model: str | None = None  # the model's name; None: whichever is served
+    vary: str | None = None  # noise, instruction, meaning or structure; None: the server's way
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -92,17 +79,11 @@ class _Misses(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class BatchAnswer:
-    """The images of a request.
+    """The images of a request."""
 
-    Attributes:
-        images: uint8 m×h×w×c.
-        places: int64 (m,): their places in the request.
-        missing: place → why there is no image.
-    """
-
-    images: Pixels
-    places: npt.NDArray[np.int64]
-    missing: Mapping[int, Refused | Failed] = field(default_factory=dict)
+    images: Pixels  # uint8 m×h×w×c
+    places: npt.NDArray[np.int64]  # int64 (m,): their places in the request
+    missing: Mapping[int, Refused | Failed] = field(default_factory=dict)  # place → why there is no image
 
     @classmethod
     def of(cls, outcomes: Sequence[Pixels | Refused | Failed]) -> BatchAnswer:

@@ -35,17 +35,11 @@ _CENTRES, _SETTINGS = "central.npy", "settings.json"
 
 @dataclass(frozen=True)
 class Reading:
-    """Public rule by which an image becomes a vector of L2 norm ≤ 1.
+    """Public rule by which an image becomes a vector of L2 norm ≤ 1."""
 
-    Attributes:
-        shrink: side, in pixels, of the squares that are averaged into one pixel each.
-        centre: the brightness in [0, 1] that is subtracted from each value.
-        clip: the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of values.
-    """
-
-    shrink: int
-    centre: float
-    clip: float
+    shrink: int  # side, in pixels, of the squares that are averaged into one pixel each
+    centre: float  # the brightness in [0, 1] that is subtracted from each value
+    clip: float  # the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of values
 
     def small(self, shape: Shape) -> Shape:
         """Return height, width and channels of a shrunken image."""

@@ -49,30 +49,19 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class Shares:
-    """Public shares of ‖v‖², chosen by trials on drawn digits.
+    """Public shares of ‖v‖², chosen by trials on drawn digits."""
 
-    Attributes:
-        count: a, the share of the coordinate that counts records.
-        image: b, the share of u.
-        product: s, the share of uuᵀ.
-    """
-
-    count: float = 0.05
-    image: float = 0.45
-    product: float = 0.5
+    count: float = 0.05  # a, the share of the coordinate that counts records
+    image: float = 0.45  # b, the share of u
+    product: float = 0.5  # s, the share of uuᵀ
 
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """The public ball to which images are cut.
+    """The public ball to which images are cut."""
 
-    Attributes:
-        centre: c, float64 (d,).
-        radius: r.
-    """
-
-    centre: Floats
-    radius: float
+    centre: Floats  # c, float64 (d,)
+    radius: float  # r
 
     @classmethod
     def of_public(cls, images: npt.NDArray[np.uint8], quantile: float) -> Ball:
@@ -92,19 +81,12 @@ class Ball:
 
 @dataclass(frozen=True)
 class Layout:
-    """Places of the sums in the one vector that is released.
+    """Places of the sums in the one vector that is released."""
 
-    Attributes:
-        classes: number of labels.
-        dimensions: d, the number of pixel values.
-        per_label: True: a sum of products for each label; False: one for all labels.
-        shares: of ‖v‖².
-    """
-
-    classes: int
-    dimensions: int
-    per_label: bool
-    shares: Shares = Shares()
+    classes: int  # number of labels
+    dimensions: int  # d, the number of pixel values
+    per_label: bool  # True: a sum of products for each label; False: one for all labels
+    shares: Shares = Shares()  # of ‖v‖²
 
     @property
     def groups(self) -> int:
@@ -172,19 +154,12 @@ def edge(layout: Layout, deviation: float, records: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """A Gaussian of images for each label.
+    """A Gaussian of images for each label."""
 
-    Attributes:
-        classes: the label names.
-        shape: height, width, channels.
-        means: float64 (labels, d), of pixels in [0, 1].
-        factors: float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ.
-    """
-
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]
-    means: Floats
-    factors: Floats
+    classes: tuple[str, ...]  # the label names
+    shape: tuple[int, int, int]  # height, width, channels
+    means: Floats  # float64 (labels, d), of pixels in [0, 1]
+    factors: Floats  # float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ
 
     @property
     def code_length(self) -> int:

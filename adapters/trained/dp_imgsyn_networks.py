@@ -46,13 +46,9 @@ LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Factors that bring moments to a norm of about 1, computed by the released classifier from public images.
+    """Factors that bring moments to a norm of about 1, computed by the released classifier from public images."""
 
-    Attributes:
-        factors: float64 (2·d,), for the means, then for the mean squares; equal within a layer.
-    """
-
-    factors: Vector
+    factors: Vector  # float64 (2·d,), for the means, then for the mean squares; equal within a layer
 
     @classmethod
     def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
@@ -76,15 +72,10 @@ def clip(vector: Vector) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Moments of a whole set of images.
+    """Moments of a whole set of images."""
 
-    Attributes:
-        means: float64 (d,), of each channel.
-        deviations: float64 (d,), of each channel: standard deviations, at least the root of LEAST_VARIANCE.
-    """
-
-    means: Vector
-    deviations: Vector
+    means: Vector  # float64 (d,), of each channel
+    deviations: Vector  # float64 (d,), of each channel: standard deviations, at least the root of LEAST_VARIANCE
 
     @classmethod
     def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
@@ -143,30 +134,19 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """Moments of the companions (public images aligned together) before each step; other images are aligned with these.
+    """Moments of the companions (public images aligned together) before each step, with which others are aligned."""
 
-    Attributes:
-        means: of each of d channels before each of k steps, float32 (k, d).
-        squares: mean squares of these channels, float32 (k, d).
-    """
-
-    means: Tensor
-    squares: Tensor
+    means: Tensor  # of each of d channels before each of k steps, float32 (k, d)
+    squares: Tensor  # mean squares of these channels, float32 (k, d)
 
 
 @dataclass(frozen=True, eq=False)
 class Aim:
-    """The target of the alignment.
+    """The target of the alignment."""
 
-    Attributes:
-        reader: the classifier.
-        means: of the private images' channels, noisy, float32 (d,).
-        deviations: standard deviations of these channels, noisy, float32 (d,).
-    """
-
-    reader: Reader
-    means: Tensor
-    deviations: Tensor
+    reader: Reader  # the classifier
+    means: Tensor  # of the private images' channels, noisy, float32 (d,)
+    deviations: Tensor  # standard deviations of these channels, noisy, float32 (d,)
 
 
 def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignment) -> Way:
@@ -241,21 +221,13 @@ def _step(optimiser: torch.optim.Adam, loss: Tensor, pixels: Tensor) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The fitted model; each image that it makes is independent of the others.
+    """The fitted model; each image that it makes is independent of the others."""
 
-    Attributes:
-        aim: the teacher and the private images' moments, noisy.
-        way: the companions' moments before each step.
-        public: the images to begin with.
-        labels: the label names, in the teacher's order.
-        alignment: settings of the alignment.
-    """
-
-    aim: Aim
-    way: Way
-    public: PublicSet
-    labels: tuple[str, ...]
-    alignment: Alignment
+    aim: Aim  # the teacher and the private images' moments, noisy
+    way: Way  # the companions' moments before each step
+    public: PublicSet  # the images to begin with
+    labels: tuple[str, ...]  # the label names, in the teacher's order
+    alignment: Alignment  # settings of the alignment
 
     @classmethod
     def fit(

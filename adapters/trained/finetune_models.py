@@ -39,19 +39,12 @@ _PIPELINE = "StableDiffusionPipeline"
 
 @dataclass(frozen=True)
 class PixelCheckpoint:
-    """A UNet2DModel and its scheduler's settings.
+    """A UNet2DModel and its scheduler's settings."""
 
-    Attributes:
-        files: of the model and the scheduler.
-        labels: the private label names.
-        shape: h, w, c of the private images.
-        classes: label → the class whose embedding the label begins with.
-    """
-
-    files: PixelFiles
-    labels: Sequence[str]
-    shape: tuple[int, int, int]
-    classes: Mapping[str | int, str | int] | None = None
+    files: PixelFiles  # of the model and the scheduler
+    labels: Sequence[str]  # the private label names
+    shape: tuple[int, int, int]  # h, w, c of the private images
+    classes: Mapping[str | int, str | int] | None = None  # label → the class whose embedding the label begins with
 
     def check(self) -> None:
         """Raise RecipeError if the checkpoint cannot be fitted on images of `shape`."""
@@ -181,16 +174,11 @@ class LatentCheckpoint:
 
     The autoencoder and the text encoder stay as they are. A record's latent is computed within that record's gradient,
     under `vmap`, where no record sees another: the latent depends on that record alone.
-
-    Attributes:
-        files: of the pipeline.
-        prompts: label → text.
-        shape: h, w, c of the private images.
     """
 
-    files: TextFiles
-    prompts: Mapping[str, str]
-    shape: tuple[int, int, int]
+    files: TextFiles  # of the pipeline
+    prompts: Mapping[str, str]  # label → text
+    shape: tuple[int, int, int]  # h, w, c of the private images
 
     def check(self) -> None:
         """See `PixelCheckpoint`."""

@@ -46,16 +46,11 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, eq=False)
 class PublicSet:
-    """Public images in memory.
+    """Public images in memory."""
 
-    Attributes:
-        images: uint8 (m, h, w, c), of the private images' shape.
-        labels: int64 (m,), places in `names`; all 0 if the images are not labelled.
-        names: of the labels, sorted or in the order in which they are drawn; () if the images are not labelled.
-    """
-
-    images: Pixels
-    labels: npt.NDArray[np.int64]
+    images: Pixels  # uint8 (m, h, w, c), of the private images' shape
+    labels: npt.NDArray[np.int64]  # int64 (m,), places in `names`; all 0 if the images are not labelled
+    # of the labels, sorted or in the order in which they are drawn; () if the images are not labelled
     names: tuple[str, ...]
 
     @classmethod

@@ -71,15 +71,10 @@ def chosen_semantics(noisy: Counts, k: int) -> Counts:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """The semantic query function: it names the most probable public labels, the semantics, of an image.
+    """The semantic query function: it names the most probable public labels, the semantics, of an image."""
 
-    Attributes:
-        classifier: float32 (n, semantics) from n×c×h×w in [−1, 1], trained.
-        device: of the classifier.
-    """
-
-    classifier: nn.Module
-    device: torch.device
+    classifier: nn.Module  # float32 (n, semantics) from n×c×h×w in [−1, 1], trained
+    device: torch.device  # of the classifier
 
     def tops(self, image: npt.NDArray[np.uint8], k: int) -> Counts:
         """Return the k most probable public labels of one image, uint8 h×w×c: int64 (k,), all different.

@@ -40,19 +40,12 @@ Labels = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class State:
-    """All that the next step builds upon; as one flat array, see `to_array`, it can be a release.
+    """All that the next step builds upon; as one flat array, see `to_array`, it can be a release."""
 
-    Attributes:
-        step: number of steps done.
-        parameters: the trained ones, float32 (p,).
-        average: the exponential moving average of `parameters`, float32 (p,).
-        moments: the optimiser's averages of earlier gradients, each float32 (p,).
-    """
-
-    step: int
-    parameters: Tensor
-    average: Tensor
-    moments: tuple[Tensor, ...]
+    step: int  # number of steps done
+    parameters: Tensor  # the trained ones, float32 (p,)
+    average: Tensor  # the exponential moving average of `parameters`, float32 (p,)
+    moments: tuple[Tensor, ...]  # the optimiser's averages of earlier gradients, each float32 (p,)
 
     def to_array(self) -> FloatArray:
         """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments; nothing is rounded."""
