@@ -48,45 +48,25 @@ if TYPE_CHECKING:
     from pe.store.run import Run
 
 _HOMES = {
-    "pe.data.samples": ["Conditions"],
-    "pe.data.markup": ["unwrap"],
-    "pe.data.population": ["Population"],
-    "pe.data.images": ["Images"],
-    "pe.data.texts": ["Texts"],
-    "pe.engine.python": [
-        "api",
-        "embedding",
-        "evaluate",
-        "evolve",
-        "extend",
-        "plan",
-        "probe",
-        "resume",
-        "write_report",
-    ],
-    "pe.errors": ["APIError", "PEError"],
-    "pe.private.folder": ["ImageFolder", "TextFolder"],
-    "pe.private.medical": ["Dicom"],
-    "pe.private.npz": ["MnistSample", "ImageNpz"],
-    "pe.private.tables": ["ImageParquet", "TextTable"],
-    "pe.private.webdataset": ["WebDataset"],
-    "pe.plugins.protocols": [
-        "Answer",
-        "Capabilities",
-        "Embedding",
-        "Failed",
-        "GenerationAPI",
-        "PluginInfo",
-        "RandomRequest",
-        "Refused",
-        "Usage",
-        "VariationRequest",
-    ],
-    "pe.progress": ["Progress"],
-    "pe.report.loggers": ["Logged", "Logger"],
-    "pe.store.run": ["Run"],
+    "pe.data.images": "Images",
+    "pe.data.markup": "unwrap",
+    "pe.data.population": "Population",
+    "pe.data.samples": "Conditions",
+    "pe.data.texts": "Texts",
+    "pe.engine.python": "api embedding evaluate evolve extend plan probe resume write_report",
+    "pe.errors": "APIError PEError",
+    "pe.plugins.protocols": "Answer Capabilities Embedding Failed GenerationAPI PluginInfo RandomRequest Refused Usage "
+    "VariationRequest",
+    "pe.private.folder": "ImageFolder TextFolder",
+    "pe.private.medical": "Dicom",
+    "pe.private.npz": "ImageNpz MnistSample",
+    "pe.private.tables": "ImageParquet TextTable",
+    "pe.private.webdataset": "WebDataset",
+    "pe.progress": "Progress",
+    "pe.report.loggers": "Logged Logger",
+    "pe.store.run": "Run",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "APIError",
