@@ -17,6 +17,7 @@ from pe.data.population import Population
 from pe.data.remote import is_remote
 from pe.data.samples import Readable
 from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, printable
+from pe.store import places
 from pe.store.certified import (
     PAGE,
     check_has_samples,
@@ -31,18 +32,6 @@ from pe.store.certified import (
 from pe.store.durable import RunLock, level_times, sync, write_durably
 from pe.store.export import export
 from pe.store.formats import Format, arrow_schema, read_parts, read_table
-from pe.store.places import (
-    BANNER,
-    CERTIFICATE,
-    CONFIDENTIAL,
-    DEGREE,
-    EVOLUTION,
-    FOUNDERS,
-    FULL_RECIPE,
-    PURGED,
-    SYNTHETIC,
-    population_place,
-)
 
 
 @dataclass(frozen=True)
@@ -67,9 +56,9 @@ class Run:
         run = cls.open(folder)
         if is_export(run.folder):
             raise RunError(
-                f"{run.folder} is an export (it has no {CONFIDENTIAL}/), and `{command}` would write into it: name the "
-                f"run that it was made from, or, if you received it, `mkdir -m 700 {run.confidential}` before you go "
-                f"on; `pe verify {run.folder}` checks an export."
+                f"{run.folder} is an export (it has no {places.CONFIDENTIAL}/), and `{command}` would write into it: "
+                f"name the run that it was made from, or, if you received it, `mkdir -m 700 {run.confidential}` before "
+                f"you go on; `pe verify {run.folder}` checks an export."
             )
         return run
 
@@ -81,21 +70,21 @@ class Run:
     @property
     def confidential(self) -> Path:
         """The folder of times, and of all that comes from private data without noise; `pe purge` removes it."""
-        return self.folder / CONFIDENTIAL
+        return self.folder / places.CONFIDENTIAL
 
     @property
     def noiseless(self) -> bool:
         """True if the run adds no noise, so that nothing is promised."""
-        return (self.folder / BANNER).exists()
+        return (self.folder / places.BANNER).exists()
 
     def population(self, t: int) -> Population | None:
         """Load S_t, memory-mapped; None while it is not finished."""
-        folder = self.folder / population_place(t)
+        folder = self.folder / places.population_place(t)
         return Population.load(folder) if folder.is_dir() else None
 
     def founders(self) -> Population | None:
         """Load the random samples that S_0 holds, or holds variations of, memory-mapped; None if there are none yet."""
-        folder = self.folder / FOUNDERS
+        folder = self.folder / places.FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
 
     def populations(self, labels: int | None = None) -> list[Population]:
@@ -108,7 +97,7 @@ class Run:
             before = populations[-1] if populations else None
             fits = before is None or (before.samples.shape == one.samples.shape and one.parents.max() < len(before))
             if not fits or (labels is not None and one.labels.max() >= labels):
-                place = self.folder / population_place(len(populations))
+                place = self.folder / places.population_place(len(populations))
                 raise DamagedFile(f"{place} is damaged: restore it from a copy.")
             populations.append(one)
         return populations
@@ -125,7 +114,7 @@ class Run:
     @property
     def degree(self) -> str | None:
         """A clause on how the generator varied its parents in the run's trial; None if there was no trial yet."""
-        path = self.folder / DEGREE
+        path = self.folder / places.DEGREE
         return printable(str(read_json_file(path).get("told", ""))) if path.is_file() else None
 
     def extensions(self) -> list[Population]:
@@ -190,16 +179,16 @@ class Run:
     def _repr_html_(self) -> str:
         """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished run is."""
         name = self.folder.name
-        if not (self.folder / CERTIFICATE).is_file():
+        if not (self.folder / places.CERTIFICATE).is_file():
             populations = self.populations()
             last = populations[-1]._repr_html_() if populations else ""
             state = f"it has S_0 to S_{len(populations) - 1}, the last of them below" if populations else "it is empty"
             return paragraph(f"Run {name} is not finished: {state}. `pe run RUN` goes on.") + last
         parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
-        if (self.folder / EVOLUTION).is_file():
-            parts.append(picture((self.folder / EVOLUTION).read_bytes(), "one row per iteration, one column per label"))
-        if (self.folder / SYNTHETIC).is_file():  # not in an export in another form
-            with np.load(self.folder / SYNTHETIC, allow_pickle=False) as archive:
+        if (evolution := self.folder / places.EVOLUTION).is_file():
+            parts.append(picture(evolution.read_bytes(), "one row per iteration, one column per label"))
+        if (self.folder / places.SYNTHETIC).is_file():  # not in an export in another form
+            with np.load(self.folder / places.SYNTHETIC, allow_pickle=False) as archive:
                 names, counts = archive["label_names"].tolist(), Counter(archive["labels"].tolist())
             rows = ((f"<bdi>{escape(label)}</bdi>", f"{counts[i]:,}") for i, label in enumerate(names))
             parts.append(table(("label", "samples"), rows))
@@ -228,10 +217,10 @@ def purge(run: Run) -> None:
     path = run.confidential / "lock"
     with RunLock(path):
         try:
-            _delete_list(run.folder / FULL_RECIPE)
+            _delete_list(run.folder / places.FULL_RECIPE)
             _delete(run, path)
-            write_durably(run.folder / PURGED, _NOTE.encode())
-            reissue(run.folder, [PURGED])
+            write_durably(run.folder / places.PURGED, _NOTE.encode())
+            reissue(run.folder, [places.PURGED])
             path.unlink()
             run.confidential.rmdir()
             sync(run.folder)
@@ -255,7 +244,7 @@ def _delete(run: Run, lock: Path) -> None:
     """Delete, durably, everything confidential but the lock."""
     # The recipe goes first, and without it a run is not resumed: a half-deleted journal must never be gone on with,
     # because the charges that it has forgotten would be drawn anew.
-    (run.folder / FULL_RECIPE).unlink(missing_ok=True)
+    (run.folder / places.FULL_RECIPE).unlink(missing_ok=True)
     sync(run.confidential)
     for path in sorted(run.confidential.rglob("*"), reverse=True):
         if path.is_dir() and not path.is_symlink():

@@ -19,6 +19,7 @@ from pe.errors import DamagedFile, PrivacyError, RunError
 from pe.privacy.covered import RELEASES, release_file
 from pe.privacy.ledger import StoredRelease
 from pe.privacy.release import Release
+from pe.store import places
 from pe.store.durable import (
     TEMPORARY,
     RunLock,
@@ -34,17 +35,6 @@ from pe.store.durable import (
     writing,
 )
 from pe.store.journal import Journal
-from pe.store.places import (
-    BANNER,
-    CONFIDENTIAL,
-    DEGREE,
-    EVOLUTION,
-    PUBLIC_SAMPLES,
-    RECIPE,
-    SYNTHETIC,
-    WAITING,
-    check_absent,
-)
 from pe.store.run import Run
 
 _JOURNAL = "journal.sqlite"
@@ -61,12 +51,12 @@ class RunWriter:
     @classmethod
     def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
         """Make a run in the new folder `folder` that holds `files` (name → content); it appears whole or not at all."""
-        check_absent(folder)
+        places.check_absent(folder)
         check_local(folder)
         with writing(folder), folder_beside(folder) as temporary:
             for part in ("populations", "releases"):
                 (temporary / part).mkdir()
-            (temporary / CONFIDENTIAL).mkdir(mode=0o700)
+            (temporary / places.CONFIDENTIAL).mkdir(mode=0o700)
             for name, content in files.items():
                 write_durably(temporary / name, content)
             temporary.rename(folder)
@@ -89,7 +79,7 @@ class RunWriter:
 
     @classmethod
     def _begin(cls, folder: Path) -> RunWriter:
-        confidential = folder / CONFIDENTIAL
+        confidential = folder / places.CONFIDENTIAL
         with writing(folder):
             confidential.mkdir(mode=0o700, exist_ok=True)
             for part in ("chunks", "embeddings"):
@@ -134,9 +124,9 @@ class RunWriter:
     def set_waiting(self, words: str) -> None:
         """Note for `pe view` what the run waits for; empty if it waits for nothing."""
         if words:
-            self.write(WAITING, words)
+            self.write(places.WAITING, words)
         else:
-            (self.folder / WAITING).unlink(missing_ok=True)
+            (self.folder / places.WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
         """Load the finished population in the run's folder `place`, after `check_files`; None while unfinished."""
@@ -199,10 +189,10 @@ class RunWriter:
 
     def shareable_files(self) -> dict[str, str]:
         """Return name → SHA-256 of each shareable file that the run wrote, except the certificate; no stray file."""
-        names = (RECIPE, BANNER, SYNTHETIC, EVOLUTION, PUBLIC_SAMPLES, DEGREE)
+        names = (places.RECIPE, places.BANNER, places.SYNTHETIC, places.EVOLUTION, places.PUBLIC_SAMPLES, places.DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
         entries = {**own, **self.journal.releases(), **self.journal.files("")}
-        return {name: entries[name] for name in sorted(entries) if not name.startswith(f"{CONFIDENTIAL}/")}
+        return {name: entries[name] for name in sorted(entries) if not name.startswith(f"{places.CONFIDENTIAL}/")}
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
         """Put a population into the run as the .npz file `name`: samples, labels, names, soft labels and captions."""
