@@ -147,12 +147,9 @@ class RandomFourier:
 
     With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x − y‖²/(2·bandwidth²)); with
     several bandwidths, near the mean of their kernels.
-
-    Attributes:
-        frequencies: W, float64 (D/2, h·w·c).
     """
 
-    frequencies: Floats
+    frequencies: Floats  # W, float64 (D/2, h·w·c)
 
     @property
     def size(self) -> int:
@@ -227,20 +224,14 @@ class Perceptual:
 
     The blocks b_j(x) are the values after each chosen stage of EfficientNet-Lite0, one per channel and place, then
     their squares; c_j is the mean of a block over public noise images.
-
-    Attributes:
-        module: the network, frozen, in evaluation mode.
-        side: pixels of the square that images are resized to.
-        stages: those whose values are taken, ascending, from 1 to 7.
-        weights: w_j of each stage's values, then of each stage's squares, if squares count; the weights sum to 1.
-        centres: c_j, float32 (1, d_j), in the order of the weights.
     """
 
-    module: Any
-    side: int
-    stages: tuple[int, ...]
+    module: Any  # the network, frozen, in evaluation mode
+    side: int  # pixels of the square that images are resized to
+    stages: tuple[int, ...]  # those whose values are taken, ascending, from 1 to 7
+    # w_j of each stage's values, then of each stage's squares, if squares count; the weights sum to 1
     weights: tuple[float, ...]
-    centres: tuple[Tensor, ...]
+    centres: tuple[Tensor, ...]  # c_j, float32 (1, d_j), in the order of the weights
 
     @classmethod
     def of(

@@ -27,13 +27,9 @@ _SOFTWARE = ("numpy", "scipy", "dp-accounting", "pillow", "faiss-cpu", "faiss-gp
 
 
 class Stop(threading.Event):
-    """An event that a signal sets.
+    """An event that a signal sets."""
 
-    Attributes:
-        number: the first signal's number; None if there was no signal.
-    """
-
-    number: int | None = None
+    number: int | None = None  # the first signal's number; None if there was no signal
 
 
 @contextmanager

@@ -249,17 +249,11 @@ FITTED = "fitted.json"
 
 @dataclass(frozen=True)
 class OtherFit:
-    """Public: releases of another run that this run makes use of.
+    """Public: releases of another run that this run makes use of."""
 
-    Attributes:
-        run: the other run's name.
-        releases: each as often as it was charged.
-        counted: whether they stand on this run's ledger, too.
-    """
-
-    run: str
-    releases: tuple[Release, ...]
-    counted: bool = False
+    run: str  # the other run's name
+    releases: tuple[Release, ...]  # each as often as it was charged
+    counted: bool = False  # whether they stand on this run's ledger, too
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -274,26 +268,16 @@ class OtherFit:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The origin of a fitted model; all of it public, or released.
+    """The origin of a fitted model; all of it public, or released."""
 
-    Attributes:
-        run: the name of the run that fitted it.
-        kind: of the adapter.
-        settings: of the adapter.
-        classes: the label names.
-        shape: of every sample.
-        releases: of the fit, each as often as it was charged.
-        holds: whether only safe noise was used, so that there is a guarantee.
-        built_on: fits of other runs that went into the model; fits that are not counted are missing in `releases`.
-    """
-
-    run: str
-    kind: str
-    settings: dict[str, Any]
-    classes: tuple[str, ...]
-    shape: Shape
-    releases: tuple[Release, ...]
-    holds: bool
+    run: str  # the name of the run that fitted it
+    kind: str  # of the adapter
+    settings: dict[str, Any]  # of the adapter
+    classes: tuple[str, ...]  # the label names
+    shape: Shape  # of every sample
+    releases: tuple[Release, ...]  # of the fit, each as often as it was charged
+    holds: bool  # whether only safe noise was used, so that there is a guarantee
+    # fits of other runs that went into the model; fits that are not counted are missing in `releases`
     built_on: tuple[OtherFit, ...] = ()
 
     @property

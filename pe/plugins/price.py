@@ -18,24 +18,18 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Price:
-    """The price of a generator in `currency`, each amount ≥ 0; tokens of each kind by the million (see `Usage`).
+    """The price of a generator in `currency`, each amount ≥ 0; tokens of each kind by the million (see `Usage`)."""
 
-    Attributes:
-        call: price of a request.
-        image: price of an image.
-        megapixel: price of a million pixels of images as they are drawn.
-        each: empty if there is one price; else the prices of several generators, any of which may make the next
-            samples. Then each amount above is the largest in these prices, and `Usage.cost` holds what was billed.
-    """
-
-    call: float = 0.0
-    image: float = 0.0
-    megapixel: float = 0.0
+    call: float = 0.0  # price of a request
+    image: float = 0.0  # price of an image
+    megapixel: float = 0.0  # price of a million pixels of images as they are drawn
     text_in: float = 0.0
     image_in: float = 0.0
     text_out: float = 0.0
     image_out: float = 0.0
     currency: str = "USD"
+    # empty if there is one price; else the prices of several generators, any of which may make the next samples. Then
+    # each amount above is the largest in these prices, and `Usage.cost` holds what was billed
     each: tuple[Price, ...] = ()
 
     @classmethod

@@ -22,19 +22,13 @@ SAFETENSORS = ".safetensors"
 
 @dataclass(frozen=True)
 class Published:
-    """A weight file that somebody has published.
-
-    Attributes:
-        sha256: SHA-256 of its bytes, hexadecimal; None if nobody has published it.
-        aliases: other names of the same file.
-        setting: the recipe's key under which another place of the file can be named.
-    """
+    """A weight file that somebody has published."""
 
     name: str
     url: str
-    sha256: str | None
-    aliases: tuple[str, ...] = ()
-    setting: str = "weights"
+    sha256: str | None  # SHA-256 of its bytes, hexadecimal; None if nobody has published it
+    aliases: tuple[str, ...] = ()  # other names of the same file
+    setting: str = "weights"  # the recipe's key under which another place of the file can be named
 
 
 def find_published(weights: Published, offline: bool) -> Path:
