@@ -12,7 +12,8 @@ from embeddings import torch_model
 from embeddings.torch_model import Network, NetworkSettings, TorchEmbedding, _arithmetic
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.private import PrivateDataset, embed_private
+from pe.private.dataset import PrivateDataset
+from pe.private.embeddings import embed_private
 from tests.embeddings.networks import images, networks
 from tests.embeddings.test_sentence_transformers import written
 from tests.fake_cards import REFUSALS

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pe.private import ImageParquet, TextTable
+from pe.private.tables import ImageParquet, TextTable
 from tests.private.records import FILES, LABELS, PIXELS, arrow, read, refused, write
 
 EMBEDDED = pa.struct({"bytes": pa.binary(), "path": pa.string()})

@@ -9,8 +9,7 @@ import pytest
 
 from pe.data.images import Images
 from pe.errors import ContractError, PrivateDataError
-from pe.private import PrivateDataset
-from pe.private.dataset import Overlap, find_overlap, sample_digest
+from pe.private.dataset import Overlap, PrivateDataset, find_overlap, sample_digest
 
 PIXELS = np.random.default_rng(0).integers(1, 256, (10, 2, 3, 1), dtype=np.uint8)
 

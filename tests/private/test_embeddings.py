@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from pe.data.images import Images
 from pe.errors import ContractError
 from pe.histogram import InThisProcess, Voting, count_votes
-from pe.private import ImageFolder, PrivateDataset, embed_private
-from pe.private.embeddings import PrivateEmbeddings, place, shards
+from pe.private.dataset import PrivateDataset
+from pe.private.embeddings import PrivateEmbeddings, embed_private, place, shards
+from pe.private.folder import ImageFolder
 from tests.private.records import FILES, write
 
 PIXELS = np.random.default_rng(0).integers(1, 256, (10, 2, 3, 1), dtype=np.uint8)

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from pe.errors import PrivateDataError
-from pe.private import ImageFolder, WebDataset, find_labels
+from pe.private.folder import ImageFolder, find_labels
+from pe.private.webdataset import WebDataset
 from tests.private.records import FILES, PIXELS, png, read, refused, tar, write
 
 NAMES = ["bad/ann/3.png", "bad/eve/1.png", "good/ann/1.png", "good/ann/2.png", "good/bob/1.png"]

@@ -15,8 +15,12 @@ from pydantic import TypeAdapter
 from pe.data.images import Images
 from pe.errors import PrivateDataError, RecipeError
 from pe.planning.checks import data_set_ledger
-from pe.private import ImageFolder, ImageNpz, ImageParquet, PrivateDataset, WebDataset
+from pe.private.dataset import PrivateDataset
+from pe.private.folder import ImageFolder
+from pe.private.npz import ImageNpz
 from pe.private.source import read_source
+from pe.private.tables import ImageParquet
+from pe.private.webdataset import WebDataset
 from pe.recipe.reading import with_full_paths
 from tests.private.records import FILES, LABELS, PIXELS, UNITS, arrow, fingerprint, png, read, refused, tar, write
 

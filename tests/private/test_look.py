@@ -9,7 +9,8 @@ import pytest
 
 from pe.data.texts import Texts
 from pe.errors import PEError
-from pe.private import ImageFolder, PrivateDataset
+from pe.private.dataset import PrivateDataset
+from pe.private.folder import ImageFolder
 from pe.private.look import kind_at, look, look_at_length, look_at_shape, text_kind_at
 from tests.private.records import FILES, LABELS, png, write
 from tests.private.test_forms import FEW, FORMS

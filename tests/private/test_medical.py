@@ -7,8 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from pe.private import Dicom, ImageFolder, medical
+from pe.private import medical
 from pe.private.dataset import NOBODY
+from pe.private.folder import ImageFolder
+from pe.private.medical import Dicom
 from tests.private import records
 from tests.private.records import PIXELS, read, write
 
@@ -205,7 +207,7 @@ def test_what_tifffile_logs_of_a_record_does_not_reach_the_console(tmp_path):
     data[tag + 8 : tag + 12] = b"\xff" * 4  # the resolution lies beyond the end; the pixels are whole
     path.write_bytes(data)
     code = (
-        "import sys; from pe.private import Dicom;"
+        "import sys; from pe.private.medical import Dicom;"
         "print(Dicom(sys.argv[1], size=4, window=(0, 1600), channels=1).open().check())"
     )
     command = [sys.executable, "-W", "ignore:Medical images", "-c", code, tmp_path]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adapters.public_files import read_arrays
-from pe.private import ImageNpz, MnistSample
+from pe.private.npz import ImageNpz, MnistSample
 from tests.private.records import LABELS, PIXELS, read, refused
 
 

@@ -12,7 +12,10 @@ from PIL import Image
 from adapters.public_files import read_folder
 from pe.data.images import Images
 from pe.errors import PrivateDataError, RecipeError
-from pe.private import ImageFolder, ImageNpz, ImageParquet, PrivateDataset, TextTable
+from pe.private.dataset import PrivateDataset
+from pe.private.folder import ImageFolder
+from pe.private.npz import ImageNpz
+from pe.private.tables import ImageParquet, TextTable
 from tests.private.records import FILES, refused, write
 
 # privacy units

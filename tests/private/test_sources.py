@@ -4,8 +4,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from pe.errors import RecipeError
-from pe.private import Dicom, ImageFolder, ImageParquet, TextFolder, TextTable, WebDataset
+from pe.private.folder import ImageFolder, TextFolder
+from pe.private.medical import Dicom
 from pe.private.source import read_source
+from pe.private.tables import ImageParquet, TextTable
+from pe.private.webdataset import WebDataset
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import pytest
 
 from pe.data.texts import Texts
 from pe.errors import PrivateDataError
-from pe.private import PrivateDataset, TextFolder, TextTable
+from pe.private.dataset import PrivateDataset
+from pe.private.folder import TextFolder
+from pe.private.tables import TextTable
 from tests.private.records import fingerprint, read, refused, write
 
 TEXTS = ["=cmd|'/c calc'!A1", 'two "quoted"\nlines, and a comma', "naïve 日本語", "tab\there"]

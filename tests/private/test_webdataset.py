@@ -5,7 +5,8 @@ import tarfile
 
 import pytest
 
-from pe.private import WebDataset, webdataset
+from pe.private import webdataset
+from pe.private.webdataset import WebDataset
 from tests.private.records import FILES, LABELS, UNITS, read, refused, tar
 
 SETTINGS = {"size": 8, "classes": ["cat", "dog"], "label_column": "label", "privacy_unit": "who"}
