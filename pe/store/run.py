@@ -17,18 +17,7 @@ from pe.data.population import Population
 from pe.data.remote import is_remote
 from pe.data.samples import Readable
 from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, printable
-from pe.store import places
-from pe.store.certified import (
-    PAGE,
-    check_has_samples,
-    check_run,
-    extensions,
-    is_export,
-    read_certificate,
-    read_finished,
-    read_json_file,
-    reissue,
-)
+from pe.store import certified, places
 from pe.store.durable import RunLock, level_times, sync, write_durably
 from pe.store.export import export
 from pe.store.formats import Format, arrow_schema, read_parts, read_table
@@ -47,14 +36,14 @@ class Run:
     @classmethod
     def open(cls, folder: str | Path) -> Run:
         """Return the run in `folder`; raise RunError if there is none."""
-        check_run(Path(folder))
+        certified.check_run(Path(folder))
         return cls(Path(folder))
 
     @classmethod
     def open_own(cls, folder: str | Path, command: str) -> Run:
         """Return the run in `folder` for a `command` that writes into it; RunError for an export: nobody changes it."""
         run = cls.open(folder)
-        if is_export(run.folder):
+        if certified.is_export(run.folder):
             raise RunError(
                 f"{run.folder} is an export (it has no {places.CONFIDENTIAL}/), and `{command}` would write into it: "
                 f"name the run that it was made from, or, if you received it, `mkdir -m 700 {run.confidential}` before "
@@ -105,7 +94,7 @@ class Run:
     @property
     def synthetic(self) -> Population:
         """The finished population, memory-mapped."""
-        check_has_samples(self.folder)
+        certified.check_has_samples(self.folder)
         populations = self.populations()
         if not populations:
             raise RunError(f"{self.folder} has no populations: restore them from a copy.")
@@ -115,21 +104,21 @@ class Run:
     def degree(self) -> str | None:
         """A clause on how the generator varied its parents in the run's trial; None if there was no trial yet."""
         path = self.folder / places.DEGREE
-        return printable(str(read_json_file(path).get("told", ""))) if path.is_file() else None
+        return printable(str(certified.read_json_file(path).get("told", ""))) if path.is_file() else None
 
     def extensions(self) -> list[Population]:
         """Load the populations that `pe extend` added and the certificate covers, in order, memory-mapped."""
-        return list(extensions(self.folder).values())
+        return list(certified.extensions(self.folder).values())
 
     @property
     def certificate(self) -> Page:
         """The certificate of a finished run as a page of Markdown, a `str`; a notebook shows it as it is printed."""
-        return Page(read_finished(self.folder, PAGE))
+        return Page(certified.read_finished(self.folder, certified.PAGE))
 
     @property
     def guarantee(self) -> dict[str, Any]:
         """The certificate of a finished run as JSON values: epsilon, delta, releases, covered files and so on."""
-        return read_certificate(self.folder)
+        return certified.read_certificate(self.folder)
 
     def export(self, to: str | Path, form: Format = "npz") -> Path:
         """Copy what may be shared of the run to the new folder `to`; see `pe.store.export.export`."""
@@ -168,7 +157,7 @@ class Run:
 
     def _library(self, name: str) -> Any:
         """Import a library for these samples; RunError if there are none, MissingDependency without the library."""
-        check_has_samples(self.folder)
+        certified.check_has_samples(self.folder)
         try:
             return import_module(name)
         except ImportError as error:
@@ -209,7 +198,7 @@ def purge(run: Run) -> None:
     A call that a crash interrupts is finished by another call. Deleting removes names: what a disk, its snapshots and
     backups still hold is not this software's to erase.
     """
-    read_certificate(run.folder)
+    certified.read_certificate(run.folder)
     if run.confidential.is_symlink():
         raise RunError(f"{run.confidential} is a link: delete what it points to, and the link, by hand.")
     if not run.confidential.is_dir():
@@ -220,7 +209,7 @@ def purge(run: Run) -> None:
             _delete_list(run.folder / places.FULL_RECIPE)
             _delete(run, path)
             write_durably(run.folder / places.PURGED, _NOTE.encode())
-            reissue(run.folder, [places.PURGED])
+            certified.reissue(run.folder, [places.PURGED])
             path.unlink()
             run.confidential.rmdir()
             sync(run.folder)
