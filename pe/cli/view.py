@@ -132,13 +132,13 @@ def _status(run: Run) -> tuple[dict[str, Any], str]:
     from pe.planning.parts import price_of
     from pe.planning.releases import plan_of
     from pe.recipe.schema import OBJECT, Recipe
-    from pe.store.places import CERTIFICATE, RECIPE
+    from pe.store.places import RECIPE
 
     recipe = Recipe.load(run.folder / RECIPE)
     state = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
     names = {"run": str(run.folder), "noun": recipe.private.modality.noun}
     has_object = any(one.kind.startswith(OBJECT) for one in (recipe.api, recipe.embedding))
-    page = _status_page(run.folder, state, (run.folder / CERTIFICATE).is_file(), has_object)
+    page = _status_page(run.folder, state, run.is_finished, has_object)
     return names | state.to_dict(), page
 
 

@@ -212,7 +212,7 @@ class Execution:
 
     def _enter(self) -> dict[str, Any] | None:
         """Enter the run into the data set's ledger, unless all is drawn and certified; return the data set's total."""
-        if all(map(self.ledger.has_drawn, self.plan.releases)) and (self.run.folder / places.CERTIFICATE).is_file():
+        if all(map(self.ledger.has_drawn, self.plan.releases)) and self.run.run.is_finished:
             total: dict[str, Any] | None = self.run.run.guarantee["data_set"]
             return total
         return self.private.enter(self.run, self.plan.releases, self.recipe.privacy.delta)

@@ -14,7 +14,6 @@ from pe.progress import Progress
 from pe.report.sections import INTERNAL_REPORT, REPORT, internal_report, shareable_report
 from pe.store.certified import reissue
 from pe.store.durable import level_confidential, write_durably
-from pe.store.places import CERTIFICATE
 from pe.store.run import Run
 
 log = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
         level_confidential(folder)
         return folder / INTERNAL_REPORT
     write_durably(folder / REPORT, shareable_report(run).encode())
-    if (folder / CERTIFICATE).is_file():
+    if run.is_finished:
         reissue(run.folder, [REPORT])
     return folder / REPORT
 

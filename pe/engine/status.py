@@ -20,7 +20,7 @@ from pe.privacy.words import finite
 from pe.steps import Plan
 from pe.store.certified import read_json_file
 from pe.store.journal import Journal, Totals, has_tables
-from pe.store.places import CERTIFICATE, EXTENSION, FOUNDERS, PURGED, WAITING, population_place
+from pe.store.places import EXTENSION, FOUNDERS, PURGED, WAITING, population_place
 from pe.store.run import Run
 from pe.store.writer import read_journal, stored_charges
 
@@ -205,7 +205,7 @@ def waits_of(run: Run) -> str:
 
 
 def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
-    has_certificate = (run.folder / CERTIFICATE).is_file()
+    has_certificate = run.is_finished
     if not has_tables(run.confidential / "journal.sqlite"):
         if not run.confidential.is_dir() or has_certificate:
             return None

@@ -81,11 +81,6 @@ def runs_at(places: Sequence[Path]) -> dict[str, Run]:
     return runs
 
 
-def is_finished(run: Run) -> bool:
-    """Return True if a run has its certificate."""
-    return (run.folder / CERTIFICATE).is_file()
-
-
 @dataclass
 class Feed:
     """The pieces of the page, read no more often than every EVERY seconds, however many pages follow the run."""
@@ -174,7 +169,7 @@ class ViewServer(ThreadingHTTPServer):
     def overview(self, runs: Mapping[str, Run]) -> str:
         """Return the page of all runs."""
         states = {
-            name: "running" if writer_of(run)[0] else "finished" if is_finished(run) else "stopped"
+            name: "running" if writer_of(run)[0] else "finished" if run.is_finished else "stopped"
             for name, run in runs.items()
         }
         return runs_page(runs, states)
@@ -196,7 +191,7 @@ class ViewServer(ThreadingHTTPServer):
         if len(runs) > 1:
             return f"{root}compare?{urlencode({'run': list(runs)}, doseq=True)}"
         ((name, run),) = runs.items()
-        return f"{root}{quote(name, safe='')}/{'report' if is_finished(run) else ''}"
+        return f"{root}{quote(name, safe='')}/{'report' if run.is_finished else ''}"
 
     @contextmanager
     def stream(self) -> Iterator[bool]:
@@ -264,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._follow(server.feed(run))
         elif place[1] == "":
             self._send(server.feed(run).page.page(), self._links(run, "./"))
-        elif place[1] == "report" and is_finished(run):
+        elif place[1] == "report" and run.is_finished:
             self._send(server.report(run), self._links(run, "report"))
         elif place[1] == "confidential" and server.confidential:
             self._send(internal_report(run), self._links(run, "confidential"))
@@ -295,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
         return [
             Link("../", "All runs"),
             Link("./", "Live", here == "./"),
-            Link("report", "Report", here == "report", is_hidden=not is_finished(run)),
+            Link("report", "Report", here == "report", is_hidden=not run.is_finished),
             *([Link("confidential", "Confidential report", here == "confidential")] if owner else []),
         ]
 

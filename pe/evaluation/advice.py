@@ -19,7 +19,6 @@ from pe.plugins.protocols import info_of
 from pe.privacy.accounting import epsilon
 from pe.private.modalities import ImageSource
 from pe.steps import Plan
-from pe.store.places import CERTIFICATE
 
 MOST = 3
 """Most pieces of advice that are named: a longer list is no advice."""
@@ -88,7 +87,7 @@ def _leak(e: Evidence) -> str:
 
 
 def _not_to_be_shared(e: Evidence) -> str:
-    if not (e.sets.run.folder / CERTIFICATE).is_file():
+    if not e.sets.run.is_finished:
         return "Finish the run first: what is evaluated is not its last population."
     holds = e.sets.run.guarantee["holds"]
     return "" if holds else "Do not share it: its guarantee does not hold; certificate.md says why."

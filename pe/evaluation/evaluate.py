@@ -32,7 +32,7 @@ from pe.privacy.words import NO_NOISE
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT, Recipe
 from pe.store.durable import TEMPORARY, level_confidential, publish_folder, write_durably, writing
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, FULL_RECIPE, RECIPE
+from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
@@ -104,7 +104,7 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
         "internal": INTERNAL,
         "run": {
             "name": sets.run.folder.resolve().name,
-            "finished": (sets.run.folder / CERTIFICATE).is_file(),
+            "finished": sets.run.is_finished,
             "iteration": len(sets.populations) - 1,
             "iterations": sets.recipe.evolution.iterations,
             "noun": sets.modality.noun,

@@ -39,7 +39,7 @@ from pe.private.dataset import PrivateDataset, sample_digest
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
-from pe.store.places import CERTIFICATE, FULL_RECIPE, RECIPE
+from pe.store.places import FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 METRICS = ("fidelity", "utility", "memorisation")
@@ -202,7 +202,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
     synthetic, iteration = _label(populations[-1]), len(populations) - 1
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic {noun}: an evaluation needs two or more.")
-    if not (run.folder / CERTIFICATE).is_file():
+    if not run.is_finished:
         notes.add(f"The run is not finished: S_{iteration} of S_{recipe.evolution.iterations} is evaluated.")
     with notes.progress.task(f"reading real {noun}", None):
         test = read_real(source_at(request.test, source), "test set", classes)

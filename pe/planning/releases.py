@@ -247,7 +247,7 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:
     """Return the plan of a run, from its recipe; a finished run's releases are taken from its certificate."""
-    if not (run.folder / CERTIFICATE).is_file():
+    if not run.is_finished:
         return lay_out(recipe)
     try:
         of_certificate = {release.name: release for release in certified_releases(read_certificate(run.folder))}

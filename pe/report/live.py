@@ -27,7 +27,7 @@ from pe.report.render import environment, render
 from pe.report.sections import costs, generations, sorted_votes
 from pe.steps import Plan, by_label
 from pe.store.journal import Journal, Totals
-from pe.store.places import CERTIFICATE, RECIPE, population_place
+from pe.store.places import RECIPE, population_place
 from pe.store.run import Run
 from pe.store.writer import has_journal, read_journal
 
@@ -161,9 +161,8 @@ class LivePage:
         if newest is not None and progress.now is not None:
             note = f"; arriving, {progress.now.done:,} of {progress.now.most:,}: the newest of each label"
             figures[f"S{count}"] = self._generation(newest, count, note)
-        is_over = (self.run.folder / CERTIFICATE).is_file()
-        votes = len(self.plan.steps) if is_over and progress.totals is None else progress.votes
-        state = "running" if running else "finished" if is_over else "stopped"
+        votes = len(self.plan.steps) if self.run.is_finished and progress.totals is None else progress.votes
+        state = "running" if running else "finished" if self.run.is_finished else "stopped"
         standing = self._standing(progress, state, waits if running else "")
         pieces = {"standing": standing, **figures, "votes": self._votes(min(votes, count), count)}
         if self.confidential:

@@ -31,7 +31,7 @@ from pe.recipe.schema import Recipe
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
 from pe.report.render import Line, render, show
 from pe.steps import Plan, Step
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE, without_folders
+from pe.store.places import CONFIDENTIAL, RECIPE, without_folders
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
@@ -160,7 +160,7 @@ def public_plan(run: Run) -> tuple[Recipe, Plan]:
 
 def certificate_of(run: Run) -> dict[str, Any] | None:
     """Return the run's certificate; None while the run is not finished."""
-    return run.guarantee if (run.folder / CERTIFICATE).is_file() else None
+    return run.guarantee if run.is_finished else None
 
 
 def evolution(run: Run) -> dict[str, Any]:

@@ -62,6 +62,11 @@ class Run:
         return self.folder / places.CONFIDENTIAL
 
     @property
+    def is_finished(self) -> bool:
+        """True if the run has its certificate."""
+        return (self.folder / places.CERTIFICATE).is_file()
+
+    @property
     def noiseless(self) -> bool:
         """True if the run adds no noise, so that nothing is promised."""
         return (self.folder / places.BANNER).exists()
@@ -168,7 +173,7 @@ class Run:
     def _repr_html_(self) -> str:
         """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished run is."""
         name = self.folder.name
-        if not (self.folder / places.CERTIFICATE).is_file():
+        if not self.is_finished:
             populations = self.populations()
             last = populations[-1]._repr_html_() if populations else ""
             state = f"it has S_0 to S_{len(populations) - 1}, the last of them below" if populations else "it is empty"

@@ -4,7 +4,6 @@ import json
 import re
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from pe.store.run import Run
 from tests.evaluation.conftest import evaluate
 from tests.generators import Mean, images_of
 
-NOWHERE = SimpleNamespace(folder=Path("nowhere"), confidential=Path("nowhere/confidential"))
+NOWHERE = Run(Path("nowhere"))
 
 
 def words(page):
