@@ -36,24 +36,15 @@ MANY_NEIGHBORS = 32
 
 @dataclass(frozen=True)
 class Signal:
-    """Signal and noise of an iteration's histogram, if the declared records spread evenly.
+    """Signal and noise of an iteration's histogram, if the declared records spread evenly."""
 
-    Attributes:
-        candidates: members of S_{t-1}.
-        noise_multiplier: standard deviation of the noise, over the sensitivity.
-        sigma: standard deviation of the noise on a candidate, in votes; `threshold`, H, is in votes, too.
-        votes: votes per candidate, over all labels; None: no declared size.
-        by_label: votes per candidate of each label; empty: not known label by label.
-        once: True for the run's only vote.
-    """
-
-    candidates: int
-    noise_multiplier: float
-    sigma: float
+    candidates: int  # members of S_{t-1}
+    noise_multiplier: float  # standard deviation of the noise, over the sensitivity
+    sigma: float  # standard deviation of the noise on a candidate, in votes; `threshold`, H, is in votes, too
     threshold: float
-    votes: float | None
-    by_label: tuple[float, ...]
-    once: bool
+    votes: float | None  # votes per candidate, over all labels; None: no declared size
+    by_label: tuple[float, ...]  # votes per candidate of each label; empty: not known label by label
+    once: bool  # True for the run's only vote
 
     @property
     def fewest(self) -> float | None:
@@ -316,35 +307,22 @@ class Choice:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers that the rule goes by, all of them public.
+    """The numbers that the rule goes by, all of them public."""
 
-    Attributes:
-        labels: the number of labels.
-        records: the declared size.
-        units: privacy units, of which each casts votes of L2 norm 1.
-        sigma: noise on a candidate if one histogram has the whole budget, in votes.
-        growing: True if more iterations mean more noise in each; False where the recipe gives the noise.
-        images: the number that may be asked for in all; infinite without a limit.
-        is_paid: True if an image costs something.
-        degrees: the generator's, widest first.
-        by_label: True if the generator makes what a label names.
-        distinct: number of different new samples of a label that the generator has; None: it makes ever new ones.
-        lookahead: k, as the recipe gives it: variations of each candidate; a list has one k for each iteration.
-        final_share: share of the images for the end; 0 where one vote's choice is not varied.
-    """
-
-    labels: int
-    records: int
-    units: int
-    sigma: float
-    growing: bool
-    images: float
-    is_paid: bool
-    degrees: tuple[float, ...]
-    by_label: bool
+    labels: int  # the number of labels
+    records: int  # the declared size
+    units: int  # privacy units, of which each casts votes of L2 norm 1
+    sigma: float  # noise on a candidate if one histogram has the whole budget, in votes
+    growing: bool  # True if more iterations mean more noise in each; False where the recipe gives the noise
+    images: float  # the number that may be asked for in all; infinite without a limit
+    is_paid: bool  # True if an image costs something
+    degrees: tuple[float, ...]  # the generator's, widest first
+    by_label: bool  # True if the generator makes what a label names
+    # number of different new samples of a label that the generator has; None: it makes ever new ones
     distinct: int | None
+    # k, as the recipe gives it: variations of each candidate; a list has one k for each iteration
     lookahead: int | list[int] = 0
-    final_share: float = FINAL_SHARE
+    final_share: float = FINAL_SHARE  # share of the images for the end; 0 where one vote's choice is not varied
 
     def noise(self, iterations: int) -> float:
         """Return σ, in votes, of each of `iterations` histograms that share the budget equally."""
