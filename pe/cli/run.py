@@ -12,6 +12,7 @@ import click
 
 from pe.cli.options import (
     PATH,
+    aligned,
     json_option,
     log_level_option,
     machine_option,
@@ -223,41 +224,27 @@ def _of_digits(result: dict[str, Any], api: str) -> str:
     """Format the demo's result for people."""
     from pe.evaluation.sets import ONE_VOTE, REAL, SYNTHETIC_DATA, UNEVOLVED
 
-    scores, run = result["accuracy"], Path(result["run"])
-    rows = {
+    run, logistic, mlp = Path(result["run"]), *(result["accuracy"][name] for name in ("logistic_regression", "mlp"))
+    meanings = {
         SYNTHETIC_DATA: f"PE data, ε = {result['epsilon']:.3g}, δ = {result['delta']:g}",
         UNEVOLVED: f"as many un-evolved {'glyphs' if api == 'glyphs' else 'samples'} (no private data used)",
         ONE_VOTE: "as many chosen by one vote, not varied (same noise)",
         REAL: "the real private digits (not DP; public demo data)",
     }
-    lines = ["", "Accuracy on 1,000 held-out real digits when trained on", ""]
-    lines.append(f"  {'':<52}{'logistic regression':>20}{'MLP':>9}")
-    for key, meaning in rows.items():
-        if key in scores["mlp"]:
-            logistic, mlp = scores["logistic_regression"][key], scores["mlp"][key]
-            lines.append(f"  {meaning:<52}{logistic:>20.1%}{mlp:>9.1%}")
+    head = "Accuracy on 1,000 held-out real digits when trained on", "logistic regression", "MLP"
+    rows = [(words, f"{logistic[name]:.1%}", f"{mlp[name]:.1%}") for name, words in meanings.items() if name in mlp]
+    did = "raised" if mlp[SYNTHETIC_DATA] > mlp[UNEVOLVED] else "did not raise"
     return "\n".join(
         [
-            *lines,
+            "",
+            *aligned([head, *rows]),
             "",
             f"Synthetic data       {run / 'synthetic.npz'}",
             f"Picture of evolution {run / 'evolution.png'}",
             f"Beside real digits   {result['picture']}",
             f"{result['api_calls']} API calls, {result['seconds']:.0f} s in all",
             "",
-            _verdict(scores["mlp"]),
-            "Next, with your own images or texts: pe init YOUR_FOLDER",
+            f"The private votes {did} the MLP's accuracy: {mlp[SYNTHETIC_DATA]:.0%} with them, {mlp[UNEVOLVED]:.0%} "
+            f"without any private data, {mlp[REAL]:.0%} by the private digits themselves.",
         ]
-    )
-
-
-def _verdict(scores: dict[str, float]) -> str:
-    """Say what the private votes brought, by the accuracy for each training set."""
-    from pe.evaluation.sets import REAL, SYNTHETIC_DATA, UNEVOLVED
-
-    gain = scores[SYNTHETIC_DATA] - scores[UNEVOLVED]
-    brought = f"{'raised' if gain > 0 else 'did not raise'} the MLP's accuracy"
-    return (
-        f"The private votes {brought}: {scores[SYNTHETIC_DATA]:.0%} with them, {scores[UNEVOLVED]:.0%} without any "
-        f"private data, {scores[REAL]:.0%} by the private digits themselves."
     )
