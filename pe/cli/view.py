@@ -55,13 +55,13 @@ def view(
     places = places or (Path("runs"),)
     runs = [*runs_at(places).values()]
     is_folder = any(run.folder not in places for run in runs)
+    comparison = compare(runs) if len(runs) > 1 and (file or not is_folder) else None
     if write or file is not None:
-        click.echo(str(_write(runs, file, confidential)), err=as_json)
+        click.echo(str(_write(runs, comparison, file, confidential)), err=as_json)
     if text or as_json or not (write or file):
-        _tell(runs, is_folder, as_json)
-    if len(runs) > 1 and (file or not is_folder):
-        for sentence in compare(runs).warnings:
-            click.echo(f"warning: {sentence}", err=True)
+        _tell(runs, comparison, is_folder, as_json)
+    for sentence in comparison.warnings if comparison else ():
+        click.echo(f"warning: {sentence}", err=True)
     if not (text or as_json or write or file):
         ending = Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -69,10 +69,10 @@ def view(
         serve(places, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
 
 
-def _write(runs: Sequence[Run], file: Path | None, confidential: bool) -> Path:
+def _write(runs: Sequence[Run], comparison: Comparison | None, file: Path | None, confidential: bool) -> Path:
     """Write the report of one run, or the comparison of several; return where."""
     from pe.engine.report import write_report
-    from pe.report.compare import compare, comparison_page
+    from pe.report.compare import comparison_page
     from pe.report.sections import internal_report, shareable_report
     from pe.store.durable import write_durably
 
@@ -83,20 +83,17 @@ def _write(runs: Sequence[Run], file: Path | None, confidential: bool) -> Path:
             return write_report(runs[0].folder, confidential=confidential)
     if any(file.resolve().is_relative_to(run.folder.resolve()) for run in runs):
         raise click.UsageError(f"{file} lies inside a run, whose certificate would not cover it: --write does that.")
-    if len(runs) > 1:
-        page = comparison_page(compare(runs))
+    if comparison is not None:
+        page = comparison_page(comparison)
     else:
         page = internal_report(runs[0]) if confidential else shareable_report(runs[0])
     write_durably(file, page.encode())
     return file
 
 
-def _tell(runs: Sequence[Run], is_folder: bool, as_json: bool) -> None:
+def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, as_json: bool) -> None:
     """Print where a run stands; of each run of a folder one line; of several runs the comparison."""
-    from pe.report.compare import compare
-
-    if len(runs) > 1 and not is_folder:
-        comparison = compare(runs)
+    if comparison is not None and not is_folder:
         click.echo(json.dumps(comparison.to_dict()) if as_json else _table(comparison))
         return
     stands = [_status(run) for run in runs]

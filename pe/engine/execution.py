@@ -179,7 +179,10 @@ class Execution:
             )
             if not all(map(self.ledger.has_drawn, self.plan.releases)):
                 self.ledger.clock = self.private.clock = self._clock()
-            data_set = self._enter()
+            if all(map(self.ledger.has_drawn, self.plan.releases)) and run.run.is_finished:
+                data_set = run.run.guarantee["data_set"]  # all is drawn and certified
+            else:
+                data_set = self.private.enter(run, self.plan.releases, recipe.privacy.delta)
             try:
                 with report_answers(self.api, self.progress):
                     self._evolve(data_set)
@@ -209,13 +212,6 @@ class Execution:
             )
 
         return PublicClock(seconds, overran, self.surroundings.stop)
-
-    def _enter(self) -> dict[str, Any] | None:
-        """Enter the run into the data set's ledger, unless all is drawn and certified; return the data set's total."""
-        if all(map(self.ledger.has_drawn, self.plan.releases)) and self.run.run.is_finished:
-            total: dict[str, Any] | None = self.run.run.guarantee["data_set"]
-            return total
-        return self.private.enter(self.run, self.plan.releases, self.recipe.privacy.delta)
 
     def _evolve(self, data_set: dict[str, Any] | None) -> None:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
