@@ -130,8 +130,8 @@ vectors (svd), at ε = 1, three runs each, 2026-11-27, AMD EPYC; accuracy and ma
 | **smooth** | **rank** | **3,000** | **128** | **187** | **.669** | **.453** |
 | smooth | rank | 4,000 | 256 | 250 | .685 | .456 |
 
-Of claims: [claims.md](claims.md). Before, on a like stand-in: svd gave .13 more macro-F1 than hashed vectors, three votes
-no more than one, sizes of topics estimated under DP less macro-F1 than equal ones.
+Of claims: [claims.md](claims.md). Before, on a like stand-in: svd gave .13 more macro-F1 than hashed vectors, three
+votes no more than one, sizes of topics estimated under DP less macro-F1 than equal ones.
 """.splitlines()
 
 
