@@ -7,9 +7,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from pe.data.display import Page, table
 from pe.engine import report
 from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run, last_degree
@@ -317,9 +319,19 @@ def extend(
         return extend_run(_folder(run), count, at, surroundings, _set_options(changes))
 
 
+class Evaluation(dict[str, Any]):
+    """The content of metrics.json; a notebook shows the grade's lines, and all numbers folded below them. Internal."""
+
+    def _repr_html_(self) -> str:
+        lines = self.get("grade", {}).get("lines", ())
+        rows = table((), [(escape(name), escape(sentence)) for name, sentence in lines])
+        numbers = Page(json.dumps(self, indent=1, ensure_ascii=False))
+        return f"{rows}<details><summary>All numbers</summary>{numbers._repr_html_()}</details>"
+
+
 def evaluate(
     run: Run | str | Path, test: str | Path, *, progress: Progress | None = None, **settings: Any
-) -> dict[str, Any]:
+) -> Evaluation:
     """Measure a run's data against real ones, beside controls, as `pe evaluate` does.
 
     The answer is internal: it is computed from real records without noise. It also goes to confidential/metrics.json.
@@ -332,7 +344,7 @@ def evaluate(
             embedding may be a name.
 
     Returns:
-        The content of metrics.json (docs/evaluation.md).
+        The content of metrics.json (docs/evaluation.md), of which a notebook shows the grade first.
 
     Raises:
         PEError: see `pe.evaluation.evaluate.evaluate_run`.
@@ -351,7 +363,7 @@ def evaluate(
     own.confidential.mkdir(mode=0o700, exist_ok=True)
     progress = progress or Bars()
     with stop_from_python(progress) as stop, logging_to(own.confidential / "log.txt"):
-        return evaluate_run(own, request, progress, stop)
+        return Evaluation(evaluate_run(own, request, progress, stop))
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:

@@ -70,6 +70,9 @@ def graded(tmp_path, digits):
         values = pe.evaluate(run, folder / "test.npz", **given)
         assert values["verdict"]["remedies"][:1] == [values["grade"]["next"]][: len(values["verdict"]["remedies"])]
         assert [name for name, _ in values["grade"]["lines"]] == [*LINES]
+        shown, _, folded = values._repr_html_().partition("<details>")
+        assert all(name in shown for name in LINES)
+        assert "unevolved" in folded
         return values["grade"]
 
     return grade
