@@ -17,7 +17,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/cluster": (480, 3),
     "pe/data": (2370, 14),
     "pe/dispatch": (1010, 5),
-    "pe/engine": (3300, 14),
+    "pe/engine": (3305, 14),
     "pe/evaluation": (4020, 16),
     "pe/fit": (370, 2),
     "pe/nearest": (930, 6),
