@@ -45,9 +45,10 @@ def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng:
     The noisy votes of a label's candidates are taken as v = μ + f(x) + g + noise: f a Gaussian process over the vectors
     x with the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each candidate alone. ℓ, and a and b over the variance
     of a label's noisy votes, are those of the highest marginal likelihood, over all labels together (Rasmussen and
-    Williams 2006, chapter 5). F is the posterior mean of μ + f, clipped at 0, over the square root of the label's mean
-    vote: halfway between votes, by which large labels claim what others want, and each label's shares of its own.
-    A claim is (F of the candidate's own label / the highest F of any label)^POWER, at the candidate's vector.
+    Williams 2006, chapter 5). F is the posterior mean of μ + f, at least the standard error of the label's mean vote,
+    over the square root of that mean: halfway between votes, by which large labels claim what others want, and each
+    label's shares of its own. A claim is (F of the candidate's own label / the highest F of any label)^POWER, at the
+    candidate's vector.
 
     Guarantee: post-processing of `noisy`; everything else is public.
 
@@ -60,8 +61,7 @@ def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng:
 
     Returns:
         float64 (m,) in [0, 1]; 0 for near copies: a candidate within COPY of one of its label that weighs more. Before
-        copies are sought, all are 1 with one label and without noise; so is the claim on a candidate that no label
-        wants, or whose vector is not finite.
+        copies are sought, all are 1 with one label and without noise; so is that of a vector that is not finite.
     """
     claims = np.ones(len(noisy))
     rows = np.flatnonzero(np.isfinite(vectors).all(axis=1))
@@ -75,13 +75,12 @@ def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng:
         fit = max((_fit(basis, some, noisy, vectors, sigma) for basis in bases), key=lambda fit: fit.likelihood)
         if sum(map(len, some)) < len(rows):
             fit = _fit(fit.basis, members, noisy, vectors, sigma)
-        scales = np.sqrt([max(noisy[own].mean(), sigma / np.sqrt(len(own))) for own in members])
+        least = sigma / np.sqrt([len(own) for own in members])
+        scales = np.sqrt(np.maximum([noisy[own].mean() for own in members], least))
         for label, own in enumerate(members):
             for part, functions in fit.basis.blocks(vectors, own):
-                smooth = np.maximum(fit.means + functions @ fit.coefficients, 0) / scales
-                highest = smooth.max(axis=1)
-                share = np.divide(smooth[:, label], highest, out=np.ones(len(part)), where=highest > 0)
-                claims[part] = share**POWER
+                smooth = np.maximum(fit.means + functions @ fit.coefficients, least) / scales
+                claims[part] = (smooth[:, label] / smooth.max(axis=1)) ** POWER
     for own in members:
         claims[_near_copies(own, noisy * claims, vectors, COPY * median)] = 0
     return claims

@@ -135,13 +135,14 @@ def test_changed_claims_are_not_used(tmp_path):
 
 def test_extensions_go_on_down_the_list_and_say_when_it_ends(tmp_path):
     run = evolve(records_in(tmp_path), tmp_path / "run", **SMOOTH)
-    around, made = Surroundings(api=Shades(), embedding=Mean()), 0
-    with pytest.raises(RunError, match="candidates left that were voted for"):
-        for made in range(300):
+    around, extensions = Surroundings(api=Shades(), embedding=Mean()), 0
+    with pytest.raises(RunError, match="candidates left that were voted for"):  # noqa: PT012
+        while extensions < 300:
             extend_run(run.folder, 2, 0.0, around)
+            extensions += 1
     parents = [run.synthetic.parents, *(one.parents for one in Run.open(run.folder).extensions())]
-    assert len(parents) == made + 1 > 2
-    assert len(np.unique(np.concatenate(parents))) == 4 + 2 * made
+    assert len(parents) == extensions + 1 > 2
+    assert len(np.unique(np.concatenate(parents))) == 4 + 2 * extensions
 
 
 def test_votes_are_raw_unless_smooth_is_said(tmp_path):
