@@ -14,6 +14,7 @@ import click
 
 from pe.cli.options import PATH, aligned
 from pe.cli.share import tell_if_unsigned
+from pe.errors import PEError
 
 if TYPE_CHECKING:
     from pe.engine.status import Phase, Progressed, Status
@@ -96,7 +97,14 @@ def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, a
     if comparison is not None and not is_folder:
         click.echo(json.dumps(comparison.to_dict()) if as_json else _table(comparison))
         return
-    stands = [_status(run) for run in runs]
+    stands = []
+    for run in runs:
+        try:
+            stands.append(_status(run))
+        except PEError as error:
+            if not is_folder:
+                raise
+            stands.append(({"run": str(run.folder), "error": str(error)}, f"{run.folder}: {error}"))
     if as_json:
         values = [values for values, _ in stands]
         click.echo(json.dumps(values if is_folder else values[0]))

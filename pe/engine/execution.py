@@ -250,12 +250,12 @@ class Execution:
 
     def _keep_claims(self, t: int, compute: Callable[[], Claims]) -> Claims:
         """Return iteration t's claims, which are stored before they are used: see `pe.evolution.evolve`."""
-        place, run = places.claims_place(t), self.run
+        place, file, run = places.claims_place(t), self.run.folder / places.claims_file(t), self.run
         if not run.journal.files(f"{place}/"):
             with run.new_folder(place) as folder:
-                np.save(folder / places.CLAIMS, compute())
+                np.save(folder / file.name, compute())
         run.check_files(f"{place}/")
-        claims: Claims = np.load(run.folder / place / places.CLAIMS)
+        claims: Claims = np.load(file)
         return claims
 
     def _dispatcher(self) -> Dispatcher:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,27 +16,20 @@ from pe.engine.private_side import PublicPool
 from pe.engine.process import logging_to
 from pe.engine.report import report_answers, write_report
 from pe.engine.status import pending_extension
-from pe.errors import RecipeError, RunError
+from pe.errors import DamagedFile, RecipeError, RunError
 from pe.fit.trainer import Trainer, load_model
+from pe.planning.checks import check_named
 from pe.planning.forecast import differences
 from pe.planning.parts import build_dispatcher, build_generator
 from pe.planning.releases import plan_of
-from pe.plugins.protocols import GenerationAPI, info_of
-from pe.plugins.registry import load
-from pe.plugins.specs import members_of
-from pe.privacy.covered import release_file
+from pe.privacy.covered import release_file, sha256
 from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.sections import REPORT
+from pe.selection import parent_weights
 from pe.store.certified import digests, extension_numbers, read_certificate, reissue
-from pe.store.places import CLAIMS, CONFIDENTIAL, EXTENSION, FULL_RECIPE, RECIPE, claims_place, extension_place
+from pe.store.places import CONFIDENTIAL, EXTENSION, RECIPE, claims_file, extension_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter
-
-_CONNECTION = (
-    "base_url", "description_url", "result_hosts", "key_env", "key_file", "basic_auth_env", "headers_env",
-    "client_cert", "client_key",
-)  # fmt: skip
-"""Settings that say to which addresses this machine connects, and with which of its keys."""
 
 
 def extend_run(
@@ -65,14 +56,16 @@ def extend_run(
     if changes_of_meaning := differences(old, recipe):
         raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(changes_of_meaning)}.")
     api = build_generator(recipe, surroundings.api)
-    if not (folder / FULL_RECIPE).is_file():
-        _check_named(folder, recipe, api, changes)
+    check_named(folder, recipe, changes)
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if run.journal.has_event("started") and not run.journal.has_event("finished"):
             raise RunError(f"{folder} is not finished: `pe run {folder}` finishes it.")
         pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
         if pool is not None:
             pool.check_same(folder)
+        source, parents = (
+            next_best(run.run, recipe, count) if continues_ranking(recipe, degree) else (last, spread(len(last), count))
+        )
         index = _index(run, count, degree)
         load_model(api, folder)
         dispatcher = build_dispatcher(
@@ -84,9 +77,6 @@ def extend_run(
             command=partial(surroundings.hint, "extend", folder, count=count, degree=degree),
         )
         place, t = extension_place(index), max(recipe.evolution.iterations, 1)
-        source, parents = (
-            next_best(run.run, recipe, count) if continues_ranking(recipe, degree) else (last, spread(len(last), count))
-        )
         with report_answers(api, surroundings.progress):
             more = dispatcher.vary(f"extension/{index}", place, source, parents, degree, t, f"extension {index}")
         if pool is not None:
@@ -121,17 +111,18 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, npt.NDA
 
     Raises:
         RunError: a label has too few candidates left whose weight is positive.
+        DamagedFile: the votes or claims are not those that the certificate covers.
     """
     plan, populations = plan_of(run, recipe), run.populations()
     last, turns = populations[-1], spread(len(populations[-1]), count)
     step, before = plan.steps[-1], populations[-2]
-    votes = np.load(run.folder / release_file(step.release.name)) / step.release.grid
-    claims = np.load(run.folder / claims_place(step.t) / CLAIMS)
-    used = np.concatenate([last.parents, *(one.parents for one in run.extensions() if one.parents.max() < len(before))])
+    votes, claims = (_certified_array(run, name) for name in (release_file(step.release.name), claims_file(step.t)))
+    votes = votes / step.release.grid
+    used = np.concatenate([last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))])
     best = []
     for label, name in enumerate(plan.classes):
         rows, wanted = np.flatnonzero(before.labels == label), int((last.labels[turns] == label).sum())
-        weights = np.maximum(votes[rows] - step.threshold, 0) * claims[rows]
+        weights, _ = parent_weights(votes[rows], step.threshold, claims[rows])
         weights[np.isin(rows, used)] = 0
         if (left := np.count_nonzero(weights)) < wanted:
             raise RunError(
@@ -142,25 +133,19 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, npt.NDA
     return before, np.concatenate(best)
 
 
-def _check_named(folder: Path, recipe: Recipe, api: GenerationAPI, changes: Sequence[str]) -> None:
-    """Refuse a recipe, which may be anybody's, if it sets a connection, key or code that `changes` do not name."""
-    names = {change.partition("=")[0].strip() for change in changes}
-    sections = [("api", recipe.api.settings, info_of(type(api)).code_settings)]
-    for key, one in members_of(recipe.api).items():
-        sections.append((f"api.{key}", one.settings, info_of(load("pe.adapters", one.kind)).code_settings))
-    for section, settings, code in sections:
-        for key in (*_CONNECTION, *code):
-            value: Any = settings
-            for part in key.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            own = key in code and isinstance(value, str) and ":" not in value
-            if value is None or own or f"{section}.{key}" in names:
-                continue
-            text = value if isinstance(value, str) else json.dumps(value)
-            raise RecipeError(
-                f"{section}.{key} is '{text}' in a recipe that came with {folder}, and may be somebody else's: "
-                f"if that is what you want, say so by --set {shlex.quote(f'{section}.{key}={text}')}."
-            )
+def _certified_array(run: Run, name: str) -> npt.NDArray[np.float64]:
+    """Load an array of the run's folder, if it is as certified."""
+    path = run.folder / name
+    if not path.is_file() or sha256(path) != digests(read_certificate(run.folder)).get(name):
+        raise DamagedFile(f"{path} is missing or was changed after it was certified: restore it from a copy.")
+    array: npt.NDArray[np.float64] = np.load(path)
+    return array
+
+
+def _are_copies(extension: Population, before: Population) -> bool:
+    """Return True if an extension's samples are members of `before`, as its parents say."""
+    parents, own = extension.parents, extension.samples.array
+    return bool(parents.max() < len(before) and np.array_equal(own, before.samples.take(parents).array))
 
 
 def last_of(schedule: Any) -> Any:

@@ -229,7 +229,7 @@ def writer_of(run: Run) -> tuple[bool, int | None]:
     """
     try:
         descriptor = os.open(run.confidential / "lock", os.O_RDONLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError, IsADirectoryError):  # another user's, or no run's
         return False, None
     try:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip()

@@ -14,7 +14,7 @@ from pe.evaluation.grade import BEST, Grade
 from pe.evaluation.sets import POOL_LABELS, REAL, SYNTHETIC_DATA, WORDS, Sets
 from pe.evaluation.verdict import HELPED
 from pe.planning.choice import Signal, signal_of, signal_warnings, votes_cast, whole_noise
-from pe.planning.usefulness import GOOD, POOL
+from pe.planning.usefulness import GOOD, MOST_EPSILON, POOL
 from pe.plugins.protocols import info_of
 from pe.privacy.accounting import epsilon
 from pe.private.modalities import ImageSource
@@ -89,8 +89,14 @@ def _leak(e: Evidence) -> str:
 def _not_to_be_shared(e: Evidence) -> str:
     if not e.sets.run.is_finished:
         return "Finish the run first: what is evaluated is not its last population."
-    holds = e.sets.run.guarantee["holds"]
-    return "" if holds else "Do not share it: its guarantee does not hold; certificate.md says why."
+    guarantee = e.sets.run.guarantee
+    if not guarantee["holds"]:
+        return "Do not share it: its guarantee does not hold; certificate.md says why."
+    if guarantee["epsilon"] > MOST_EPSILON:
+        return f"Share it only if the owner of the data accepts ε = {guarantee['epsilon']:.4g}, which promises little."
+    if e.grade.privacy is None and e.value >= GOOD:
+        return "Measure memorisation, too, before you share it: leave out --metrics."
+    return ""
 
 
 def _nothing_to_gain(e: Evidence) -> str:

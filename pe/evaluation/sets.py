@@ -31,6 +31,7 @@ from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_among, methods_of
 from pe.fit.trainer import load_model
+from pe.planning.checks import check_named
 from pe.planning.parts import build_embedding, set_up_generator
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI
@@ -252,8 +253,13 @@ def _controls(
         notes.add("The one-vote control is left out: the run has voted once, as this control would.", aloud)
     choices = {name: choice for name, choice in choices.items() if choice is not False}
     if api is None and (enough is None or choices):
-        api, unknown = set_up_generator(recipe.api)
-        load_model(api, run.folder)
+        try:
+            check_named(run.folder, recipe)
+        except RecipeError as error:
+            unknown = str(error)
+        else:
+            api, unknown = set_up_generator(recipe.api)
+            load_model(api, run.folder)
     if api is None and recipe.api.kind.startswith(OBJECT):
         kind = recipe.api.kind.removeprefix(OBJECT)
         unknown = f"The generator is an object of your own, {kind}, so pass it from Python: pe.evaluate(…, api=…)."

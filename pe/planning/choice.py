@@ -418,7 +418,8 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
         **({"selection": "systematic"} if iterations == 1 else {"keep": "winners"}),
     }
     threshold = _threshold(numbers, iterations)
-    if iterations == 1 and not any(numbers.degrees) and "selection" not in explicit and explicit.get("votes") != "raw":
+    is_ranked = explicit.get("selection", "rank") in ("rank", ["rank"]) and explicit.get("votes") != "raw"
+    if iterations == 1 and not any(numbers.degrees) and is_ranked:
         choices |= {"selection": "rank", "votes": "raw" if numbers.by_label else "smooth"}
         first, threshold = choices["population"][0] // numbers.labels, 0.0
         choices["population"][1] = max(int(first * numbers.shown), min(first, LEAST)) * numbers.labels
@@ -560,10 +561,11 @@ def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], 
             "The generator does not know the labels, so a label's noisy votes count only as far as no other label has "
             "more near the same candidate (evolution.votes: smooth)."
         )
-    if whole.get("selection") == "rank":
+    if whole.get("selection") == "rank" and not explicit.keys() & {"population", "threshold", "keep", "offspring"}:
+        near = "" if numbers.by_label else " and without near copies"
         reasons.append(
-            f"The {final:,} {noun} at the end are the best of each label, once each and without near copies; "
-            "`pe extend` goes on down the list."
+            f"The {final:,} {noun} at the end are the best of each label, once each{near} as long as there are enough "
+            "with votes above 0; `pe extend` goes on down the list."
         )
     copies = final / numbers.labels / members
     if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:

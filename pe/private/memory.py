@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,7 +31,7 @@ IMAGE, TEXT, LABEL, SAMPLE = "image", "text", "label", "sample"
 _USUAL = {IMAGE: IMAGE, "images": IMAGE, TEXT: TEXT, "texts": TEXT}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Records:
     """Records in memory. Confidential."""
 
@@ -47,7 +47,7 @@ class MemorySource(PrivateSource):
 
     _: KW_ONLY
     ledger_file: Path = Field(description="a file, in any place, that all runs over these records in memory share")
-    records: Annotated[InstanceOf[Records] | None, Field(exclude=True, repr=False)] = None
+    records: Annotated[InstanceOf[Records] | None, Field(exclude=True)] = field(default=None, repr=False)
 
     @property
     def place(self) -> None:

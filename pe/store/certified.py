@@ -48,6 +48,8 @@ def read_certificate(folder: Path) -> dict[str, Any]:
     try:
         digests(certificate)
         certificate_files(certificate)
+        if certificate["epsilon"] is not None:
+            float(certificate["delta"])
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder / CERTIFICATE} is damaged: restore it from a copy.") from error
     return certificate

@@ -26,8 +26,6 @@ FITTED = "model/fitted.json"
 PURGED = "purged.txt"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
-CLAIMS = "claims.npy"
-"""Name of the file in `claims_place`: float64 (m,)."""
 FOUNDERS = "populations/founders"
 """Random samples of a run whose S_0 holds variations of them."""
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
@@ -42,8 +40,13 @@ def population_place(t: int) -> str:
 
 
 def claims_place(t: int) -> str:
-    """Return the folder of the claims on the members of S_{t-1} in the run's directory."""
+    """Return the folder of iteration t's claims in the run's directory."""
     return f"claims/{t:03d}"
+
+
+def claims_file(t: int) -> str:
+    """Return the file of the claims on the members of S_{t-1}, float64 (m,)."""
+    return f"{claims_place(t)}/claims.npy"
 
 
 def extension_place(index: int) -> str:
