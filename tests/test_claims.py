@@ -143,6 +143,10 @@ def test_extensions_go_on_down_the_list_and_say_when_it_ends(tmp_path):
     parents = [run.synthetic.parents, *(one.parents for one in Run.open(run.folder).extensions())]
     assert len(parents) == extensions + 1 > 2
     assert len(np.unique(np.concatenate(parents))) == 4 + 2 * extensions
+    extend_run(run.folder, 2, 0.5, around)  # as the refusal proposes
+    np.save(run.folder / "claims/001/claims.npy", np.ones(600))
+    with pytest.raises(DamagedFile, match=r"claims\.npy is missing or was changed after it was certified"):
+        extend_run(run.folder, 1, 0.0, around)
 
 
 def test_votes_are_raw_unless_smooth_is_said(tmp_path):

@@ -79,6 +79,7 @@ ENDPOINT = {"kind": "openai_images", "model": "m", "prompts": "x", "image_size":
 NAMED = (f"api.base_url={HERE}",)
 
 
+@pytest.mark.parametrize("planted", [False, True])
 @pytest.mark.parametrize(
     ("api", "changes", "key"),
     [
@@ -88,14 +89,18 @@ NAMED = (f"api.base_url={HERE}",)
         ({"kind": "dp_imgsyn", "public": {"kind": "noise"}, "teacher": "os:system"}, (), "teacher"),
     ],
 )
-def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(run, tmp_path, api, changes, key):
+def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(
+    run, tmp_path, api, changes, key, planted
+):
     received = run.export(tmp_path / "received")
     (received / "confidential").mkdir()  # as one who received it and works in it
+    if planted:
+        shutil.copy(run.folder / "confidential/recipe.yaml", received / "confidential")
     content = yaml.safe_load((received / "recipe.yaml").read_text())
     (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"api": api}))
     with pytest.raises(RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set '?api\.{key}="):
         extend_run(received, 4, 0.5, Surroundings(), changes)
-    assert not list((received / "confidential").iterdir())
+    assert len(list((received / "confidential").iterdir())) == planted  # nothing was written
 
 
 def test_an_export_is_not_written_into_unless_whoever_received_it_wants_so(run, tmp_path):

@@ -109,6 +109,14 @@ def test_what_is_not_clear_is_refused_by_a_sentence(private, settings, sentence,
         evolve(private, tmp_path / "run", **{"ledger_file": tmp_path / "l.json"} | settings)
 
 
+def test_no_record_in_memory_is_shown_by_what_python_prints():
+    texts = pd.DataFrame({"text": ["Meier has asthma"] * 9, "label": ["a"] * 9})
+    settings = {"classes": ["a"], "ledger_file": "l.json", "declared_size": 9, "epsilon": 1, "delta": 1e-5}
+    planned = pe.plan(texts, pe.api("public_texts", path=__file__), iterations=0, population=2, **settings)
+    source = source_of(texts, {"classes": ["a"], "ledger_file": "l.json"}, "the test", ())
+    assert not [shown for shown in (repr(planned), str(planned), repr(source), str(source)) if "Meier" in shown]
+
+
 def test_a_run_over_records_in_memory_goes_on_when_it_is_given_them_again(tmp_path):
     given = {"classes": NAMES, "ledger_file": tmp_path / "l.json"}
     with pytest.raises(LimitReached):
