@@ -116,6 +116,9 @@ def _run() -> int:
     except PEError as error:
         _tell("\n  ".join([f"pe: {error}", *getattr(error, "__notes__", ())]))
         return error.exit_status
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         click.UsageError(printable(error.format_message()), context).show()

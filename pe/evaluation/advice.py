@@ -37,7 +37,7 @@ POOR = 0.3
 """Coverage, by that of the private records, below which a generator makes hardly anything like them."""
 FEW = 1000
 """Fewer test samples than this are named as a possible cause of an unclear verdict."""
-SHARE = "Nothing: share it; `pe export` copies what may leave."
+SHARE = "Share it, if the owner of the data accepts its ε; `pe export` copies what may leave."
 UNCLEAR = 3.0
 """Width of usefulness's interval from which more test samples are asked for."""
 

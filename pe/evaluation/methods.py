@@ -310,8 +310,13 @@ def _counts(samples: Samples) -> Counter[str]:
 def _common_runs(samples: Samples, private: Samples) -> Reals:
     """Return for each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
     ours, theirs = (runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private))
-    in_records = np.unique(np.concatenate([*theirs, np.zeros(0, np.uint64)]))
-    return np.array([float(np.isin(each, in_records).mean()) if len(each) else 0.0 for each in ours])
+    in_records = np.unique(np.concatenate([*theirs, np.zeros(1, np.uint64)]))
+
+    def share(each: Hashes) -> float:  # np.isin would sort all runs of the records anew for each text
+        places = np.minimum(np.searchsorted(in_records, each), len(in_records) - 1)
+        return float((in_records[places] == each).mean()) if len(each) else 0.0
+
+    return np.array([share(each) for each in ours])
 
 
 def runs(texts: list[list[str]], length: int) -> list[Hashes]:

@@ -21,6 +21,11 @@ def test_help_lists_the_commands_and_loads_nothing_that_only_they_need(tmp_path)
     assert not imported & {"pydantic", "rich", "numpy", "yaml", "asyncio", "fastapi", "torch", "ray"}
 
 
+def test_no_words_at_all_print_the_help(tmp_path):
+    bare, help_page = (installed(*words, cwd=tmp_path) for words in ((), ("--help",)))
+    assert (bare.returncode, bare.stdout, bare.stderr) == (0, help_page.stdout, "")
+
+
 def test_an_unknown_command_is_answered_with_the_nearest_or_a_list_of_fifty(tmp_path):
     result = pe("pln", cwd=tmp_path)
     assert result.returncode == 2

@@ -83,7 +83,7 @@ def test_good_data_are_to_be_shared(graded):
     assert grade["usefulness"]["low"] > 7
     assert grade["fidelity"]["value"] > 8
     assert grade["privacy"]["low"] < 0.6
-    assert grade["next"].startswith("Nothing: share it")
+    assert grade["next"].startswith("Share it, if the owner")
 
 
 @pytest.mark.parametrize(
