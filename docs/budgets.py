@@ -18,7 +18,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/data": (2370, 14),
     "pe/dispatch": (1010, 5),
     "pe/engine": (3305, 14),
-    "pe/evaluation": (4030, 16),
+    "pe/evaluation": (4035, 16),
     "pe/fit": (370, 2),
     "pe/nearest": (930, 6),
     "pe/planning": (2700, 10),
