@@ -1,4 +1,6 @@
-"""How far the accuracy of runs of one recipe differs, by records, labels and ε: python benchmarks/between_runs.py.
+"""Measure how far the accuracies of runs of one recipe differ, by records, labels and ε.
+
+    python benchmarks/between_runs.py
 
 Each recipe runs RUNS times; its runs differ in the noise alone. Private records, pool (unlabelled) and test images are
 parts of scikit-learn's 1,797 digits of 8×8, with all ten labels or five. The linear probe of `pe evaluate` is trained
@@ -45,7 +47,7 @@ def measure(folder: Path, records: int, labels: int, epsilon: float) -> list[flo
     np.savez(folder / "private.npz", images=pixels[:records], labels=truth[:records].astype(str))
     np.savez(folder / "pool.npz", images=pixels[pool])
     private = pe.ImageNpz(folder / "private.npz", size=8, channels=1, classes=names, declared_size=records)
-    found = []
+    accuracies = []
     for i in range(RUNS):
         (folder / "private.npz.ledger.json").unlink(missing_ok=True)
         run = pe.evolve(
@@ -57,8 +59,8 @@ def measure(folder: Path, records: int, labels: int, epsilon: float) -> list[flo
             out=folder / f"{records}-{labels}-{epsilon}-{i}",
             progress=Progress(),
         )
-        found.append(accuracy_of(run, Labelled(Images(pixels[tested, ..., None]), truth[tested])))
-    return found
+        accuracies.append(accuracy_of(run, Labelled(Images(pixels[tested, ..., None]), truth[tested])))
+    return accuracies
 
 
 def main() -> None:
@@ -66,11 +68,11 @@ def main() -> None:
     for records, labels, epsilon in product(RECORDS, LABELS, EPSILONS):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                found = measure(Path(folder), records, labels, epsilon)
+                accuracies = measure(Path(folder), records, labels, epsilon)
             except pe.PEError:  # the plan refuses so few records at this ε
                 continue
-        spread, rule = np.std(found, ddof=1), between_runs(records, labels, epsilon)
-        rows.append(f"| {records} | {labels} | {epsilon:g} | {np.mean(found):.3f} | {spread:.3f} | {rule:.3f} |")
+        spread, rule = np.std(accuracies, ddof=1), between_runs(records, labels, epsilon)
+        rows.append(f"| {records} | {labels} | {epsilon:g} | {np.mean(accuracies):.3f} | {spread:.3f} | {rule:.3f} |")
         print(rows[-1], flush=True)
     lines = [
         "## Between runs",

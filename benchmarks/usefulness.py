@@ -1,4 +1,4 @@
-"""How useful the data of a run are, by records, labels and ε: `python benchmarks/usefulness.py`.
+"""Measure how useful the data of a run are, by records, labels and ε: `python benchmarks/usefulness.py`.
 
 Usefulness is that of `pe evaluate`: where the accuracy of a linear probe lies between the best trivial control (0) and
 the private records (10). Each run draws its records anew from a set, as many as a cell says, of the set's largest
@@ -88,7 +88,7 @@ def digits() -> DataSet:
 
     source, rng = load_digits(), np.random.default_rng(0)
     order = rng.permutation(len(source.target))
-    found = {}
+    parts = {}
     for name, part in {"private": order[:800], "pool": order[800:1400], "test": order[1400:]}.items():
         rows = np.repeat(part, 5)
         turns, shifts = rng.normal(0, 0.12, len(rows)), rng.normal(0, 0.4, (len(rows), 2))
@@ -97,8 +97,8 @@ def digits() -> DataSet:
             matrix = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
             middle = np.array([3.5, 3.5])
             images.append(affine_transform(source.images[row], matrix, middle - matrix @ middle + shift, order=1))
-        found[name] = (np.stack(images).reshape(len(rows), -1), source.target[rows].astype(np.int32))
-    return of_vectors(found["private"], found["test"], found["pool"][0])
+        parts[name] = (np.stack(images).reshape(len(rows), -1), source.target[rows].astype(np.int32))
+    return of_vectors(parts["private"], parts["test"], parts["pool"][0])
 
 
 def pictures(folder: Path) -> DataSet:
@@ -109,13 +109,13 @@ def pictures(folder: Path) -> DataSet:
 
     make_picture_set(folder)
     network = Remembering(folder.with_name(f"{folder.name}-efficientnet_lite.npz"))
-    found = {}
+    parts = {}
     for name, part in (("private", "private"), ("pool", "public-by-class"), ("test", "test")):
         pixels, labels = read_folder(folder / part, (SIDE, SIDE), "crop", 3)
         network.keep(Images(pixels))
         vectors = [network.embed(Images(pixels[i : i + 64])) for i in range(0, len(pixels), 64)]
-        found[name] = (np.concatenate(vectors), np.array([CLASSES.index(label) for label in labels], np.int32))
-    return of_vectors(found["private"], found["test"], found["pool"][0])
+        parts[name] = (np.concatenate(vectors), np.array([CLASSES.index(label) for label in labels], np.int32))
+    return of_vectors(parts["private"], parts["test"], parts["pool"][0])
 
 
 def newswire(folder: Path) -> DataSet:
@@ -131,13 +131,13 @@ def newswire(folder: Path) -> DataSet:
         parts = [np.array(texts[i : i + 256], dtype="S4096") for i in range(0, len(texts), 256)]
         return np.concatenate([embedding.embed(Texts(part)) for part in parts])
 
-    found = {}
+    parts = {}
     for name in ("private", "test"):
         with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         labels = np.array([TOPICS.index(row["label"]) for row in rows], np.int32)
-        found[name] = (vectors([row["text"].encode()[:4096] for row in rows]), labels)
-    return of_vectors(found["private"], found["test"], vectors(windows))
+        parts[name] = (vectors([row["text"].encode()[:4096] for row in rows]), labels)
+    return of_vectors(parts["private"], parts["test"], vectors(windows))
 
 
 def drawn_digits() -> DataSet:
@@ -219,9 +219,9 @@ def ratio_of(records: int, labels: int, epsilon: float) -> float:
     return records / labels / noise_multiplier_for(Budget(epsilon, DELTA), 1, Relation.ADD_REMOVE)
 
 
-def write_page(found: list[dict[str, Any]]) -> None:
+def write_page(cells: list[dict[str, Any]]) -> None:
     grades: Grades = {}
-    for one in found:
+    for one in cells:
         name, records, labels, epsilon, _ = one["cell"]
         value = usefulness(one["accuracy"])
         grades.setdefault((name, records, labels, epsilon), []).extend([] if value is None else [value])
@@ -231,7 +231,7 @@ def write_page(found: list[dict[str, Any]]) -> None:
         "",
         "Usefulness of 10, as `pe evaluate` grades it: where the accuracy of a linear probe lies between the best "
         "trivial control and the private records, of which each run draws as many as stated. δ = 1e-5, "
-        f"`evolution: auto`, {RUNS} runs a cell with other records and fresh noise. {found[-1]['where']}. "
+        f"`evolution: auto`, {RUNS} runs a cell with other records and fresh noise. {cells[-1]['where']}. "
         "`python benchmarks/usefulness.py` says what the sets are.",
     ]
     for measured, names in SETS.items():
@@ -267,7 +267,7 @@ def all_cells(grades: Grades) -> list[str]:
 
 
 def by_ratio(grades: Grades, names: Sequence[str]) -> tuple[Rows, list[str]]:
-    """What `pe plan` foretells from, a row for each band of votes over noise; and the same as a table."""
+    """Return what `pe plan` foretells from, a row for each band of votes over noise; and the same as a table."""
     bands: dict[int, dict[str, list[tuple[float, float]]]] = {}
     for (name, *cell), values in ((key, values) for key, values in grades.items() if values):
         ratio = ratio_of(*cell)

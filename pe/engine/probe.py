@@ -176,8 +176,8 @@ def _degree(recipe: Recipe, api: GenerationAPI) -> float:
 
 def _captions(founders: Population, label: str) -> tuple[str, ...]:
     """Return what each sample was asked to show: its caption or prompt, or else the label."""
-    asked = next((name for name in (CAPTION, "prompt") if name in founders.conditions), None)
-    return (label,) * len(founders) if asked is None else tuple(map(str, founders.conditions[asked]))
+    condition = next((name for name in (CAPTION, "prompt") if name in founders.conditions), None)
+    return (label,) * len(founders) if condition is None else tuple(map(str, founders.conditions[condition]))
 
 
 def _in_words(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What to do next about a run: a table of rules, keyed by the range of usefulness, the most probable cause first."""
+"""Advice on what to do next about a run: a table of rules by the range of usefulness, the most probable cause first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ UNCLEAR = 3.0
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rules look at. Confidential."""
+    """Evidence that the rules look at. Confidential."""
 
     sets: Sets
     plan: Plan

@@ -47,7 +47,7 @@ def between_runs(records: int, labels: int, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Usefulness:
-    """Where the synthetic data lie between the best trivial control and the private records, in accuracy."""
+    """Place of the synthetic data between the best trivial control and the private records, in accuracy."""
 
     control: str  # the best one, of CONTROLS
     accuracies: dict[str, float]  # of SYNTHETIC_DATA, REAL and the controls that there are, in [0, 1]
@@ -165,8 +165,8 @@ def nearer_private(synthetic: Vectors, private: Vectors, heldout: Vectors, seed:
     count = min(len(private), len(heldout))
     rows = np.concatenate([each[rng.permutation(len(each))[:count]] for each in (private, heldout)])
     order = rng.permutation(2 * count)  # so that a tie between the two has no favourite
-    found = order[nearest(synthetic, rows[order])[:, 0]]
-    share, weights = float((found < count).mean()), np.bincount(found).astype(np.float64)
+    records = order[nearest(synthetic, rows[order])[:, 0]]
+    share, weights = float((records < count).mean()), np.bincount(records).astype(np.float64)
     trials = weights.sum() ** 2 / np.square(weights).sum()
     z = NormalDist().inv_cdf((1 + SURE) / 2)
     middle = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)

@@ -118,12 +118,12 @@ def test_no_record_in_memory_is_shown_by_what_python_prints():
 
 
 def test_a_run_over_records_in_memory_goes_on_when_it_is_given_them_again(tmp_path):
-    given = {"classes": NAMES, "ledger_file": tmp_path / "l.json"}
+    settings = {"classes": NAMES, "ledger_file": tmp_path / "l.json"}
     with pytest.raises(LimitReached):
-        evolve((PIXELS, NUMBERS), tmp_path / "run", **given, max_images=30)
+        evolve((PIXELS, NUMBERS), tmp_path / "run", **settings, max_images=30)
     with pytest.raises(PrivateDataError, match=r"call pe\.evolve with them"):
         pe.resume(tmp_path / "run", api=Shades(), embedding=Mean(), progress=pe.Progress())
-    run = evolve((PIXELS, NUMBERS), tmp_path / "run", resume=True, **given, max_images=100)
+    run = evolve((PIXELS, NUMBERS), tmp_path / "run", resume=True, **settings, max_images=100)
     assert len(run.synthetic) == 20
     assert pe.plan(HUGGING_FACE, Shades(), embedding=Mean(), **SETTINGS, **SHAPE, ledger_file="l.json").random.most == 3
 

@@ -19,9 +19,9 @@ RECORDS, POOL, TEST = slice(0, 400), slice(400, 700), slice(700, None)
 
 @pytest.fixture(scope="module")
 def digits():
-    found = load_digits()
-    rows = np.random.default_rng(0).permutation(np.flatnonzero(found.target < LABELS))
-    return np.round(found.images[rows] * (255 / 16)).astype(np.uint8), found.target[rows]
+    source = load_digits()
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(source.target < LABELS))
+    return np.round(source.images[rows] * (255 / 16)).astype(np.uint8), source.target[rows]
 
 
 class Dealer:
@@ -66,8 +66,8 @@ def graded(tmp_path, digits):
             progress=Progress(),
             **settings,
         )
-        given = {"classifiers": ["linear_probe"], "progress": Progress()} | ({} if api is None else {"api": api})
-        values = pe.evaluate(run, folder / "test.npz", **given)
+        request = {"classifiers": ["linear_probe"], "progress": Progress()} | ({} if api is None else {"api": api})
+        values = pe.evaluate(run, folder / "test.npz", **request)
         assert values["verdict"]["remedies"][:1] == [values["grade"]["next"]][: len(values["verdict"]["remedies"])]
         assert [name for name, _ in values["grade"]["lines"]] == [*LINES]
         shown, _, folded = values._repr_html_().partition("<details>")
