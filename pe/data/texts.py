@@ -141,7 +141,7 @@ class Texts(Samples):
 
     def pictures(self) -> list[Image.Image]:
         """Draw the beginning of each text, as a card."""
-        return [_card(text) for text in self.strings]
+        return [card(text) for text in self.strings]
 
     def files(self) -> Iterator[bytes]:
         """Yield each text as UTF-8."""
@@ -167,7 +167,8 @@ def _pieces(text: str) -> set[str]:
     return {text_with_ends[i : i + 3] for i in range(len(text_with_ends) - 2)}
 
 
-def _card(text: str) -> Image.Image:
+def card(text: str) -> Image.Image:
+    """Return a picture of the beginning of a text."""
     lines = [row for line in text.splitlines() for row in wrap(line, _COLUMNS)]
     lines = lines[:_LINES] + (["…"] if len(lines) > _LINES else [])
     card = Image.new("RGB", _CARD, "white")

@@ -1,9 +1,9 @@
-"""Settings that all sources of one modality share: of private images, and of private texts."""
+"""Settings that all sources of one modality share: of private images, of private texts, and of rows of tables."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,8 +14,10 @@ import numpy.typing as npt
 from PIL import Image
 from pydantic import AfterValidator, Field
 
+from pe.data.columns import Column, Columns
 from pe.data.decoding import Channels, Resize, UInt8Array, convert_pixels, decode_image, dimness
 from pe.data.images import Images
+from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape
 from pe.data.texts import LONGEST, MARGIN, UTF_8, Texts, check_encoding, decode_text
 from pe.private.source import PrivateSource, source
@@ -120,3 +122,39 @@ class TextSource(PrivateSource):
         text = "e\u0301" * self.longest
         decode = partial(decode_text, longest=self.longest, cut=True, name="A text")
         return partial(decode, text.encode()[: MARGIN * self.longest])
+
+
+@source
+class RowSource(PrivateSource):
+    """Private rows, whose columns are declared in public: a record can hold nothing else.
+
+    Attributes:
+        columns: each column's kind and values, by name (docs/tables.md); `!include columns.yaml` reads a file.
+        constraints: what holds in every row, such as "discharged >= admitted" (docs/tables.md).
+    """
+
+    _: KW_ONLY
+    columns: Annotated[Mapping[str, Column], Field(min_length=1)]
+    constraints: Sequence[str] = ()
+
+    modality: ClassVar[type[Samples]] = Rows
+    shared: ClassVar[tuple[str, ...]] = ("columns", "constraints")
+
+    @cached_property
+    def declared(self) -> Columns:
+        """The columns."""
+        return Columns(self.columns)
+
+    @property
+    def shape(self) -> Shape:
+        """The bytes of the longest row."""
+        return (self.declared.width,)
+
+    def read(self, values: Sequence[object], name: str) -> Array:
+        """Return a record, its values in the order of the columns, as a row; raise BadSample as `Columns.read`."""
+        return np.array(self.declared.read(values, name), np.bytes_)
+
+    def decoding(self) -> Callable[[], object]:
+        """Return a function that reads a row of missing values."""
+        columns = {name: column.model_copy(update={"missing": True}) for name, column in self.columns.items()}
+        return partial(Columns(columns).read, [None] * len(columns), "A row")

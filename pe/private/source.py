@@ -95,6 +95,8 @@ class PrivateSource(ABC):
     modality: ClassVar[type[Samples]]
     withheld: ClassVar[tuple[str, ...]] = ("path", "ledger_file")
     """Settings that tell where the records lie: a run's shareable recipe withholds their values."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Settings that a generator or an embedding with a setting of the same name gets, too, if it does not give it."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Private records in tables: images in Parquet or Arrow, texts in CSV, TSV, JSON lines, Parquet or Arrow."""
+"""Private records in tables: images in Parquet or Arrow; texts and rows in CSV, TSV, JSON lines, Parquet or Arrow."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from dataclasses import KW_ONLY, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator
 
 from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, TablePath
 from pe.data.samples import Array
 from pe.data.tables import COLUMNAR, ColumnFile, Row, columns_of, feature_names, open_columns, read_rows, table_files
+from pe.data.texts import UTF_8, check_encoding
 from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
-from pe.private.modalities import ImageSource, TextSource
+from pe.private.modalities import ImageSource, RowSource, TextSource
 from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, list_names
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, Text, source
 
@@ -236,3 +239,42 @@ def _wordiest(file: Path, columns: Sequence[str]) -> str:
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
     text = [sum(len(cell) for cell in column if isinstance(cell, str)) for column in zip(*rows, strict=True)]
     return columns[text.index(max(text))] if any(text) else ""
+
+
+@source
+class RowTable(TableSource, RowSource):
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind, whose rows are the records.
+
+    Attributes:
+        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder (extra `remote`).
+        label_column: the column of labels; None: no labels. It is not among `columns`.
+        encoding: the encoding of text files, as Python names it.
+    """
+
+    path: Place
+    _: KW_ONLY
+    kind: Literal["table"] = "table"
+    label_column: Text | None = None
+    encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
+
+    def _files(self) -> Sequence[TablePath]:
+        if self.label_column in self.columns:
+            raise PrivateDataError(f"label_column is '{self.label_column}', which is among columns: take it out there.")
+        return table_files(self.path)
+
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
+        for row in read_rows(file, self._names, self.encoding):
+            yield row[: self.label_column is not None], row[len(self._names) - (self._unit is not None) :]
+
+    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
+        start = int(self.label_column is not None)
+        for file in files:
+            for number, row in enumerate(read_rows(file, self._names, self.encoding), 1):
+                values = row[start : start + len(self.columns)]
+                yield outcome_of(partial(self.read, values, f"Row {number:,} of {file}"))
+
+    @property
+    def _names(self) -> list[str]:
+        """The columns that are read: of labels and of units first and last, where there are such."""
+        names = [self.label_column, *self.columns, self._unit]
+        return [name for name in names if name is not None]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, TypeAdapter
 
 from pe.data.remote import is_remote
 from pe.errors import PluginError, RecipeError
 from pe.plugins.registry import Group, load, plugins
 from pe.plugins.settings import fields_of, models_in
-from pe.plugins.specs import part_among, settings_of
+from pe.plugins.specs import PluginSpec, part_among, settings_of
 from pe.private.source import PrivateSource
 
 INCLUDE = "!include"
@@ -185,6 +185,7 @@ _Loader.add_implicit_resolver(
 WITHHELD = "withheld"
 """Stands in a run's shareable recipe for the place of the private records."""
 
+_PLAIN = TypeAdapter(Any)
 _SECTIONS: dict[str, Group] = {"private": "pe.sources", "api": "pe.adapters", "embedding": "pe.embeddings"}
 
 
@@ -204,6 +205,25 @@ def with_full_paths(content: Any, folder: Path) -> Any:
             full[section] = replace(value, **changes) if changes else value
         elif isinstance(value, dict) and (model := _reader(group, value.get("kind"))) is not None:
             full[section] = _full(value, model, folder)
+    return full
+
+
+def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, Any]:
+    """A recipe's content in which generator and embedding have the settings that the private source shares with them.
+
+    One has such a setting if it takes one of that name, and gives none.
+    """
+    full, shared = dict(content), {key: getattr(private, key) for key in private.shared}
+    for section, group in _SECTIONS.items():
+        value: Any = full.get(section)
+        is_spec = isinstance(value, PluginSpec)
+        settings = {"kind": value.kind, **value.settings} if is_spec else value
+        if section == "private" or not shared or not isinstance(settings, dict):
+            continue
+        fields = fields_of(_reader(group, settings.get("kind")))
+        more = {key: _PLAIN.dump_python(shared[key], mode="json", exclude_defaults=True) for key in shared}
+        own = {key: one for key, one in more.items() if key in fields and key not in settings}
+        full[section] = value.model_copy(update=own) if is_spec else settings | own
     return full
 
 

@@ -23,7 +23,7 @@ from pe.plugins.settings import Count, Settings, read_settings
 from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.release import Relation
 from pe.private.source import PrivateSource, read_source
-from pe.recipe.reading import WITHHELD, read_yaml, with_change, with_full_paths
+from pe.recipe.reading import WITHHELD, read_yaml, with_change, with_full_paths, with_shared
 from pe.recipe.usual_embedding import usual_embedding
 
 
@@ -346,6 +346,8 @@ class Recipe(Settings):
             content = content | {"private": read_source(content["private"], where, "private")}
         if isinstance(private := content.get("private"), PrivateSource) and "embedding" not in content:
             content = content | {"embedding": usual_embedding(private)}
+        if isinstance(private, PrivateSource):
+            content = with_shared(content, private)
         return read_settings(cls, content, where)
 
     @classmethod

@@ -1,0 +1,85 @@
+"""Rows of tables from their declared columns alone: made up and mutated."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pe.data.columns import Codes, Column, Columns
+from pe.data.rows import Rows
+from pe.data.samples import uniforms
+from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+
+Floats = npt.NDArray[np.float64]
+
+
+class MakesRows(ABC):
+    """RANDOM_API and VARIATION_API over declared columns; a row is a function of its own seed, label and parent.
+
+    A subclass says how new values of a column are drawn.
+    """
+
+    info = PluginInfo(modality="table", hosts=())
+
+    def _declare(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
+        self._columns = Columns(columns)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """At most 4,096 rows in a request, of any labels."""
+        return Capabilities(max_chunk=4096)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """Make new rows, each value drawn for itself."""
+        return Answer(self._rows(self._new(request.labels, request.seeds, "new")))
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """Mutate each parent: see the class."""
+        assert isinstance(request.samples, Rows)
+        parents = self._columns.codes(request.samples)
+        return Answer(self._rows(self._mutate(parents, request.labels, request.seeds, request.degree)))
+
+    @abstractmethod
+    def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
+        """Return codes of new rows, int64 (n, d), drawn by the seeds."""
+
+    def _mutate(self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float) -> Codes:
+        """Return mutated codes: each value is drawn anew at the rate `degree`, a number moved by up to that share."""
+        sizes = self._columns.sizes
+        is_anew = self._numbers(seeds, "which") < degree
+        moves = np.rint((2 * self._numbers(seeds, "move") - 1) * degree * (sizes - 1)).astype(np.int64)
+        moved = np.clip(parents + moves, 0, sizes - 1)
+        is_moved = np.array([column.is_ordered for column in self._columns.values()]) & (parents < sizes)
+        return np.where(is_moved, moved, np.where(is_anew, self._new(labels, seeds, "anew"), parents))
+
+    def _numbers(self, seeds: Seeds, purpose: str) -> Floats:
+        """Return numbers in [0, 1), float64 (n, d), another for each column."""
+        return np.stack([uniforms(seeds, f"{purpose}/{j}") for j in range(len(self._columns))], axis=1)
+
+    def _rows(self, codes: Codes) -> Rows:
+        return self._columns.rows(codes)
+
+
+class Mutate(MakesRows):
+    """The first to try for a table: rows drawn at random from the declared columns, and mutated, as in Tab-PE.
+
+    RANDOM_API draws each value uniformly among those declared. VARIATION_API of degree d draws each category anew with
+    probability d, and moves each number, date and ordinal by up to d of its range: 0 changes nothing.
+
+    Args:
+        columns: each column's kind and values; by default the private table's.
+    """
+
+    info = PluginInfo(modality="table", hosts=(), by_label=False)
+
+    def __init__(self, *, columns: dict[str, Column]) -> None:
+        self._declare(columns)
+
+    def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
+        """Draw uniformly; where a column may have missing values, they are one value more."""
+        sizes = self._columns.sizes + [column.missing for column in self._columns.values()]
+        return (self._numbers(seeds, purpose) * sizes).astype(np.int64)

@@ -1,0 +1,78 @@
+"""Rows of tables, a modality: each row a JSON object on one line, with a value for each column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from pe.data.samples import Array, Shape, generator
+from pe.data.texts import Texts, card
+
+_DIFFERENT = 16  # fractions of a made-up row, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Texts):
+    """n rows, each the UTF-8 of a JSON object: numbers, true and false, text, and null for a missing value."""
+
+    kind: ClassVar[str] = "table"
+    noun: ClassVar[str] = "rows"
+    axes: ClassVar[str] = "bytes at most"
+    suffix: ClassVar[str] = ".json"
+    feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
+    embedding: ClassVar[str] = "mixed"
+    unit: ClassVar[str] = "share of the columns that differ, 0 to 1"
+
+    @property
+    def records(self) -> list[Any]:
+        """The rows as mappings of names to values; a made-up row as a list, a blank one as an empty mapping."""
+        return [json.loads(row) if row else {} for row in self.utf8.tolist()]
+
+    @classmethod
+    def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Rows:
+        """Put `rows`, each of bytes, into one batch; None becomes a blank one."""
+        return cls(np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}"))
+
+    @classmethod
+    def examples(cls, count: int, shape: Shape) -> Rows:
+        """Make up rows, for any columns: a list of fractions, each the place among the values of a column."""
+        fractions = min(max((shape[0] - 1) // 6, 1), _DIFFERENT)
+        numbers = [generator(i, "examples").integers(0, 1000, fractions) / 1000 for i in range(count)]
+        rows = [json.dumps(row.tolist(), separators=(",", ":")).encode() for row in numbers]
+        return cls(np.array(rows, dtype=f"S{max(shape[0], 8)}"))
+
+    @classmethod
+    def misfit(cls, row: Array, shape: Shape) -> str:
+        """Return the end of a sentence that says that a row is longer than its columns allow; "" if it is not."""
+        return "" if len(bytes(row)) <= shape[0] else "is longer than its columns allow: declare them again"
+
+    @classmethod
+    def check(cls, array: Array) -> bool:
+        """Return True if an array that was read from a file holds rows."""
+        if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
+            return False
+        try:
+            return all(isinstance(row, dict | list) for row in cls(array).records)
+        except ValueError:
+            return False
+
+    def distances(self, others: Texts) -> npt.NDArray[np.float64]:
+        """Return the share of columns in which each row and its counterpart differ, 0 to 1."""
+        assert isinstance(others, Rows)
+        pairs = zip(self.records, others.records, strict=True)
+        return np.array([_difference(one, other) for one, other in pairs], np.float64)
+
+    def pictures(self) -> list[Image.Image]:
+        """Draw the beginning of each row as a card, a column a line."""
+        return [card("\n".join(f"{name}: {value}" for name, value in row.items())) for row in self.records]
+
+
+def _difference(one: Mapping[str, object], other: Mapping[str, object]) -> float:
+    names = one.keys() | other.keys()
+    return sum(one.get(name) != other.get(name) for name in names) / max(len(names), 1)
