@@ -28,6 +28,7 @@ class Rows(Texts):
     feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
     embedding: ClassVar[str] = "mixed"
     unit: ClassVar[str] = "share of the columns that differ, 0 to 1"
+    counts_labels: ClassVar[bool] = True
 
     @property
     def records(self) -> list[Any]:

@@ -40,6 +40,7 @@ class Samples(Protocol):
         feature: the type of a column of such files in Hugging Face's data sets.
         embedding: the kind of embedding for a recipe that names none; for images a network at hand is preferred.
         unit: the unit of `distances`, in words.
+        counts_labels: whether `evolution: auto` has the labels counted, under DP, in place of equal numbers of each.
     """
 
     kind: ClassVar[str]
@@ -49,6 +50,7 @@ class Samples(Protocol):
     feature: ClassVar[Mapping[str, str]]
     embedding: ClassVar[str]
     unit: ClassVar[str]
+    counts_labels: ClassVar[bool] = False
 
     def __init__(self, array: Any, /) -> None: ...
 

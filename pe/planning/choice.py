@@ -292,6 +292,8 @@ GROWTH = 1.5
 """Ratio of each iteration's share of the budget to the share of the iteration before."""
 MORE, LARGEST = 2.5, 10_000
 """Images at the end: MORE for each record, at most LARGEST; where images cost something, one for each record."""
+COUNTED = 0.05
+"""Share of ε for noisy label counts, where a modality's labels are counted by default."""
 FINAL_SHARE, SLACK = 0.3, 0.05
 """Shares of the images that limits allow: FINAL_SHARE for S_T, if the chosen are varied; SLACK for refused images."""
 
@@ -386,7 +388,14 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     explicit = recipe.evolution.own_values
     if recipe.privacy.schedule is not None:
         explicit = {"iterations": len(recipe.privacy.schedule)} | explicit
-    numbers = _numbers(recipe, _info(recipe, api), votes=explicit.get("iterations") != 0)
+    info = _info(recipe, api)
+    if not info.degrees:  # its fit has done what votes could do
+        explicit = {"iterations": 0} | explicit
+    if recipe.private.modality.counts_labels and len(recipe.private.labels) > 1 and recipe.privacy.epsilon is not None:
+        sizes = {} if "label_sizes" in explicit else {"estimate_label_sizes": COUNTED}
+        explicit = sizes | explicit
+        recipe = recipe.model_copy(update={"evolution": recipe.evolution.model_copy(update=sizes)})
+    numbers = _numbers(recipe, info, votes=explicit.get("iterations") != 0)
     whole = choose(numbers, explicit)
     choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.own_values}
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}

@@ -187,7 +187,7 @@ def fit_terms(recipe: Recipe) -> FitTerms:
 
 
 def _share(recipe: Recipe) -> float:
-    """Return the fit's share of ε: all where nothing evolves, or where an earlier run paid for the fit."""
+    """Return the fit's share of ε: all that label counts leave where nothing evolves; all that an earlier run paid."""
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     if info_of(load("pe.adapters", recipe.api.kind)).fitted_before:
         if share is not None:
@@ -195,8 +195,10 @@ def _share(recipe: Recipe) -> float:
                 f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is spent: leave it out."
             )
         return 1.0
+    if recipe.evolution.iterations == 0 and share is None:
+        return 1.0 - (recipe.evolution.estimate_label_sizes or 0.0)
     if recipe.evolution.iterations == 0 and recipe.evolution.estimate_label_sizes is None:
-        return 1.0 if share is None else share
+        return share or 1.0
     if share is None:
         raise RecipeError(
             f"api.fit.budget_share is missing: say which share of epsilon fits '{recipe.api.kind}', and the rest "
