@@ -68,11 +68,11 @@ class Bins:
 
     @classmethod
     def of(cls, columns: Columns) -> Bins:
-        """Return a bin for each category, and at most BINS for an ordered column, whose missing value has its own."""
-        edges = [
-            np.append(_cut(0, one.size, BINS), one.size + 1) if one.is_ordered else np.arange(one.size + 2)
-            for one in columns.values()
-        ]
+        """Return a bin for each category, and at most BINS for an ordered column; missing values, if any, have one."""
+        edges = []
+        for one in columns.values():
+            ends = _cut(0, one.size, BINS) if one.is_ordered else np.arange(one.size + 1)
+            edges.append(np.append(ends, one.size + 1) if one.missing else ends)
         return cls(edges)
 
     @cached_property
@@ -82,7 +82,8 @@ class Bins:
 
     def places(self, codes: Codes) -> Integers:
         """Return the bin of each value, int64 (n, d)."""
-        return np.stack([np.searchsorted(one, codes[:, j], "right") - 1 for j, one in enumerate(self.edges)], axis=1)
+        places = [np.searchsorted(one[1:-1], codes[:, j], "right") for j, one in enumerate(self.edges)]
+        return np.stack(places, axis=1)
 
     def cells(self, columns: Sequence[int]) -> Cells:
         """Return the cells label × bins of some columns."""
@@ -350,7 +351,7 @@ class MaxEntropy(FittedMethod, MakesRows):
 
             release = fit.release_of(name)
             deviation = release.noise_multiplier * release.sensitivity * norm
-            return fit.release(name, counts) * (norm / release.grid), deviation
+            return np.asarray(fit.release(name, counts) * (norm / release.grid), np.float64), deviation
 
         sizes, _ = draw("labels", lambda codes, of: (np.arange(len(codes)), of), labels)
         sizes = np.maximum(sizes, 1.0)

@@ -1,0 +1,192 @@
+"""Tables by max-entropy weights: what a record can change, what a crash leaves, and what agrees with the counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pe
+from adapters.trained.max_entropy import (
+    CANDIDATES,
+    GRID,
+    Bins,
+    Groups,
+    Independent,
+    MaxEntropy,
+    embed,
+    max_entropy,
+    nearest,
+    noisy_counts,
+    split,
+)
+from pe.data.columns import Columns
+from pe.fit.trainer import FitTerms, Kept, PrivateRecords
+from pe.privacy.accounting import epsilon
+from pe.privacy.ledger import Budget, MemoryStore
+from pe.privacy.noise import Noise
+from pe.privacy.release import Relation, Release
+from pe.private.tables import RowTable
+from tests.contracts.fitted import fitting
+from tests.contracts.test_fitted import Disk, Down, files_in
+
+DECLARED: dict[str, Any] = {
+    "a": {"kind": "integer", "min": 0, "max": 5000},
+    "b": {"kind": "real", "min": 0, "max": 1, "unit": 0.01, "missing": True},
+    "c": {"kind": "category", "values": ["x", "y", "z"], "other": True},
+}
+COLUMNS = Columns(DECLARED)
+NAMES = [
+    "fit/labels",
+    "fit/values/1",
+    "fit/values/2",
+    "fit/values/3",
+    "fit/pairs",
+    *(f"fit/votes/{i}" for i in range(1, 9)),
+]
+
+
+def terms(**changes: Any) -> FitTerms:
+    fields = {"classes": ("0", "1"), "shape": (COLUMNS.width,), "declared_size": 80, "relation": Relation.ADD_REMOVE}
+    return FitTerms(**{**fields, "unit": "record", "budget": Budget(20, 1e-3), **changes})
+
+
+def records_of(codes: np.ndarray, units: np.ndarray | None = None) -> PrivateRecords:
+    labels = np.arange(len(codes), dtype=np.int32) % 2
+    return PrivateRecords(COLUMNS.rows(codes).array, labels, np.arange(len(codes)) if units is None else units)
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
+def test_its_releases_are_known_beforehand_and_take_the_whole_budget(relation: Relation) -> None:
+    planned = MaxEntropy(columns=DECLARED).plan_releases(terms(relation=relation, unit="patient"))
+    assert [one.name for one in planned] == NAMES
+    assert 0.999 * 20 < epsilon(planned, 1e-3) <= 20
+    assert {one.sensitivity for one in planned} == {1.0 if relation is Relation.ADD_REMOVE else 2**0.5}
+    assert {one.unit for one in planned} == {"patient"}
+
+
+def test_nearest_rows_are_not_asked_for_where_most_columns_are_categories() -> None:
+    columns = DECLARED | {"d": DECLARED["c"], "e": DECLARED["c"]}
+    assert [one.name for one in MaxEntropy(columns=columns).plan_releases(terms())] == NAMES[:5]
+    assert [one.name for one in Independent(columns=columns).plan_releases(terms())] == NAMES[:4]
+
+
+class Silent(Noise):
+    """No noise, so that a sum shows what a unit adds."""
+
+    def discrete_gaussian(self, shape: Any, scale: float) -> Any:
+        return np.zeros(shape, np.int64)
+
+
+CODES = st.tuples(st.integers(0, 5000), st.integers(0, 101), st.integers(0, 4))
+
+
+def counts_of(codes: np.ndarray, units: np.ndarray, what: str) -> np.ndarray:
+    """The sums of one release without noise, in units of what a record may change."""
+    method, bins = MaxEntropy(columns=DECLARED), Bins.of(COLUMNS)
+    some = np.random.default_rng(0).integers(0, [5001, 101, 4], (CANDIDATES, 3))
+    groups = Groups.of(COLUMNS, bins, [np.ones(len(edges) - 1) for edges in bins.edges])
+    cells, number, norm = {
+        "values": (bins.cells([0, 1, 2]), 2 * int(bins.starts[-1]), 3**0.5),
+        "pairs": (groups.cells, 2 * groups.number, 3**0.5),
+        "votes": (method._nearest([some, some]), 2 * CANDIDATES, 1.0),
+    }[what]
+    release = Release("fit/a", "discrete_gaussian", 1.0, 1.0, Relation.ADD_REMOVE, "record", grid=GRID)
+    return noisy_counts(codes, records_of(codes, units), cells, number, norm, release, Silent()) / GRID
+
+
+@pytest.mark.parametrize("what", ["values", "pairs", "votes"])
+@given(st.lists(CODES, min_size=1, max_size=4), st.lists(CODES, min_size=1, max_size=4), st.lists(CODES, max_size=4))
+@settings(max_examples=25, deadline=None)
+def test_a_unit_moves_the_counts_by_one_at_most_and_another_in_its_place_by_root_two(
+    what: str, mine: list[Any], yours: list[Any], others: list[Any]
+) -> None:
+    def counts(rows: list[Any], one_unit: bool = True) -> np.ndarray:
+        codes = np.array([*others, *rows]).reshape(-1, 3)
+        units = np.arange(len(codes))
+        units[len(others) :] = units[-1] if one_unit and len(codes) else units[len(others) :]
+        return counts_of(codes, units, what)
+
+    assert np.linalg.norm(counts(mine) - counts([])) <= 1
+    assert np.linalg.norm(counts(mine) - counts(yours)) <= 2**0.5
+    same = [mine[0]] * 4  # the broken version, which takes each record for a unit of its own
+    assert np.linalg.norm(counts(same, one_unit=False) - counts([])) > 2
+
+
+def test_a_vote_is_for_the_nearest_candidate_whatever_is_beside_it() -> None:
+    rng = np.random.default_rng(0)
+    codes, candidates = (rng.integers(0, [5002, 102, 5], (n, 3)) for n in (5000, 50))
+    rows, centres = embed(COLUMNS, codes), embed(COLUMNS, candidates)
+    distances = np.square(rows[:, None] - centres[None]).sum(axis=2)
+    assert (nearest(rows, centres) == distances.argmin(axis=1)).all()
+    assert (nearest(rows[7:9], centres) == nearest(rows, centres)[7:9]).all()
+
+
+def test_broken_off_in_every_draw_it_ends_as_if_it_had_not(tmp_path: Path) -> None:
+    api = MaxEntropy(columns=DECLARED)
+    records = records_of(np.random.default_rng(0).integers(0, [5001, 101, 4], (80, 3)))
+    whole, folder = tmp_path / "whole", tmp_path / "model"
+    whole.mkdir(), folder.mkdir()
+    api.fit(fitting(api, whole, own=terms(), private=lambda: records))
+    disk, kept = Disk(len(NAMES)), Kept(tmp_path / "kept")
+    disk.left = 5
+    for _ in range(9):
+        with pytest.raises(Down):
+            api.fit(fitting(api, folder, disk, lambda: records, terms(), cache=kept))
+        disk.left = 1
+    api.fit(fitting(api, folder, disk, lambda: pytest.fail("records were read"), terms(), cache=kept))
+    assert {one.release.name: one.charges for one in disk.charges()} == dict.fromkeys(NAMES, 1)
+    assert files_in(folder) == files_in(whole)
+
+
+def test_votes_that_are_stored_are_for_the_candidates_that_were_kept(tmp_path: Path) -> None:
+    api, kept = MaxEntropy(columns=DECLARED), Kept(tmp_path / "kept")
+    records = records_of(np.random.default_rng(0).integers(0, [5001, 101, 4], (80, 3)))
+    api.fit(fitting(api, tmp_path, MemoryStore(), lambda: records, terms(), cache=kept))
+    first = np.load(tmp_path / "kept" / "candidates-1.npy")
+    elsewhere = first[:, ::-1].copy()
+    np.save(tmp_path / "kept" / "candidates-1.npy", elsewhere)
+
+    class Pools(list[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("candidates were drawn anew")
+
+    tools = type("Tools", (), {"fitting": fitting(api, tmp_path, own=terms(), cache=kept)})
+    assert (np.stack(api._candidates(tools(), Pools(), 1)) == elsewhere).all()  # type: ignore[arg-type]
+
+
+def test_weights_agree_with_the_counts_and_splits_are_never_below_zero() -> None:
+    from scipy.sparse import csr_array
+
+    matrix = csr_array(np.repeat(np.eye(4), 25, axis=1))
+    weights = max_entropy(matrix, np.array([10.0, 20, 30, 40]), np.full(4, 1e-2), 100.0)
+    assert weights.sum() == pytest.approx(100)
+    assert matrix @ weights == pytest.approx([10, 20, 30, 40], abs=0.1)
+    parts = split(np.array([[5.0, -3, 90], [0, 50, -9]]), np.array([92.0, 41.0]), 2.0)
+    assert parts.min() >= 0
+    assert parts.sum(axis=1) == pytest.approx([92, 41])
+
+
+def test_a_parity_of_numbers_which_no_pair_tells_is_learnt(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.uniform(-1, 1, (4000, 3)).round(2)
+    labels = np.where((numbers > 0).sum(axis=1) % 2, "odd", "even")
+    lines = [",".join(map(str, [*row, label])) for row, label in zip(numbers, labels, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["p,q,r,parity", *lines]))
+    column = {"kind": "real", "min": -1, "max": 1, "unit": 0.01}
+    private = RowTable(
+        tmp_path / "a.csv",
+        columns=dict.fromkeys("pqr", column),
+        label_column="parity",
+        classes=["odd", "even"],
+        declared_size=4000,
+    )
+    run = pe.evolve(private, pe.api("max_entropy"), epsilon=4.0, delta=1e-5, out=tmp_path / "run")
+    rows = np.array([list(row.values()) for row in run.synthetic.samples.records])  # type: ignore[attr-defined]
+    told = np.where((rows > 0).sum(axis=1) % 2, 0, 1)
+    assert (told == run.synthetic.labels).mean() > 0.8
+    assert 3.5 < run.guarantee["epsilon"] <= 4
