@@ -21,11 +21,6 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
-import pe
-from pe.data.columns import Columns
-from pe.data.rows import Rows
-from pe.private.tables import RowTable
-
 TABLES = {"artificial-characters": "Class", "adult": "income"}
 
 
@@ -50,6 +45,14 @@ def xor(k: int, count: int = 35_000) -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame[: 3 * count // 4], frame[3 * count // 4 :]
 
 
+def read(folder: Path, table: str) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """Return the private rows, the test rows and the name of the column of labels."""
+    if table.startswith("xor"):
+        return *xor(int(table[3:])), "parity"
+    train, test = (pd.read_csv(folder / f"{table}_{part}.csv") for part in ("train", "test"))
+    return train, test, TABLES[table]
+
+
 def scores(train: tuple[Any, Any], test: tuple[Any, Any], seed: int) -> tuple[float, float]:
     """Return a forest's accuracy and boosted trees' AUC (NaN with more than two labels)."""
     forest = RandomForestClassifier(100, random_state=seed).fit(*train)
@@ -61,6 +64,11 @@ def scores(train: tuple[Any, Any], test: tuple[Any, Any], seed: int) -> tuple[fl
 
 
 def main() -> None:
+    import pe
+    from pe.data.columns import Columns
+    from pe.data.rows import Rows
+    from pe.private.tables import RowTable
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kinds", default="independent,max_entropy")
@@ -68,12 +76,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     for table in arguments.tables.split(","):
-        if table.startswith("xor"):
-            train, test = xor(int(table[3:]))
-            label = "parity"
-        else:
-            train, test = (pd.read_csv(arguments.folder / f"{table}_{part}.csv") for part in ("train", "test"))
-            label = TABLES[table]
+        train, test, label = read(arguments.folder, table)
         declared = declare(pd.concat([train, test]).drop(columns=label))
         columns = Columns(declared)
 

@@ -88,8 +88,9 @@ class CachedEmbedding:
 
 
 def embedding_name(spec: PluginSpec) -> str:
-    """Return an embedding's kind with the settings that a recipe gives it; of a path the last part."""
-    settings = ", ".join(f"{key}={value}" for key, value in without_paths(spec.settings).items())
+    """Return an embedding's kind with the settings that a recipe gives it, but mappings; of a path the last part."""
+    values = {key: value for key, value in without_paths(spec.settings).items() if not isinstance(value, dict)}
+    settings = ", ".join(f"{key}={value}" for key, value in values.items())
     return f"{spec.kind} ({settings})" if settings else spec.kind
 
 

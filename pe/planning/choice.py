@@ -292,8 +292,8 @@ GROWTH = 1.5
 """Ratio of each iteration's share of the budget to the share of the iteration before."""
 MORE, LARGEST = 2.5, 10_000
 """Images at the end: MORE for each record, at most LARGEST; where images cost something, one for each record."""
-COUNTED = 0.05
-"""Share of ε for noisy label counts, where a modality's labels are counted by default."""
+COUNTED, LARGEST_TABLE = 0.05, 50_000
+"""Share of ε for noisy label counts, and most samples at the end, where a modality's labels are counted by default."""
 FINAL_SHARE, SLACK = 0.3, 0.05
 """Shares of the images that limits allow: FINAL_SHARE for S_T, if the chosen are varied; SLACK for refused images."""
 
@@ -324,6 +324,7 @@ class Numbers:
     distinct: int | None
     # k, as the recipe gives it: variations of each candidate; a list has one k for each iteration
     lookahead: int | list[int] = 0
+    largest: int = LARGEST  # the most images at the end
     final_share: float = FINAL_SHARE  # share of the images for the end; 0 where one vote's choice is not varied
 
     def noise(self, iterations: int) -> float:
@@ -475,7 +476,7 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
     """Return the sizes of S_0 … S_T: candidates, last the data to share; unvaried, only a pool's exceed candidates."""
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
-    most = numbers.records if numbers.is_paid and numbers.final_share else min(LARGEST, MORE * numbers.records)
+    most = numbers.records if numbers.is_paid and numbers.final_share else min(numbers.largest, MORE * numbers.records)
     budget = numbers.images - numbers.each(iterations) * members * numbers.labels
     if not numbers.final_share:
         budget = members * numbers.labels if any(numbers.degrees) else most
@@ -519,6 +520,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
         by_label=info.by_label,
         distinct=info.distinct,
         lookahead=recipe.evolution.own_values.get("lookahead", 0),
+        largest=LARGEST_TABLE if private.modality.counts_labels else LARGEST,
     )
 
 

@@ -130,15 +130,13 @@ class RowSource(PrivateSource):
 
     Attributes:
         columns: each column's kind and values, by name (docs/tables.md); `!include columns.yaml` reads a file.
-        constraints: what holds in every row, such as "discharged >= admitted" (docs/tables.md).
     """
 
     _: KW_ONLY
     columns: Annotated[Mapping[str, Column], Field(min_length=1)]
-    constraints: Sequence[str] = ()
 
     modality: ClassVar[type[Samples]] = Rows
-    shared: ClassVar[tuple[str, ...]] = ("columns", "constraints")
+    shared: ClassVar[tuple[str, ...]] = ("columns",)
 
     @cached_property
     def declared(self) -> Columns:
