@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pe.private.folder import ImageFolder, TextFolder
     from pe.private.medical import Dicom
     from pe.private.npz import ImageNpz, MnistSample
-    from pe.private.tables import ImageParquet, TextTable
+    from pe.private.tables import ImageParquet, RowTable, TextTable
     from pe.private.webdataset import WebDataset
     from pe.progress import Progress
     from pe.report.loggers import Logged, Logger
@@ -60,7 +60,7 @@ _HOMES = {
     "pe.private.folder": "ImageFolder TextFolder",
     "pe.private.medical": "Dicom",
     "pe.private.npz": "ImageNpz MnistSample",
-    "pe.private.tables": "ImageParquet TextTable",
+    "pe.private.tables": "ImageParquet RowTable TextTable",
     "pe.private.webdataset": "WebDataset",
     "pe.progress": "Progress",
     "pe.report.loggers": "Logged Logger",
@@ -90,6 +90,7 @@ __all__ = [
     "Progress",
     "RandomRequest",
     "Refused",
+    "RowTable",
     "Run",
     "TextFolder",
     "TextTable",

@@ -29,7 +29,7 @@ MOST_VALUES = 2**24
 OTHER = "other"
 """The value that stands for all that are not listed."""
 _LISTED, _MEASURED = ("category", "ordinal"), ("integer", "real", "date")
-_MISSING = {"", "?", "na", "n/a", "nan", "nat", "none", "null"}
+_MISSING = {"", "?", "na", "n/a", "nan", "nat", "none", "null", "<na>"}
 _TRUTH = {word: i // 5 for i, word in enumerate(["false", "f", "no", "n", "0", "true", "t", "yes", "y", "1"])}
 _FROM_MEMORY = 256  # columns of up to so many values hold them as JSON
 
@@ -118,6 +118,7 @@ class Column(BaseModel):
         A value out of range gets the nearest code, one that is not listed the code of "other". A value that cannot be
         read, or is not listed where there is no "other", counts as missing.
         """
+        value = python_scalar(value)
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return self.size
         if self.kind in _LISTED:
@@ -184,6 +185,13 @@ class Column(BaseModel):
 
 def _number(bound: Any) -> float:
     return bound.toordinal() if isinstance(bound, date) else float(bound)
+
+
+def python_scalar(value: Any) -> Any:
+    """Return a scalar of numpy or torch as Python's, a time as its date; anything else as it is."""
+    if isinstance(value, np.datetime64):
+        return value.astype("datetime64[D]").item()
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _text(value: object) -> str:

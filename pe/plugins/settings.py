@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -137,14 +138,17 @@ def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str],
     """The recipe's keys on the way to a fault, without pydantic's names of union branches, and the last section."""
     keys: list[str] = []
     branches: dict[Any, type[Any]] = {}
+    is_key = False  # of a mapping that holds models
     for part in location:
-        if part in fields_of(model):
+        if is_key or isinstance(part, int):
             keys.append(str(part))
-            sections = models_in(fields_of(model)[str(part)].annotation)
+            is_key = False
+        elif part in fields_of(model):
+            keys.append(str(part))
+            annotation = fields_of(model)[str(part)].annotation
+            sections, is_key = models_in(annotation), get_origin(annotation) in (dict, Mapping)
             branches = {fields_of(section)["kind"].default: section for section in sections if len(sections) > 1}
             model = sections[0] if len(sections) == 1 else model
         elif part in branches:
             model = branches[part]
-        elif isinstance(part, int):
-            keys.append(str(part))
     return keys, model

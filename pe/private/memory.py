@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, InstanceOf
 
+from pe.data.columns import python_scalar
 from pe.data.decoding import UInt8Array
 from pe.data.samples import Array
 from pe.data.tables import feature_names
@@ -21,13 +22,14 @@ from pe.plugins.registry import load
 from pe.plugins.settings import fields_of
 from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
 from pe.private.look import look
-from pe.private.modalities import ImageSource, TextSource
+from pe.private.modalities import ImageSource, RowSource, TextSource
 from pe.private.naming import like_labels, list_names
 from pe.private.source import RECORD, PrivateSource, read_source, source
+from pe.private.tables import RowTable
 
 Values = Callable[[], Iterable[Any]]
 """A function that iterates over the values of a column anew."""
-IMAGE, TEXT, LABEL, SAMPLE = "image", "text", "label", "sample"
+IMAGE, TEXT, LABEL, SAMPLE, COLUMNS = "image", "text", "label", "sample", "columns"
 _USUAL = {IMAGE: IMAGE, "images": IMAGE, TEXT: TEXT, "texts": TEXT}
 
 
@@ -60,7 +62,7 @@ class MemorySource(PrivateSource):
                 "The private records were in memory, and no file holds them: to go on with a run, call pe.evolve with "
                 "them and the same settings again, the run's directory as out, and resume=True."
             )
-        labels, units = (None if read is None else map(_number, read()) for read in (one.labels, one.units))
+        labels, units = (None if read is None else map(python_scalar, read()) for read in (one.labels, one.units))
         return self.bind(Reread(self._outcomes, one.samples), one.count, _name, labels=labels, units=units)
 
     def _outcomes(self, samples: Values) -> Iterator[Outcome]:
@@ -105,13 +107,20 @@ class TextsInMemory(MemorySource, TextSource):
         return self.read(value, name)
 
 
+@source
+class TableInMemory(MemorySource, RowSource):
+    """Rows in memory: only Python hands them over, `pe.evolve(rows, …, columns={…})`."""
+
+    _: KW_ONLY
+    kind: Literal["table_in_memory"] = "table_in_memory"
+
+    def read_value(self, value: Any, name: str) -> Array:
+        """As `MemorySource.read_value`; `value` has a value for each column."""
+        return self.read(value, name)
+
+
 def _name(index: int) -> str:
     return f"Record {index + 1:,}"
-
-
-def _number(value: Any) -> Any:
-    """Return a number of numpy or torch as Python's; anything else as it is."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _plain(value: Any) -> Any:
@@ -130,15 +139,20 @@ def _plain(value: Any) -> Any:
 
 # What pe.evolve is given, as a source.
 
+_KINDS = {IMAGE: ImagesInMemory.kind, TEXT: TextsInMemory.kind, "": TableInMemory.kind}
+
 
 def source_of(value: Any, settings: Mapping[str, Any], where: str, others: Collection[str]) -> PrivateSource:
     """Return the source for the records at a path, or in an object (docs/data.md), whose first record is looked at.
 
-    `settings` are keys of the source; `image` or `text`, and `label`, name columns. Messages begin with `where`;
-    `others` are names of settings that one may have meant besides. Raise RecipeError if anything is not clear.
+    `settings` are keys of the source; `image` or `text`, and `label`, name columns; with `columns` the records are
+    rows of a table. Messages begin with `where`; `others` are names of settings that one may have meant besides. Raise
+    RecipeError if anything is not clear.
     """
     arguments = {key: settings[key] for key in (IMAGE, TEXT, LABEL) if key in settings}
     own = {key: setting for key, setting in settings.items() if key not in arguments}
+    if COLUMNS in own and (wrong := [key for key in (IMAGE, TEXT) if key in arguments]):
+        raise RecipeError(f"{where}: {wrong[0]} is not of the rows of a table, which columns declares: leave it out.")
     read = _at_path if isinstance(value, str | Path) else _in_memory
     own = read(value, arguments, own, where) | own
     keys = fields_of(load("pe.sources", own["kind"]))
@@ -148,6 +162,8 @@ def source_of(value: Any, settings: Mapping[str, Any], where: str, others: Colle
 
 
 def _at_path(path: str | Path, arguments: Mapping[str, str], own: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if COLUMNS in own:
+        return {"kind": RowTable.kind, "path": path} | {f"{key}_column": name for key, name in arguments.items()}
     settings = look(Path(path), arguments.get(IMAGE), arguments.get(TEXT), "").settings
     if own.get("classes") and "label_column" in settings:
         arguments = {LABEL: LABEL, **arguments}
@@ -164,10 +180,12 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
     for key, name in {**arguments, "privacy_unit": unit}.items():
         if name not in columns and name != RECORD:
             raise RecipeError(f"{where}: {key} is '{name}', and the records have {list_names([*columns])}.")
-    usual = [name for name in (LABEL, "labels") if name in columns] or [name for name in type_names if type_names[name]]
+    declared = _declared(own, columns, arguments.get(LABEL), where)
+    free = {name: read for name, read in columns.items() if name not in (*declared, unit)}
+    usual = [name for name in (LABEL, "labels") if name in free] or [name for name in free if type_names.get(name)]
     label = arguments.get(LABEL) or (usual[0] if len(usual) == 1 else None)
-    free = {name: read for name, read in columns.items() if name not in (label, unit)}
-    sample, modality = _sample(free, arguments, where)
+    free.pop(label or "", None)
+    sample, modality = ("", "") if declared else _sample(free, arguments, where)
     rest = [name for name in free if name != sample]
     if label is None and rest and (len(classes or ()) > 1 or (classes is None and (usual or like_labels(rest)))):
         raise RecipeError(
@@ -179,10 +197,27 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
     if not names and not any(str(name).isdecimal() for name in classes or ()):
         names = classes or ()
     labels = None if label is None else partial(_name_numbers, columns[label], tuple(names))
-    content["records"] = Records(count, columns[sample], labels, None if unit == RECORD else columns[unit])
+    parts = [partial(_name_numbers, columns[name], type_names.get(name, ())) for name in declared]
+    samples = partial(_together, parts) if declared else columns[sample]
+    content["records"] = Records(count, samples, labels, None if unit == RECORD else columns[unit])
     if modality == IMAGE:
         content |= _type_shape(columns[sample], own, where)
-    return content | {"kind": ImagesInMemory.kind if modality == IMAGE else TextsInMemory.kind}
+    return content | {"kind": _KINDS[modality]}
+
+
+def _declared(own: Mapping[str, Any], columns: Mapping[str, Values], label: str | None, where: str) -> list[str]:
+    """Return the names of a table's declared columns; none, if the records are no table."""
+    declared = own.get(COLUMNS, {})
+    for name in declared:
+        if name not in columns:
+            raise RecipeError(f"{where}: columns declares '{name}', which is not there: {nearest_name(name, columns)}")
+        if name == label:
+            raise RecipeError(f"{where}: label is '{name}', which is among columns: take it out there.")
+    return list(declared)
+
+
+def _together(parts: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(read() for read in parts), strict=True)
 
 
 def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -209,7 +244,11 @@ def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: 
     if len(candidates) != 1:
         none = "" if candidates else ", none of them of images or texts"
         several = list_names([*candidates] or [*columns]) + none
-        raise RecipeError(f"{where}: the records have {several}: name the one of samples by image=… or text=….")
+        example = f"columns={{'{next(iter(columns), 'age')}': {{'kind': 'integer', 'min': 0, 'max': 120}}, …}}"
+        raise RecipeError(
+            f"{where}: the records have {several}: name the one of samples by image=… or text=…; if they are rows of a "
+            f"table, declare its columns by {example} (docs/tables.md)."
+        )
     return next(iter(candidates.items()))
 
 
@@ -221,7 +260,7 @@ def _modality(value: Any) -> str:
 
 def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
     """Yield a column's values; whole numbers that count into `names` as the names."""
-    for value in map(_number, read()):
+    for value in map(python_scalar, read()):
         is_index = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
         yield names[value] if is_index else value
 
@@ -271,7 +310,7 @@ def _in_order(values: Any) -> Iterator[Any]:
 
 
 def _parts(rows: Values, key: Any) -> Iterator[Any]:
-    return (row[key] for row in rows())
+    return (row.get(key) if isinstance(row, Mapping) else row[key] for row in rows())
 
 
 def _arrow(table: Any, name: str) -> Iterator[Any]:

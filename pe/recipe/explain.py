@@ -16,6 +16,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 
+from pe.data.columns import Column
 from pe.errors import PluginError
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import Group, load, plugins
@@ -98,7 +99,8 @@ def _sources() -> list[Part]:
         except PluginError as error:
             faults.append(Part("private", kind, str(error), ()))
     bases = dict.fromkeys(base for model in models for base in _of_a_modality(model))
-    return [*(_source(base, f"all {base.modality.noun}") for base in bases), *map(_source, models), *faults]
+    column = Part("private", "each column", _text(Column), tuple(_describe(Column)))
+    return [*(_source(base, f"all {base.modality.noun}") for base in bases), column, *map(_source, models), *faults]
 
 
 def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
@@ -108,9 +110,12 @@ def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
 
 def _source(model: type[PrivateSource], name: str = "") -> Part:
     """The part of a source, or, under `name`, of a base class of several; keys inherited unchanged are left out."""
-    above = {key for base in (*_of_a_modality(model), PrivateSource) for key in _describe(base)}
-    keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in above)
-    return Part("private", name or str(fields_of(model)["kind"].default), _text(model), keys)
+    general = _describe(PrivateSource)
+    common = [key for base in _of_a_modality(model) for key in _describe(base) if key not in general]
+    keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in (*general, *common))
+    others = ", ".join(key.name for key in common)
+    text = f"{_text(model)}\n\nIt also has {others}, and the keys of all sources (`pe explain private`)."
+    return Part("private", name or str(fields_of(model)["kind"].default), _text(model) if name else text, keys)
 
 
 def _describe(model: Any) -> list[Key]:
