@@ -75,6 +75,7 @@ class Mutate(MakesRows):
     """
 
     info = PluginInfo(modality="table", hosts=(), by_label=False)
+    starter = ""
 
     def __init__(self, *, columns: dict[str, Column]) -> None:
         self._declare(columns)

@@ -277,6 +277,7 @@ class MaxEntropy(FittedMethod, MakesRows):
     """
 
     needs_torch: ClassVar[bool] = False
+    starter: ClassVar[str] = ""
     info = PluginInfo(modality="table", hosts=(), by_label=True, degrees=())
 
     columns: dict[str, Column]

@@ -1,9 +1,11 @@
-"""`pe init`: a commented starting recipe for private images or texts."""
+"""`pe init`: a commented starting recipe for private images, texts or rows of a table."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +15,16 @@ from pe.cli.options import PATH, asking, tell_next
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
+    from pe.data.columns import Column
     from pe.private.look import Seen
-    from pe.recipe.starting import ImageStart, Pool, TextStart
+    from pe.recipe.starting import ImageStart, Pool, TableStart, TextStart
 
 _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
 _OPTIONS = "--classes, --privacy-unit, --declared-size, --declared-units (unless of records) and --public or --api"
 _NUMBER = click.IntRange(min=1)
+_KINDS = ("category", "ordinal", "boolean", "integer", "real", "date")
+_LOOK = "What is proposed comes from looking at the records. Say yes only if you would have known it without."
 SIDE, CHANNELS, LONGEST = click.IntRange(1, 8192), click.Choice(["1", "3"]), click.IntRange(1, 100_000)
 
 
@@ -37,6 +42,9 @@ SIDE, CHANNELS, LONGEST = click.IntRange(1, 8192), click.Choice(["1", "3"]), cli
 @click.option("--image-column", help="Of a Parquet or Arrow file, or the suffix in .tar files.")
 @click.option("--text-column", help="Of a table of texts.")
 @click.option("--label-column", help="Of a table, '' for none.")
+@click.option("--table", "is_table", is_flag=True, help="Each row is a record: a table of columns.")
+@click.option("--columns", "declared", type=PATH, help="A file that declares a table's columns.")
+@click.option("--look", "is_looking", is_flag=True, help="Propose a table's columns from its cells.")
 @click.option("--out", type=PATH, default=Path("recipe.yaml"), show_default=True)
 def init(
     where: Path,
@@ -52,19 +60,32 @@ def init(
     image_column: str | None,
     text_column: str | None,
     label_column: str | None,
+    is_table: bool,
+    declared: Path | None,
+    is_looking: bool,
     out: Path,
 ) -> None:
-    """Write a commented starting recipe for images or texts in WHERE.
+    """Write a commented starting recipe for images, texts or rows in WHERE.
 
     It asks for what no option declares, and takes a value from the records only if you type that value, or yes. Where
     nobody answers, the value's key is left blank.
 
     WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv, .jsonl, .ndjson,
-    .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or texts.
+    .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or texts. With --table each row is a record:
+    it asks for each column, whose name alone it reads, and writes columns.yaml beside the recipe.
     """
     from pe.planning.checks import check_apart
-    from pe.private.look import look
-    from pe.recipe.starting import UNDECLARED, ImageStart, Start, TextStart, path_from, starter_of, starter_recipe
+    from pe.private.look import look, look_at_names
+    from pe.recipe.starting import (
+        UNDECLARED,
+        ImageStart,
+        Start,
+        TableStart,
+        TextStart,
+        path_from,
+        starter_of,
+        starter_recipe,
+    )
 
     if kind is not None:
         starter_of(kind)
@@ -72,13 +93,19 @@ def init(
             raise click.UsageError("--public belongs to a generator that draws from a pool: leave --api out.")
         public = Path()
     columns = {"image_column": image_column, "text_column": text_column, "label_column": label_column}
-    records = look(where, **columns)
-    of_images = {"--size": size, "--channels": channels, "--image-column": image_column}
-    of_texts = {"--longest": longest, "--text-column": text_column}
-    for option, value in (of_images if records.texts else of_texts).items():
-        if value is not None:
-            noun = "texts" if records.texts else "images"
-            raise click.UsageError(f"{option} is not of {noun}, which {records.settings['path']} holds: leave it out.")
+    see: Callable[..., Seen] = look
+    if is_table or is_looking or declared is not None:
+        columns, kind, public = {"label_column": label_column}, kind or "mutate", public or Path()
+        see = partial(look_at_names, is_looking=is_looking)
+    records = see(where, **columns)
+    by_noun: dict[str, dict[str, object]] = {
+        ImageStart.noun: {"--size": size, "--channels": channels, "--image-column": image_column, "--public": public},
+        TextStart.noun: {"--longest": longest, "--text-column": text_column, "--public": public},
+        TableStart.noun: {},
+    }
+    for option, value in [pair for options in by_noun.values() for pair in options.items()]:
+        if value not in (None, Path()) and option not in by_noun[records.noun]:
+            raise click.UsageError(f"{option} is not of {records.noun}, which {where} holds: leave it out.")
     if out.exists():
         raise RecipeError(f"{out} exists already: name another --out, or remove it.")
     if not out.parent.is_dir():
@@ -88,9 +115,10 @@ def init(
             name.encode()
         except UnicodeEncodeError:
             raise RecipeError(f"The name {name} is not UTF-8, so no recipe can hold it: rename it.") from None
-    begin, owner = TextStart if records.texts else ImageStart, _Owner()
+    begin = TextStart if records.noun == TextStart.noun else ImageStart
+    owner = _Owner(_LOOK if see is look or is_looking else "No cell is looked at, and names alone are read.")
     for key in [key for key in records.settings if key.endswith("_column")]:
-        records = _declare_column(owner, where, columns, key, records)
+        records = _declare_column(owner, partial(see, where), columns, key, records)
     names, unit, number, units, public = _ask(
         owner, records, classes, unit, declared_size, declared_units, public, begin
     )
@@ -98,10 +126,19 @@ def init(
     if pool is not None:
         check_apart(where, [pool.path], begin.noun)
     source = records.settings | {"classes": names or [], "privacy_unit": unit}
-    start = _texts(owner, source, longest) if records.texts else _images(owner, source, size, channels)
+    start: ImageStart | TextStart | TableStart
+    if records.noun == TableStart.noun:
+        free = [name for name in records.units if name != unit]
+        start = _rows(owner, where, free, records.settings["label_column"], out.parent, declared, is_looking)
+    else:
+        is_text = records.noun == TextStart.noun
+        start = _texts(owner, source, longest) if is_text else _images(owner, source, size, channels)
     by_label = not pool.lacks(names) if names and pool is not None else None
     embedding = start.embedding(out.parent, pool)
-    api = start.generator(kind or "", names or ()) if pool is None else start.pool_lines(out.parent, pool, by_label)
+    if pool is None or isinstance(start, TableStart):
+        api = start.generator(kind or "", names or ())
+    else:
+        api = start.pool_lines(out.parent, pool, by_label)
     silent = dict.fromkeys(owner.silent_on & columns.keys(), UNDECLARED)
     content = Start(
         noun=start.noun,
@@ -129,6 +166,7 @@ def init(
 class _Owner:
     """The owner of the records, asked to declare values that would otherwise be computed from the records."""
 
+    warning: str  # printed before the first question
     silent_on: set[str] = field(default_factory=set)  # keys that nobody was there to declare
     _has_warned: bool = False
 
@@ -142,9 +180,7 @@ class _Owner:
             kind: the type of what may be typed.
         """
         if not self._has_warned:
-            click.echo(
-                "What is proposed comes from looking at the records. Say yes only if you would have known it without."
-            )
+            click.echo(self.warning)
             self._has_warned = True
         hint = "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
 
@@ -163,15 +199,15 @@ class _Owner:
             return None
 
 
-def _declare_column(owner: _Owner, where: Path, columns: dict[str, str | None], key: str, records: Seen) -> Seen:
+def _declare_column(
+    owner: _Owner, see: Callable[..., Seen], columns: dict[str, str | None], key: str, records: Seen
+) -> Seen:
     """Ask the owner for the column `key` if no option names it; return the records as seen with that column."""
-    from pe.private.look import look
-
     if columns[key] is None:
         name = owner.declares(key, f"Column of {key.partition('_')[0]}s{_OR_NONE[key]}", records.settings[key])
         if name is not None:
             columns[key] = "" if name == _NONE else name
-            return look(where, **columns)
+            return see(**columns)
     return records
 
 
@@ -202,6 +238,71 @@ def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextSt
         question = f"Bytes of a text at most, twice the median of {LOOKED_AT} texts at most"
         longest = owner.declares("longest", question, look_at_length(dataset), LONGEST)
     return TextStart(longest or UNDECLARED)
+
+
+def _rows(
+    owner: _Owner,
+    where: Path,
+    names: Sequence[str],
+    label: str | None,
+    folder: Path,
+    declared: Path | None,
+    is_looking: bool,
+) -> TableStart:
+    """Return the beginning of a recipe over rows: columns from the file `declared`, or from the owner in a new one."""
+    from pe.errors import nearest_name
+    from pe.private.source import read_source
+    from pe.private.tables import RowTable
+    from pe.recipe.reading import read_yaml
+    from pe.recipe.starting import TableStart, columns_file, path_from
+
+    columns: dict[str, Column | None]
+    if declared is not None:
+        columns = read_yaml(declared)
+        read_source({"kind": RowTable.kind, "path": where, "columns": columns}, str(declared))
+        for name in columns:
+            if name == label or name not in names:
+                raise RecipeError(f"{declared}: '{name}' is the column of labels, or none; {nearest_name(name, names)}")
+        return TableStart(path_from(folder, declared))
+    path = folder / "columns.yaml"
+    if path.exists():
+        raise RecipeError(f"{path} exists already: give --columns {path}, or remove it.")
+    proposals = RowTable.propose(where, names) if is_looking else {}
+    columns = dict.fromkeys(names)
+    for name in names:
+        kind = owner.declares("columns", f"Kind of '{name}'", proposals.get(name), click.Choice([*_KINDS, _NONE]))
+        if kind is None:
+            break
+        if kind == _NONE:
+            del columns[name]
+        else:
+            columns[name] = _declaration(kind) if isinstance(kind, str) else kind
+    path.write_text(columns_file(columns, proposals), encoding="utf-8")
+    return TableStart(path.name)
+
+
+def _declaration(kind: str) -> Column:
+    """Return the declaration of a column of this kind, by the owner's answers."""
+    from pydantic import ValidationError
+
+    from pe.data.columns import Column
+
+    one: dict[str, Any] = {"kind": kind}
+    with asking("--columns, a file of all columns"):
+        if kind in ("category", "ordinal"):
+            one["values"] = [text.strip() for text in click.prompt("  Values, with commas").split(",")]
+        if kind == "category":
+            one["other"] = click.confirm("  Is a value that is not among them 'other'? If not, it is missing")
+        if kind in ("integer", "real", "date"):
+            number: Any = {"integer": int, "real": float, "date": str}[kind]
+            one |= {end: click.prompt(f"  {end}", type=number) for end in ("min", "max")}
+            one["unit"] = click.prompt("  Unit: rounded to multiples of", type=float, default=1.0)
+        one["missing"] = click.confirm("  May it be missing? If not, a row without it is a bad record")
+    try:
+        return Column.model_validate(one)
+    except ValidationError as error:
+        click.echo(f"  Again, since {error.errors()[0]['msg'].removeprefix('Value error, ')}.")
+        return _declaration(kind)
 
 
 def _ask(

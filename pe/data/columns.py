@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime
 from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from pe.data.rows import Rows
@@ -31,6 +32,7 @@ OTHER = "other"
 _LISTED, _MEASURED = ("category", "ordinal"), ("integer", "real", "date")
 _MISSING = {"", "?", "na", "n/a", "nan", "nat", "none", "null", "<na>"}
 _TRUTH = {word: i // 5 for i, word in enumerate(["false", "f", "no", "n", "0", "true", "t", "yes", "y", "1"])}
+_MOST_LISTED = 64  # values of a category that is proposed
 _FROM_MEMORY = 256  # columns of up to so many values hold them as JSON
 
 
@@ -95,6 +97,23 @@ class Column(BaseModel):
         if not 1 <= self.size <= MOST_VALUES:
             raise ValueError(f"from min to max there are {self.size:,} steps of unit: 1 to {MOST_VALUES:,} can be")
         return self
+
+    def __str__(self) -> str:
+        """Return the declaration as YAML, in one line."""
+        values = self.model_dump(mode="json", exclude_defaults=True)
+        return yaml.safe_dump(values, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
+
+    @classmethod
+    def of(cls, values: Iterable[object]) -> Self | None:
+        """Return a declaration that holds these values; None if there are none, or too many to list. Confidential."""
+        texts = {"" if value is None else _text(value) for value in map(python_scalar, values)}
+        cells = {text for text in texts if text.lower() not in _MISSING}
+        for kind in ("boolean", "integer", "real", "date", "category") if cells else ():
+            try:
+                return cls(kind=kind, missing=len(cells) < len(texts), **_proposal(kind, cells))
+            except ValueError:  # they are of another kind
+                continue
+        return None
 
     @property
     def is_ordered(self) -> bool:
@@ -181,6 +200,27 @@ class Column(BaseModel):
             return float(value.toordinal())
         text = str(value).strip()
         return (datetime.strptime(text, self.format) if self.format else date.fromisoformat(text[:10])).toordinal()
+
+
+def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
+    """Return the settings of a column of this kind that holds the cells; raise ValueError if none does."""
+    if kind == "category" and len(cells) <= _MOST_LISTED:
+        return {"values": sorted(cells)}
+    if kind == "boolean" and all(cell.lower() in _TRUTH for cell in cells):
+        return {}
+    if kind in ("category", "boolean"):
+        raise ValueError(f"The cells are not of the kind {kind}.")
+    read: Any = {"integer": int, "real": float, "date": lambda cell: date.fromisoformat(cell[:10])}[kind]
+    numbers = [read(cell) for cell in cells]
+    ends = {"min": min(numbers), "max": max(numbers)}
+    if kind == "date":
+        return ends
+    steps = max(len(cell.partition(".")[2]) if "e" not in cell.lower() else 15 for cell in cells)
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("A number is infinite.")
+    while (ends["max"] - ends["min"]) * 10.0**steps >= MOST_VALUES:
+        steps -= 1
+    return ends | {"unit": float(f"1e{-steps}")}
 
 
 def _number(bound: Any) -> float:

@@ -16,12 +16,14 @@ from pe.data.tables import COLUMNAR, LABELS_CSV, has_splits, tables_in, walk
 from pe.data.tables import SUFFIXES as TABLES
 from pe.data.texts import LONGEST
 from pe.errors import PEError, PrivateDataError, RecipeError
+from pe.plugins.registry import load
 from pe.private.dataset import PrivateDataset
 from pe.private.folder import SUFFIXES, TextFolder, find_labels, find_units
 from pe.private.folder import TEXT_SUFFIXES as TEXTS
 from pe.private.naming import FoundColumns
 from pe.private.npz import find_arrays
-from pe.private.tables import ImageParquet, TextTable
+from pe.private.source import PrivateSource
+from pe.private.tables import ImageParquet, RowTable, TextTable
 from pe.private.webdataset import TAR, WebDataset
 
 LOOKED_AT = 32
@@ -42,9 +44,10 @@ class Seen:
     where: str  # the unit's place in words: "a column of labels.csv"
 
     @property
-    def texts(self) -> bool:
-        """True if the records are texts, False if they are images."""
-        return self.settings["kind"] in (TextFolder.kind, TextTable.kind)
+    def noun(self) -> str:
+        """The records' modality: images, texts or rows."""
+        source: type[PrivateSource] = load("pe.sources", self.settings["kind"])
+        return source.modality.noun
 
 
 def kind_at(path: Path) -> str:
@@ -97,6 +100,16 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
         )
     units = find_units(path)
     return Seen({"kind": kind, "path": path}, find_labels(path), units, "subfolder, a column of labels.csv")
+
+
+def look_at_names(path: Path, label_column: str | None, is_looking: bool) -> Seen:
+    """Find out which columns the table at `path` has, by names alone; if it `is_looking`, also labels by their cells.
+
+    The owner may name the column of labels, empty for none.
+    """
+    columns = RowTable.find(path, label_column, is_looking)
+    settings = {"kind": RowTable.kind, "path": path, "label_column": columns.label}
+    return Seen(settings, columns.labels, columns.others, "a column")
 
 
 def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:

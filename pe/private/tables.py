@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
+from pe.data.columns import Column
 from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, TablePath
 from pe.data.samples import Array
@@ -204,7 +205,10 @@ class TextTable(TableSource, TextSource):
         columns = columns_of(files[0])
         text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
         if not text:
-            raise PrivateDataError(f"{path} has no column of texts: it has {list_names(columns)}.")
+            raise PrivateDataError(
+                f"{path} has no column of words, but {list_names(columns)}: name one by --text-column, or add --table "
+                "if each row is a record of several columns."
+            )
         return FoundColumns.find(path, columns, text, label, _reader(files))
 
     def _files(self) -> Sequence[TablePath]:
@@ -235,9 +239,12 @@ class TextTable(TableSource, TextSource):
 
 
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
-    """Return the column whose first cells hold the most text; empty if no column holds text."""
+    """Return the column whose first cells hold the most text; empty if none holds two words beside one another."""
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
-    text = [sum(len(cell) for cell in column if isinstance(cell, str)) for column in zip(*rows, strict=True)]
+    text = [
+        sum(len(cell) for cell in column if isinstance(cell, str) and len(cell.split()) > 1)
+        for column in zip(*rows, strict=True)
+    ]
     return columns[text.index(max(text))] if any(text) else ""
 
 
@@ -256,6 +263,18 @@ class RowTable(TableSource, RowSource):
     kind: Literal["table"] = "table"
     label_column: Text | None = None
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
+
+    @classmethod
+    def find(cls, path: Path, label: str | None, is_looking: bool) -> FoundColumns:
+        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see `FoundColumns.find`."""
+        files = table_files(path)
+        read = _reader(files) if is_looking else lambda _: ()
+        return FoundColumns.find(path, columns_of(files[0]), "", label, read)
+
+    @classmethod
+    def propose(cls, path: Path, names: Iterable[str]) -> dict[str, Column | None]:
+        """Propose declarations to `pe init` from all values; None where there is none. Confidential."""
+        return {name: Column.of(_reader(table_files(path))(name)) for name in names}
 
     def _files(self) -> Sequence[TablePath]:
         if self.label_column in self.columns:

@@ -13,7 +13,9 @@ from zipfile import BadZipFile
 import numpy as np
 import yaml
 
+from pe.data.columns import Column
 from pe.data.images import Images
+from pe.data.rows import Rows
 from pe.data.samples import modality
 from pe.data.tables import TEXT, PublicTexts, files_below, folder_labels, is_clutter, walk
 from pe.data.texts import Texts
@@ -248,6 +250,45 @@ class TextStart:
             )
         settings = {"public": path_from(folder, pool.path), "text_column": pool.text_column}
         return ProposedEmbedding(Texts.embedding, why, _lines(settings))
+
+
+@dataclass(frozen=True)
+class TableStart:
+    """The beginning of a recipe over rows whose columns the file `columns` declares, as the recipe names it."""
+
+    columns: str
+
+    noun: ClassVar[str] = Rows.noun
+
+    @property
+    def shape(self) -> str:
+        """Lines of `private` on what all rows share."""
+        return f"  columns: !include {_scalar(self.columns)}\t# what a record can hold\n"
+
+    def generator(self, kind: str, classes: Sequence[str]) -> str:
+        """Lines of `api` for a generator of this kind; RecipeError as `starter_of`, or if it makes no rows."""
+        return _generator(kind, self.noun)
+
+    def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding:
+        """Propose the usual embedding of rows."""
+        return ProposedEmbedding(Rows.embedding, "numbers from 0 to 1, categories one-hot")
+
+
+def columns_file(columns: Mapping[str, Column | None], proposals: Mapping[str, Column | None]) -> str:
+    """YAML that declares the columns, one a line; a blank, with its proposal, for one that nobody has declared."""
+    lines = [
+        "# What a record can hold, and a synthetic row (docs/tables.md). All of it is public, and no noise protects it."
+    ]
+    if proposals:
+        lines += [
+            "# `pe init --look` has read the private records, and what it proposed is of them: keep only what you",
+            "# would have known without them.",
+        ]
+    for name, column in columns.items():
+        proposal = f"; the records have {proposals[name]}" if proposals.get(name) else ""
+        blank = f"{UNDECLARED}{proposal}"
+        lines.append(_align(f"{_scalar(name)}: {blank if column is None else column}"))
+    return "\n".join([*lines, ""])
 
 
 def _generator(kind: str, noun: str, **values: object) -> str:

@@ -11,7 +11,7 @@ from pe.planning.parts import set_up
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
 from pe.recipe.schema import Recipe
-from pe.recipe.starting import HasStarter, ImageStart, Start, TextStart, starter_recipe
+from pe.recipe.starting import HasStarter, ImageStart, Start, TableStart, TextStart, starter_recipe
 from tests.cli.typed import assert_one_sentence, pe
 from tests.private.records import FILES, png, write
 from tests.private.test_forms import FEW, FORMS
@@ -127,9 +127,11 @@ COMMENTED = re.compile(r"^( *)# (?=[a-z_]+: )", re.M)
 @pytest.mark.parametrize("kind", STARTERS)
 def test_each_key_in_a_comment_is_one_once_the_comment_is_taken_off(tmp_path, kind):
     noun = modality(info_of(load("pe.adapters", kind)).modality).noun
-    begin = {"images": ImageStart(64, 1), "texts": TextStart(250)}[noun]
+    begin = {"images": ImageStart(64, 1), "texts": TextStart(250), "rows": TableStart("c.yaml")}[noun]
+    write(tmp_path / "c.yaml", b"age: {kind: integer, min: 0, max: 110}")
     (tmp_path / "public.jsonl").write_text('{"text": "Some words."}\n')
-    source = {"kind": "folder" if noun == "images" else "text_folder", "path": str(tmp_path / "private")}
+    kinds = {"images": "folder", "texts": "text_folder", "rows": "table"}
+    source = {"kind": kinds[noun], "path": str(tmp_path / "private")}
     api, embedding = begin.generator(kind, ["a"]), begin.embedding(tmp_path, None).lines
     text = starter_recipe(Start(noun, source, ["a"], "record", "", 500, None, begin.shape, api, embedding))
 
@@ -199,3 +201,46 @@ def test_one_record_more_changes_nothing_that_is_written_without_being_told(tmp_
     assert recipes[0] == recipes[1]
     with pytest.raises(Exception, match=r"must be .*, not empty: declare it"):
         Recipe.load(tmp_path / "with" / "recipe.yaml")
+
+
+PATIENTS = "patient,age,sex,seen,out\na,34,f,2020-02-03,home\nb,61,m,,dead\n"
+STAY = ("--label-column", "out", "--classes", "home,dead", "--declared-size", 100)
+UNIT = ("--privacy-unit", "patient", "--declared-units", 40)
+ANSWERS = "integer\n0\n110\n\nn\n-\ndate\n2021-01-01\n2020-01-01\n\nn\n2020-01-01\n2021-01-01\n\ny\n"
+YES = "yes\n" * 3
+
+
+@pytest.mark.parametrize("flags", [["--table"], ["--columns", "c.yaml"], ["--look"]])
+def test_a_table_is_declared_column_by_column_and_its_recipe_runs(tmp_path, flags):
+    write(tmp_path / "a.csv", PATIENTS.encode())
+    declared = {"age": {"kind": "integer", "min": 0, "max": 110}, "sex": {"kind": "category", "values": ["f", "m"]}}
+    write(tmp_path / "c.yaml", json.dumps(declared).encode())
+    typed = {"--table": ANSWERS, "--look": YES}.get(flags[0], "")
+    result = pe("init", "a.csv", *flags, *STAY, *UNIT, cwd=tmp_path, typed=typed)
+    assert result.returncode == 0, result.stderr
+    assert ("min: 34, max: 61" in result.stdout) == ("--look" in flags)
+    if flags == ["--table"]:
+        assert "Again, since from min to max there are" in result.stdout
+    columns = Recipe.load(tmp_path / "recipe.yaml").private.columns
+    assert [*columns] == {"--table": ["age", "seen"], "--columns": [*declared], "--look": ["age", "sex", "seen"]}[
+        flags[0]
+    ]
+    assert columns["age"].max == (61 if "--look" in flags else 110)
+    assert pe("run", "recipe.yaml", "--out", "run", "--quiet", cwd=tmp_path).returncode == 0
+    if "--columns" not in flags:
+        assert ("has read the private records" in (tmp_path / "columns.yaml").read_text()) == ("--look" in flags)
+
+
+def test_a_table_s_cells_are_not_looked_at(tmp_path):
+    written = []
+    for name, more in (("without", ""), ("with", "c,999,x,1066-10-14,gone\n")):
+        write(tmp_path / name / "a.csv", (PATIENTS + more).encode())
+        told = pe("init", "a.csv", "--table", "--declared-size", 100, *UNIT, cwd=tmp_path / name)
+        assert told.returncode == 0, told.stderr
+        written.append((told.stdout, *((tmp_path / name / f"{one}.yaml").read_text() for one in ("recipe", "columns"))))
+    assert written[0] == written[1]
+    assert "age:                         # declare this\n" in written[0][2]
+    assert_one_sentence(pe("plan", "recipe.yaml", cwd=tmp_path / "with"), r"must be .*, not empty: declare it")
+    refused = pe("init", "a.csv", *STAY, "--privacy-unit", "record", "--out", "r.yaml", cwd=tmp_path / "with")
+    assert "has no column of words" in refused.stderr
+    assert "add --table" in refused.stderr

@@ -52,11 +52,11 @@ def test_what_is_there_is_seen(tmp_path, made, name, kind, sample, label, labels
     made(tmp_path, *(FEW if made in FORMS.values() else ()))
     place = tmp_path / name
     seen = look(place, None, None, None)
-    key = "text_column" if seen.texts else "image_column"
+    key = "text_column" if seen.noun == "texts" else "image_column"
     columns = {} if sample is None else {key: sample, "label_column": label}
     assert seen.settings == {"kind": kind, "path": place} | columns
     assert (seen.labels, seen.units) == (tuple(labels.split()), tuple(units.split()))
-    assert (text_kind_at if seen.texts else kind_at)(place) == kind  # as `pe evaluate` reads a test set
+    assert (text_kind_at if seen.noun == "texts" else kind_at)(place) == kind  # as `pe evaluate` reads a test set
 
 
 def test_columns_are_those_that_the_owner_names(tmp_path):
@@ -75,7 +75,11 @@ def test_columns_are_those_that_the_owner_names(tmp_path):
         ("nowhere", {}, "does not exist: name a folder of images or texts, an .npz or .tar file or a table"),
         ("ct", {}, "ct holds DICOM files: write a recipe with private.kind: dicom"),
         ("a.jsonl", {"text_column": "body"}, "no column 'body': it has the columns 'id', 'said', 'topic'"),
-        ("numbers.parquet", {}, "numbers.parquet has no column of texts: it has the columns 'a'"),
+        (
+            "numbers.parquet",
+            {},
+            "numbers.parquet has no column of words, but the columns 'a': name one by --text-column, or add --table",
+        ),
     ],
 )
 def test_what_no_source_reads_is_refused(tmp_path, name, columns, sentence):
