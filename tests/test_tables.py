@@ -24,8 +24,9 @@ COLUMNS = {
     "smoker": {"kind": "boolean", "missing": True},
     "stage": {"kind": "ordinal", "values": ["I", "II", "III"], "missing": True},
     "admitted": {"kind": "date", "min": "2020-01-01", "max": "2021-12-31"},
+    "born": {"kind": "date", "min": "1990-01-01", "max": "1990-12-31", "format": "%Y-%d-%m", "missing": True},
 }
-SIZES = [111, 497, 3, 2, 3, 731]
+SIZES = [111, 497, 3, 2, 3, 731, 365]
 
 
 @given(st.lists(st.tuples(*(st.integers(0, size) for size in SIZES)), min_size=1, max_size=5))
@@ -42,9 +43,12 @@ def test_rows_and_codes_are_the_same_thing(codes: list[tuple[int, ...]]) -> None
 @pytest.mark.parametrize(
     ("values", "row"),
     [
-        (["34", "70.2", "f", "yes", "II", "2020-02-03"], [34, 70.0, "f", True, "II", "2020-02-03"]),
-        ([-3, 9e9, "x", 0, None, date(2030, 1, 1)], [0, 250, "other", False, None, "2021-12-31"]),
-        ([34.0, "?", " m ", "", "IV", "2020-02-03T10:00:00"], [34, None, "m", None, None, "2020-02-03"]),
+        (
+            ["34", "70.2", "f", "yes", "II", "2020-02-03", "1990-31-01"],
+            [34, 70.0, "f", True, "II", "2020-02-03", "1990-01-31"],
+        ),
+        ([-3, 9e9, "x", 0, None, date(2030, 1, 1), "never"], [0, 250, "other", False, None, "2021-12-31", None]),
+        ([34.0, "?", " m ", "", "IV", "2020-02-03T10:00:00", None], [34, None, "m", None, None, "2020-02-03", None]),
     ],
 )
 def test_a_record_holds_nothing_beyond_its_declared_columns(values: list[object], row: list[object]) -> None:
@@ -54,7 +58,7 @@ def test_a_record_holds_nothing_beyond_its_declared_columns(values: list[object]
 
 def test_a_value_that_is_not_there_is_refused_without_telling_it() -> None:
     with pytest.raises(BadSample) as error:
-        Columns(COLUMNS).read(["secret", 1, "f", True, "I", "2020-01-01"], "Row 3")
+        Columns(COLUMNS).read(["secret", 1, "f", True, "I", "2020-01-01", None], "Row 3")
     assert str(error.value).startswith("Row 3 has no integer in column 'age'")
     assert "secret" not in str(error.value)
 

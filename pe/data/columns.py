@@ -299,6 +299,7 @@ class Columns(Mapping[str, Column]):
 
         In a row that is a list of fractions (`Rows.examples`), a fraction stands for the value at that place.
         """
+        columns = {name: one.model_copy(update={"format": None}) for name, one in self.items()}  # rows have ISO dates
         codes = np.empty((len(rows), len(self)), np.int64)
         sizes = self.sizes.tolist()
         places: list[dict[Any, int]] = [{} for _ in self]
@@ -306,7 +307,7 @@ class Columns(Mapping[str, Column]):
             if isinstance(row, list):
                 codes[i] = [int(row[j % len(row)] * (size + 1)) if row else size for j, size in enumerate(sizes)]
                 continue
-            for j, (name, column) in enumerate(self.items()):
+            for j, (name, column) in enumerate(columns.items()):
                 value, known = row.get(name), places[j]
                 if (code := known.get((type(value), value))) is None:
                     code = known[type(value), value] = column.code(value)
