@@ -49,12 +49,19 @@ class MakesRows(ABC):
 
     def _mutate(self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float) -> Codes:
         """Return mutated codes: each value is drawn anew at the rate `degree`, a number moved by up to that share."""
-        sizes = self._columns.sizes
-        is_anew = self._numbers(seeds, "which") < degree
-        moves = np.rint((2 * self._numbers(seeds, "move") - 1) * degree * (sizes - 1)).astype(np.int64)
-        moved = np.clip(parents + moves, 0, sizes - 1)
-        is_moved = np.array([column.is_ordered for column in self._columns.values()]) & (parents < sizes)
-        return np.where(is_moved, moved, np.where(is_anew, self._new(labels, seeds, "anew"), parents))
+        anew = np.where(self._numbers(seeds, "which") < degree, self._new(labels, seeds, "anew"), parents)
+        moved = self._moved(parents, self._numbers(seeds, "move"), degree)
+        return np.where(self._can_move(parents), moved, anew)
+
+    def _moved(self, parents: Codes, numbers: Floats, step: float) -> Codes:
+        """Return codes of which those that can are moved by up to `step` of their range, by numbers in [0, 1)."""
+        last = self._columns.sizes - 1
+        moves = np.rint((2 * numbers - 1) * step * last).astype(np.int64)
+        return np.where(self._can_move(parents), np.clip(parents + moves, 0, last), parents)
+
+    def _can_move(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Mark values of ordered columns that are not missing, bool (n, d)."""
+        return np.array([column.is_ordered for column in self._columns.values()]) & (codes < self._columns.sizes)
 
     def _numbers(self, seeds: Seeds, purpose: str) -> Floats:
         """Return numbers in [0, 1), float64 (n, d), another for each column."""
@@ -65,7 +72,7 @@ class MakesRows(ABC):
 
 
 class Mutate(MakesRows):
-    """The first to try for a table: rows drawn at random from the declared columns, and mutated, as in Tab-PE.
+    """For Private Evolution alone over a table: rows drawn at random from the declared columns, and mutated (Tab-PE).
 
     RANDOM_API draws each value uniformly among those declared. VARIATION_API of degree d draws each category anew with
     probability d, and moves each number, date and ordinal by up to d of its range: 0 changes nothing.

@@ -13,6 +13,7 @@ import multiprocessing
 import sys
 import time
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -40,19 +41,19 @@ def synthesise(kind: str, codes: pd.DataFrame, sizes: dict[str, int], seed: int,
     """Put the synthetic codes into the queue."""
     from mbi import Dataset, Domain
 
-    np.random.seed(seed)  # noqa: NPY002 - the peers' own
+    np.random.seed(seed)  # noqa: NPY002 - the peers draw from the global generator
     delta = 1 / (len(codes) * math.log(len(codes)))
     data = Dataset(codes.to_dict("list"), Domain.fromdict(sizes))
     if kind == "mst":
         from mst import MST
 
-        made = MST(data, 1.0, delta)
+        rows = MST(data, 1.0, delta)
     else:
         from aim import AIM
 
         workload = [(pair, 1.0) for pair in itertools.combinations(data.domain, 2)]
-        made = AIM(1.0, delta, max_model_size=80).run(data, workload)[1]
-    queue.put({name: np.asarray(made.to_dict()[name]) for name in codes})
+        rows = AIM(1.0, delta, max_model_size=80).run(data, workload)[1]
+    queue.put({name: np.asarray(rows.to_dict()[name]) for name in codes})
 
 
 def main() -> None:
@@ -77,16 +78,16 @@ def main() -> None:
             process = context.Process(target=synthesise, args=(kind, codes[: len(train)], sizes, seed, queue))
             process.start()
             try:
-                made = pd.DataFrame(queue.get(timeout=arguments.seconds))
-            except Exception:
+                rows = pd.DataFrame(queue.get(timeout=arguments.seconds))
+            except Empty:
                 print(f"{table} {kind}: did not end within {arguments.seconds} s", flush=True)
                 process.kill()
                 break
             seconds, real = time.perf_counter() - start, codes[len(train) :].copy()
             for name, ends in edges.items():
-                made[name] = ends[made[name]] + rng.random(len(made)) * np.diff(ends)[made[name]]
+                rows[name] = ends[rows[name]] + rng.random(len(rows)) * np.diff(ends)[rows[name]]
                 real[name] = test[name].to_numpy()
-            parts = [(one.drop(columns=label).to_numpy(float), one[label].to_numpy()) for one in (made, real)]
+            parts = [(one.drop(columns=label).to_numpy(float), one[label].to_numpy()) for one in (rows, real)]
             results.append(scores(parts[0], parts[1], seed))
             print(f"{table} {kind}: forest {results[-1][0]:.4f}, AUC {results[-1][1]:.4f}; {seconds:.0f} s", flush=True)
 

@@ -32,8 +32,7 @@ class MixedSettings(Settings):
 class Mixed:
     """For rows of tables: numbers, dates and ordinals from 0 to 1, categories one-hot; as Tab-PE does.
 
-    Everything that it knows of the columns is declared in public. A missing number is ½, with `category_weight` in a
-    dimension of its own; a missing category has a dimension of its own.
+    Everything that it knows of the columns is declared in public; see `Columns.vectors`.
     """
 
     Settings = MixedSettings
@@ -56,12 +55,4 @@ class Mixed:
         """
         if not isinstance(samples, Rows):
             raise ContractError(f"The embedding 'mixed' takes rows of tables, not {type(samples).__name__}.")
-        weight, parts = self._config.category_weight, []
-        for codes, column in zip(self._columns.codes(samples).T, self._columns.values(), strict=True):
-            is_missing = codes == column.size
-            if column.is_ordered:
-                places = np.where(is_missing, 0.5, codes / max(column.size - 1, 1))
-                parts += [places[:, None], weight * is_missing[:, None]]
-            else:
-                parts.append(weight * (codes[:, None] == np.arange(column.size + 1)))
-        return np.concatenate(parts, axis=1).astype(np.float32)
+        return self._columns.vectors(self._columns.codes(samples), 1.0, self._config.category_weight).astype(np.float32)

@@ -100,29 +100,12 @@ def test_a_run_over_a_table_evolves_rows_of_its_columns(tmp_path: Path) -> None:
         classes=["lo", "hi"],
         declared_size=60,
     )
-    run = pe.evolve(
-        private,
-        pe.api("mutate"),
-        epsilon=20.0,
-        delta=1e-3,
-        iterations=3,
-        population=40,
-        degree=0.2,
-        out=tmp_path / "run",
-    )
+    settings = {"epsilon": 20.0, "delta": 1e-3, "iterations": 3, "population": 40, "degree": 0.2}
+    run = pe.evolve(private, pe.api("mutate"), **settings, out=tmp_path / "run")
     rows = run.synthetic.samples
     assert isinstance(rows, Rows)
     means = [np.mean([row["a"] for row in rows.take(run.synthetic.labels == k).records]) for k in (0, 1)]
     assert means[0] < 5 < means[1]
     assert "color" in (run.folder / "recipe.yaml").read_text()
-    assert pe.evolve(
-        private,
-        pe.api("mutate"),
-        epsilon=20.0,
-        delta=1e-3,
-        iterations=3,
-        population=40,
-        degree=0.2,
-        out=run.folder,
-        resume=True,
-    )
+    again = pe.evolve(private, pe.api("mutate"), **settings, out=run.folder, resume=True)
+    assert (again.synthetic.samples.array == rows.array).all()

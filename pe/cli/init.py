@@ -95,7 +95,7 @@ def init(
     columns = {"image_column": image_column, "text_column": text_column, "label_column": label_column}
     see: Callable[..., Seen] = look
     if is_table or is_looking or declared is not None:
-        columns, kind, public = {"label_column": label_column}, kind or "mutate", public or Path()
+        columns, kind, public = {"label_column": label_column}, kind or "max_entropy", public or Path()
         see = partial(look_at_names, is_looking=is_looking)
     records = see(where, **columns)
     by_noun: dict[str, dict[str, object]] = {

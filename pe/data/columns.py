@@ -314,10 +314,18 @@ class Columns(Mapping[str, Column]):
                 codes[i, j] = code
         return codes
 
-    def draw(self, uniforms: npt.NDArray[np.float64]) -> Codes:
-        """Return codes drawn uniformly by numbers in [0, 1), float64 (n, d); missing values are not drawn."""
-        return (uniforms * self.sizes).astype(np.int64)
+    def vectors(self, codes: Codes, unit: float, category: float) -> npt.NDArray[np.float64]:
+        """Return vectors in which nearness means likeness, float64 (n, D).
 
-    def dump(self) -> dict[str, dict[str, Any]]:
-        """Return the declarations as plain values, without those that are as usual."""
-        return {name: one.model_dump(mode="json", exclude_defaults=True) for name, one in self.items()}
+        Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`. A missing number is
+        in the middle, and `category` in a dimension of its own; a missing category has a dimension of its own.
+        """
+        parts = []
+        for column, values in zip(self.values(), codes.T, strict=True):
+            is_missing = values == column.size
+            if column.is_ordered:
+                places = np.where(is_missing, 0.5, values / max(column.size - 1, 1))
+                parts += [unit * places[:, None], category * is_missing[:, None]]
+            else:
+                parts.append(category * (values[:, None] == np.arange(column.size + 1)))
+        return np.concatenate(parts, axis=1)

@@ -29,6 +29,7 @@ class Rows(Texts):
     embedding: ClassVar[str] = "mixed"
     unit: ClassVar[str] = "share of the columns that differ, 0 to 1"
     counts_labels: ClassVar[bool] = True
+    largest: ClassVar[int] = 50_000
 
     @property
     def records(self) -> list[Any]:
@@ -71,7 +72,8 @@ class Rows(Texts):
 
     def pictures(self) -> list[Image.Image]:
         """Draw the beginning of each row as a card, a column a line."""
-        return [card("\n".join(f"{name}: {value}" for name, value in row.items())) for row in self.records]
+        rows = [{name: "missing" if one is None else one for name, one in row.items()} for row in self.records]
+        return [card("\n".join(f"{name}: {value}" for name, value in row.items())) for row in rows]
 
 
 def _difference(one: Mapping[str, object], other: Mapping[str, object]) -> float:

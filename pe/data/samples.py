@@ -41,6 +41,7 @@ class Samples(Protocol):
         embedding: the kind of embedding for a recipe that names none; for images a network at hand is preferred.
         unit: the unit of `distances`, in words.
         counts_labels: whether `evolution: auto` has the labels counted, under DP, in place of equal numbers of each.
+        largest: the most samples at the end that `evolution: auto` chooses.
     """
 
     kind: ClassVar[str]
@@ -51,6 +52,7 @@ class Samples(Protocol):
     embedding: ClassVar[str]
     unit: ClassVar[str]
     counts_labels: ClassVar[bool] = False
+    largest: ClassVar[int] = 10_000
 
     def __init__(self, array: Any, /) -> None: ...
 

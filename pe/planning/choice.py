@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil, erfc, exp, floor, inf, log10, pi, prod, sqrt
 from typing import Any
 
+from pe.data.samples import Samples
 from pe.errors import RecipeError
 from pe.planning.calls import IMAGES, may_try
 from pe.planning.parts import price_of
@@ -290,10 +291,11 @@ MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
 for several votes; SPARE for several votes if limits leave few images and labels are known; LEAST in any case."""
 GROWTH = 1.5
 """Ratio of each iteration's share of the budget to the share of the iteration before."""
-MORE, LARGEST = 2.5, 10_000
-"""Images at the end: MORE for each record, at most LARGEST; where images cost something, one for each record."""
-COUNTED, LARGEST_TABLE = 0.05, 50_000
-"""Share of ε for noisy label counts, and most samples at the end, where a modality's labels are counted by default."""
+MORE, LARGEST = 2.5, Samples.largest
+"""Images at the end: MORE for each record, at most the modality's `largest`; where they cost something, one for each
+record."""
+COUNTED = 0.05
+"""Share of ε for noisy label counts, where a modality's labels are counted by default."""
 FINAL_SHARE, SLACK = 0.3, 0.05
 """Shares of the images that limits allow: FINAL_SHARE for S_T, if the chosen are varied; SLACK for refused images."""
 
@@ -392,11 +394,10 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     info = _info(recipe, api)
     if not info.degrees:  # its fit has done what votes could do
         explicit = {"iterations": 0} | explicit
-    if recipe.private.modality.counts_labels and len(recipe.private.labels) > 1 and recipe.privacy.epsilon is not None:
-        sizes = {} if "label_sizes" in explicit else {"estimate_label_sizes": COUNTED}
-        explicit = sizes | explicit
-        recipe = recipe.model_copy(update={"evolution": recipe.evolution.model_copy(update=sizes)})
-    numbers = _numbers(recipe, info, votes=explicit.get("iterations") != 0)
+    counted = _label_counts(recipe)
+    explicit = counted | explicit
+    with_counts = recipe.model_copy(update={"evolution": recipe.evolution.model_copy(update=counted)})
+    numbers = _numbers(with_counts, info, votes=explicit.get("iterations") != 0)
     whole = choose(numbers, explicit)
     choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.own_values}
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
@@ -405,6 +406,14 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
         changes["privacy"] = recipe.privacy.model_copy(update={"schedule": choices["privacy.schedule"]})
     reasons = _reasons(numbers, explicit, whole, recipe.private.modality.noun)
     return Choice(recipe.model_copy(update=changes), choices, reasons)
+
+
+def _label_counts(recipe: Recipe) -> dict[str, float]:
+    """Return the share of ε for noisy label counts, if the modality's are counted and the recipe says nothing."""
+    private, own = recipe.private, recipe.evolution.own_values
+    is_open = not own.keys() & {"label_sizes", "estimate_label_sizes"} and recipe.privacy.epsilon is not None
+    is_counted = private.modality.counts_labels and len(private.labels) > 1 and is_open
+    return {"estimate_label_sizes": COUNTED} if is_counted else {}
 
 
 def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
@@ -520,7 +529,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
         by_label=info.by_label,
         distinct=info.distinct,
         lookahead=recipe.evolution.own_values.get("lookahead", 0),
-        largest=LARGEST_TABLE if private.modality.counts_labels else LARGEST,
+        largest=private.modality.largest,
     )
 
 

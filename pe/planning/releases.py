@@ -195,10 +195,9 @@ def _share(recipe: Recipe) -> float:
                 f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is spent: leave it out."
             )
         return 1.0
-    if recipe.evolution.iterations == 0 and share is None:
-        return 1.0 - (recipe.evolution.estimate_label_sizes or 0.0)
-    if recipe.evolution.iterations == 0 and recipe.evolution.estimate_label_sizes is None:
-        return share or 1.0
+    counted = recipe.evolution.estimate_label_sizes
+    if recipe.evolution.iterations == 0 and (share is None or counted is None):
+        return 1.0 - (counted or 0.0) if share is None else share
     if share is None:
         raise RecipeError(
             f"api.fit.budget_share is missing: say which share of epsilon fits '{recipe.api.kind}', and the rest "
