@@ -15,7 +15,10 @@ from pe.cli.share import tell_if_purged
 if TYPE_CHECKING:
     from pe.plugins.specs import PluginSpec
 
-_CLASSIFIERS = "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression."
+_CLASSIFIERS = (
+    "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression; of rows "
+    "linear_probe, logistic_regression, random_forest, boosted_trees."
+)
 _WIDTH = 110  # of a paragraph
 
 
@@ -117,7 +120,7 @@ def _spec(text: str) -> PluginSpec:
 
 def _page(values: dict[str, Any], path: Path) -> str:
     """Format an evaluation for people."""
-    from pe.report.sections import fidelity_rows, utility_rows
+    from pe.report.sections import fidelity_rows, table_rows, utility_rows
 
     run, test = values["run"], values["test"]
     state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
@@ -130,8 +133,10 @@ def _page(values: dict[str, Any], path: Path) -> str:
         lines += ["", f"Fidelity under {name}", *aligned(fidelity_rows(fidelity))]
     if "fidelity" in values:
         lines.append("Lower is nearer to the real samples in the first two columns, higher in the others.")
+    if rows := table_rows(values):
+        lines += ["", "Total variation of values, alone and together; difference of associations", *aligned(rows)]
     if "utility" in values:
-        lines += ["", "Accuracy; macro-F1", *aligned(utility_rows(values))]
+        lines += ["", "Accuracy; macro-F1; AUC", *aligned(utility_rows(values))]
         lines.append("* the classifier chosen on held-out parts of the training set, never on the test set")
     if "memorisation" in values:
         lines += ["", *_memorisation(values["memorisation"], run["noun"])]

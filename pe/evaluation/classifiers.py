@@ -20,14 +20,18 @@ from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import MissingDependency, RecipeError, nearest_name
-from pe.evaluation.labelled import Labelled, Logits, NetworkSettings, Predict
+from pe.evaluation.labelled import Labelled, Logits, NetworkSettings, Predict, few
 from pe.plugins.devices import require_torch
+from pe.plugins.protocols import Vectors
 
 MEMORY = 2**31
 """Most bytes of features that parallel trainings hold together."""
 
 STRENGTHS = (0.01, 0.1, 1.0)
 """Values of C that the linear probe tries, the strongest penalty first; the last is scikit-learn's default."""
+
+LEAST_DEVIATION = 0.1
+"""Least deviation by which a row's value, in [0, 1], is divided: one that is nearly constant tells little."""
 
 _LEAST = 1e-12  # probability whose logarithm is taken
 _PASSES, _PATIENCE = 50, 10
@@ -97,8 +101,42 @@ def side_by_side(
 
 
 def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit logistic regression on pixels: scikit-learn's defaults, at most 100 steps; `validation` is not used."""
-    return _fit_regression(train, lambda samples: pixels_in_unit_interval(samples.images), classes, steps=100)
+    """Fit logistic regression on pixels, or on a `few` rows' vectors: scikit-learn's defaults, at most 100 steps.
+
+    Vectors are centred and divided by the training part's deviations, none below LEAST_DEVIATION; `validation` is not
+    used.
+    """
+    if train.vectors is None:
+        return _fit_regression(train, lambda samples: pixels_in_unit_interval(samples.images), classes, steps=100)
+    train = few(train, seed)
+    mean, scale = _vectors(train).mean(axis=0), np.maximum(_vectors(train).std(axis=0), LEAST_DEVIATION)
+    return _fit_regression(train, lambda samples: (_vectors(samples) - mean) / scale, classes, steps=100)
+
+
+def fit_random_forest(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """Fit a random forest on a `few` rows' vectors, with scikit-learn's defaults; `validation` is not used."""
+    with on_one_thread():
+        from sklearn.ensemble import RandomForestClassifier
+
+        return _fit_trees(RandomForestClassifier(random_state=seed), few(train, seed), classes)
+
+
+def fit_boosted_trees(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
+    """Fit boosted trees on rows' vectors, with scikit-learn's defaults for histograms; `validation` is not used."""
+    with on_one_thread():
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        return _fit_trees(HistGradientBoostingClassifier(random_state=seed), train, classes)
+
+
+def _fit_trees(model: Any, train: Labelled, classes: int) -> Predict:
+    model.fit(_vectors(train), train.labels)
+    return lambda samples: log_probabilities(model, _vectors(samples), classes)
+
+
+def _vectors(samples: Labelled) -> Vectors:
+    assert samples.vectors is not None
+    return samples.vectors
 
 
 @dataclass(frozen=True)
@@ -121,14 +159,12 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
     the same for any embedding. With a number for each dimension, a dimension that hardly varies in the training part
     would outweigh all others in a real image.
     """
-    assert train.vectors is not None
-    mean = train.vectors.mean(axis=0, dtype=np.float64)
-    deviation = float(np.sqrt(train.vectors.var(axis=0, dtype=np.float64).mean()))
+    mean = _vectors(train).mean(axis=0, dtype=np.float64)
+    deviation = float(np.sqrt(_vectors(train).var(axis=0, dtype=np.float64).mean()))
     scale = (deviation or 1.0) * np.sqrt(len(mean) / 10)
 
     def scale_vectors(samples: Labelled) -> Any:
-        assert samples.vectors is not None
-        return (samples.vectors - mean) / scale
+        return (_vectors(samples) - mean) / scale
 
     rows, probes, losses = np.arange(len(validation)), [], []
     for strength in STRENGTHS:
@@ -213,7 +249,12 @@ def strings_of(samples: Samples) -> list[str]:
 LINEAR_PROBE = "linear_probe"
 ON_PIXELS = {"logistic_regression": fit_logistic_regression, "mlp": fit_mlp}
 ON_WORDS = {"tfidf_regression": fit_tfidf_regression}
-SHALLOW = {LINEAR_PROBE: fit_linear_probe} | ON_PIXELS | ON_WORDS
+ON_ROWS = {
+    "logistic_regression": fit_logistic_regression,
+    "random_forest": fit_random_forest,
+    "boosted_trees": fit_boosted_trees,
+}
+SHALLOW = {LINEAR_PROBE: fit_linear_probe} | ON_PIXELS | ON_WORDS | ON_ROWS
 KNOWN = (*SHALLOW, "resnet9")
 
 
@@ -238,11 +279,10 @@ class Classifier:
         return self.name in SHALLOW
 
     @property
-    def kind(self) -> str | None:
-        """The modality that it can be trained on; None: any, through an embedding."""
-        if self.name == LINEAR_PROBE:
-            return None
-        return "texts" if self.name in ON_WORDS else "images"
+    def modalities(self) -> list[str]:
+        """The kinds of samples that it can be trained on; none: any, through an embedding."""
+        kinds = {"images": (*ON_PIXELS, "resnet9"), "texts": ON_WORDS, "table": ON_ROWS}
+        return [kind for kind, names in kinds.items() if self.name in names]
 
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
         """Train the classifier on `train`; its stopping point is chosen on `validation`, held out of the training set.

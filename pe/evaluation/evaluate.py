@@ -78,9 +78,9 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     values = _head(sets, request, [each.name for each in embeddings])
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     if request.wants("fidelity"):
-        samples, reference = {key: each.samples for key, each in sets.all.items()}, sets.reference.content.samples
+        samples = {key: each.samples for key, each in sets.all.items()}
         values["fidelity"] = {each.name: _fidelity(sets, samples, each, progress) for each in embeddings}
-        values |= sets.methods.contents(samples, reference)
+        values |= sets.methods.contents(sets.all, sets.reference.content, sets.recipe.private)
     results: Results = _train(sets, request, embeddings, progress) if request.wants("utility") else {}
     lost: list[str] = []
     if results:

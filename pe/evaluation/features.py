@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from pe.data.samples import Samples
 from pe.errors import ContractError
+from pe.evaluation.labelled import KEPT
 from pe.lookahead import embed_batches
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, PluginInfo, Vectors, info_of
@@ -17,9 +18,6 @@ from pe.private.dataset import sample_digest
 from pe.store.places import without_paths
 
 Reals = npt.NDArray[np.float64]
-
-KEPT = 10_000
-"""Most vectors of a set that are kept for measures that compare pairs, and for training."""
 
 MEMORY = 2**30
 """Most bytes of vectors that are stored, of all sets together."""

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from pe.data.samples import Samples, generator
 from pe.errors import RecipeError
-from pe.evaluation.features import KEPT, CachedEmbedding, Reals
+from pe.evaluation.features import CachedEmbedding, Reals
+from pe.evaluation.labelled import KEPT
 from pe.plugins.protocols import info_of
 from pe.progress import Progress, Task
 

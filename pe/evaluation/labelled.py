@@ -14,6 +14,9 @@ from pe.plugins.protocols import Vectors
 
 Labels = npt.NDArray[np.int32]
 
+KEPT = 10_000
+"""Most samples of a set that are kept for measures that compare pairs, and for training where it is slow."""
+
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
@@ -67,6 +70,13 @@ def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labell
         held_out.append(members[is_held_out])
         rest.append(members[~is_held_out])
     return whole.take(rng.permutation(np.concatenate(rest))), whole.take(rng.permutation(np.concatenate(held_out)))
+
+
+def few(whole: Labelled, seed: int) -> Labelled:
+    """Return at most KEPT of the samples, drawn at random, in their order."""
+    if len(whole) <= KEPT:
+        return whole
+    return whole.take(np.sort(generator(seed, "evaluation/probe").permutation(len(whole))[:KEPT]))
 
 
 Logits = npt.NDArray[np.float64]

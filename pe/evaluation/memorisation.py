@@ -60,6 +60,7 @@ class Copies:
     equality: str  # how exact copies are equal to a record, in words
     generated: int  # samples
     exact: int  # those equal to a private record
+    exact_beyond_chance: bool  # True if there are some, and held-out samples do not explain so many
     near: int  # the others that are near copies
     heldout: int  # held-out samples
     heldout_near: int  # near copies among held-out samples: by chance, or because they resemble records
@@ -69,7 +70,7 @@ class Copies:
     def warnings(self) -> list[str]:
         """Sentences that the owner is to read before anything is shared."""
         count, warnings = f"{self.generated:,} generated {self.noun}", []
-        if self.exact:
+        if self.exact_beyond_chance:
             warnings.append(
                 f"{self.exact:,} of {count} are private records, {self.equality}: find out why before you share them."
             )
@@ -96,8 +97,9 @@ def count_copies(
     """
     methods = methods_of(synthetic)
     exact = are_among(synthetic, private)
+    unseen_exact = are_among(heldout, private)
     near = _near(to_private) & methods.shows(synthetic) & ~exact
-    unseen = _near(heldout_to_private) & methods.shows(heldout)
+    unseen = _near(heldout_to_private) & methods.shows(heldout) & ~unseen_exact
     first, _ = distinct(synthetic)
     others = first[~exact[first]]
     return Copies(
@@ -105,11 +107,16 @@ def count_copies(
         equality=methods.equality,
         generated=len(synthetic),
         exact=int(exact.sum()),
+        exact_beyond_chance=bool(exact.any()) and (not methods.equal_by_chance or _beyond(exact[first], unseen_exact)),
         near=int(near.sum()),
         heldout=len(heldout),
         heldout_near=int(unseen.sum()),
-        beyond_chance=beyond_chance(int(near[others].sum()), len(others), int(unseen.sum()), len(unseen)),
+        beyond_chance=_beyond(near[others], unseen),
     )
+
+
+def _beyond(ours: Mask, unseen: Mask) -> bool:
+    return beyond_chance(int(ours.sum()), len(ours), int(unseen.sum()), len(unseen))
 
 
 def _near(distances: Reals) -> Mask:

@@ -1,4 +1,4 @@
-"""The methods of evaluation for images, for texts, and for other modalities, which an embedding alone compares."""
+"""The methods of evaluation for images, texts and tables; other modalities are compared by an embedding alone."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pe.data.columns import Codes, Columns
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
+from pe.data.rows import Rows
 from pe.data.samples import Samples, distinct
 from pe.data.texts import plain
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_WORDS, strings_of, words
+from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_ROWS, ON_WORDS, strings_of, words
 from pe.evaluation.features import Reals
 from pe.evaluation.labelled import Labelled
+from pe.evaluation.tables import compare_tables, one_hot, ordinals
 from pe.private.dataset import sample_digest
 from pe.private.look import kind_at, text_kind_at
-from pe.private.modalities import ImageSource, TextSource
+from pe.private.modalities import ImageSource, RowSource, TextSource
 from pe.private.npz import DIGITS
 from pe.private.source import RECORD, PrivateSource, read_source
-from pe.private.tables import TextTable
+from pe.private.tables import RowTable, TextTable
 
 Mask = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
@@ -62,8 +65,16 @@ class Methods:
 
     classifiers: tuple[str, ...] = (LINEAR_PROBE,)  # trained by default
     equality: str = "value by value"  # what makes two samples equal, as words within a sentence
+    equal_by_chance: bool = False  # whether samples of two people may well be equal
 
-    def views(self, names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
+    def views(
+        self,
+        names: Sequence[str],
+        training: Training,
+        test: Labelled,
+        private: PrivateSource,
+        note: Callable[[str], None],
+    ) -> Views:
         """Return the sets in the form for each classifier; `note` is called with a sentence on each change."""
         return dict.fromkeys(names, (training, test))
 
@@ -107,7 +118,7 @@ class Methods:
             _declarations(private) | {"path": Path(place), "classes": _classes(private, has_labels)}, place
         )
 
-    def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
+    def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
         """Return measures of the sets and the reference set, beside fidelity, that only this modality has."""
         return {}
 
@@ -138,7 +149,14 @@ class ImageMethods(Methods):
     classifiers = (LINEAR_PROBE, "mlp")
     equality = "pixel by pixel"
 
-    def views(self, names: Sequence[str], training: Training, test: Labelled, note: Callable[[str], None]) -> Views:
+    def views(
+        self,
+        names: Sequence[str],
+        training: Training,
+        test: Labelled,
+        private: PrivateSource,
+        note: Callable[[str], None],
+    ) -> Views:
         """Return all images in the test images' shape; for classifiers on pixels, with sides of at most LONGEST."""
         large = {}
         for name, whole in training.items():
@@ -218,9 +236,7 @@ class TextMethods(Methods):
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
         """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
-        texts = zip(strings_of(synthetic), strings_of(private), distances.tolist(), strict=True)
-        pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
-        return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
+        return _pairs_in_json(strings_of(synthetic), strings_of(private), distances)
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
         """As `Methods.source_at`; length, cut, encoding and classes are the run's."""
@@ -235,15 +251,15 @@ class TextMethods(Methods):
             settings["label_column"] = _LABEL_COLUMN if classes else None
         return read_source(settings | {"kind": kind, "path": path, "classes": classes}, place)
 
-    def contents(self, sets: Mapping[str, Samples], reference: Samples) -> Values:
+    def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
         """Measure lengths and words of each set, and of the reference set beside them. Confidential.
 
         `words` and `bytes` are quantiles, at LEVELS, of a text's length; `vocabulary` counts the different words;
         `covered` is the share of the reference's words, each counted as often as it occurs, that the set has, too;
         `divergence` is Jensen and Shannon's, between the word frequencies of set and reference, in bits, 0 to 1.
         """
-        real = _counts(reference)
-        contents = {name: _content(samples, real) for name, samples in (*sets.items(), ("reference", reference))}
+        real, every = _counts(reference.samples), {**sets, "reference": reference}
+        contents = {name: _content(one.samples, real) for name, one in every.items()}
         return {"texts": {"levels": list(LEVELS), "sets": contents}}
 
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
@@ -277,6 +293,12 @@ class TextMethods(Methods):
                     f"{leaks:,} of {len(canaries):,} canaries stand in generated texts: do not share this run."
                 )
         return values | {"warnings": warnings}
+
+
+def _pairs_in_json(synthetic: list[str], private: list[str], distances: Reals) -> tuple[str, bytes]:
+    texts = zip(synthetic, private, distances.tolist(), strict=True)
+    pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
+    return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
 
 
 def _content(samples: Samples, real: Counter[str]) -> Values:
@@ -359,7 +381,75 @@ def _join(tokens: Sequence[str]) -> str:
     return f" {' '.join(tokens)} "
 
 
-_METHODS = {"images": ImageMethods(), "texts": TextMethods()}
+class TableMethods(Methods):
+    """Evaluate rows of tables by trees, and by the shares of values in their columns, alone and together."""
+
+    classifiers = tuple(ON_ROWS)
+    equal_by_chance = True
+
+    def views(
+        self,
+        names: Sequence[str],
+        training: Training,
+        test: Labelled,
+        private: PrivateSource,
+        note: Callable[[str], None],
+    ) -> Views:
+        """Return the rows with vectors: for logistic regression `one_hot`, for trees the codes."""
+        columns = _columns(private)
+        codes = {name: columns.codes(_rows(one.samples)) for name, one in training.items()}
+        of_test, views = columns.codes(_rows(test.samples)), {}
+        for name in names:
+            features = one_hot if name == "logistic_regression" else ordinals
+            sets = {key: replace(one, vectors=features(codes[key], columns)) for key, one in training.items()}
+            views[name] = sets, replace(test, vectors=features(of_test, columns))
+        return views
+
+    def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+        """As `TextMethods.pairs`, each row with spaces between its columns."""
+        ours, theirs = (
+            [json.dumps(row, ensure_ascii=False) for row in _rows(one).records] for one in (synthetic, private)
+        )
+        return _pairs_in_json(ours, theirs, distances)
+
+    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
+        """As `Methods.source_at`; columns, label column and classes are the run's."""
+        assert isinstance(private, RowSource)
+        path, classes = Path(place), _classes(private, has_labels)
+        _check_there(path, "a table, or a folder of tables")
+        settings: Values = {"columns": private.columns}
+        if private.kind == RowTable.kind:
+            settings = _declarations(private)
+        if not classes or private.kind != RowTable.kind:
+            settings["label_column"] = _LABEL_COLUMN if classes else None
+        return read_source(settings | {"kind": RowTable.kind, "path": path, "classes": classes}, place)
+
+    def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
+        """Return what `compare_tables` says of columns and, if the reference has several, labels. Confidential."""
+        columns, has_labels = _columns(private), len(np.unique(reference.labels)) > 1
+        names, sizes = [*columns], columns.sizes
+        if has_labels:
+            names, sizes = [*names, "(label)"], np.append(sizes, len(private.labels))
+
+        def codes(one: Labelled) -> Codes:
+            own = columns.codes(_rows(one.samples))
+            return np.column_stack([own, one.labels.astype(np.int64)]) if has_labels else own
+
+        measures = {name: codes(one) for name, one in sets.items()}
+        return {"table": compare_tables(measures, codes(reference), names, sizes)}
+
+
+def _columns(private: PrivateSource) -> Columns:
+    assert isinstance(private, RowSource)
+    return private.declared
+
+
+def _rows(samples: Samples) -> Rows:
+    assert isinstance(samples, Rows)
+    return samples
+
+
+_METHODS = {"images": ImageMethods(), "texts": TextMethods(), "table": TableMethods()}
 
 
 def methods_of(samples: Samples | type[Samples]) -> Methods:
@@ -372,6 +462,19 @@ def are_among(samples: Samples, others: Samples) -> Mask:
     digests = set(map(sample_digest, others.array))
     equal = np.array([sample_digest(sample) in digests for sample in samples.array], dtype=bool)
     return equal & methods_of(samples).shows(samples)
+
+
+def are_repeated(samples: Samples, others: Samples) -> Mask:
+    """Mark the samples that equal one of `others` for another reason than chance, bool (n,).
+
+    Where samples may be equal by chance, none is marked unless they equal `others` more often than these each other.
+    """
+    among = are_among(samples, others)
+    if methods_of(samples).equal_by_chance:
+        _, place = distinct(others)
+        repeated = int((np.bincount(place)[place] > 1).sum())
+        among &= beyond_chance(int(among.sum()), len(samples), repeated, len(others))
+    return among
 
 
 def beyond_chance(with_trait: int, synthetic: int, unseen_with_trait: int, unseen: int) -> bool:

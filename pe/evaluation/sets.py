@@ -29,7 +29,7 @@ from pe.evaluation.classifiers import Classifier
 from pe.evaluation.controls import ControlRun, label_pool, make_unevolved, one_vote_run, random_selection_run
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
-from pe.evaluation.methods import Methods, are_among, methods_of
+from pe.evaluation.methods import Methods, are_repeated, methods_of
 from pe.fit.trainer import load_model
 from pe.planning.checks import check_named
 from pe.planning.parts import build_embedding, set_up_generator
@@ -387,8 +387,8 @@ def _content(dataset: PrivateDataset) -> Labelled:
 
 
 def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> RealSet:
-    """Return the test set without samples that equal one in `others`; a note counts those left out, by set."""
-    among = {what: are_among(test.content.samples, each.samples) for what, each in others.items()}
+    """Return the test set without those that `are_repeated` from one of `others`; a note counts them, by set."""
+    among = {what: are_repeated(test.content.samples, each.samples) for what, each in others.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
     noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality
     size, count = len(test.content), len(test.content) - len(rest)

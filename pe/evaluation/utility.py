@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.images import Images
-from pe.data.samples import generator
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import (
     LINEAR_PROBE,
@@ -21,8 +20,8 @@ from pe.evaluation.classifiers import (
     pixels_in_unit_interval,
     side_by_side,
 )
-from pe.evaluation.features import KEPT, CachedEmbedding
-from pe.evaluation.labelled import Labelled, Labels, hold_out
+from pe.evaluation.features import CachedEmbedding
+from pe.evaluation.labelled import Labelled, Labels, Logits, few, hold_out
 from pe.evaluation.sets import Request, Sets
 from pe.progress import Progress
 
@@ -74,6 +73,8 @@ class Utility:
     macro_f1: npt.NDArray[np.float64]  # see the function, float64 (seeds,)
     validation: npt.NDArray[np.float64]  # accuracy on the training set's held-out part, float64 (seeds,)
     confusion: Counts  # int64 (classes, classes), summed over the seeds; rows are true classes
+    # area under the ROC curve, the mean of each class against the others, for each seed; empty if the test set has one
+    auc: tuple[float, ...] = ()
     strengths: tuple[float, ...] = ()  # of the linear probe's trainings, one for each seed; of others empty
 
     @property
@@ -85,14 +86,19 @@ class Utility:
     def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the values as docs/evaluation.md has them, with the class `names`."""
         actual, right = self.confusion.sum(axis=1), np.diag(self.confusion)
-        return {
-            "images": self.images,
-            "accuracy": _spread(self.accuracy),
-            "macro_f1": _spread(self.macro_f1),
-            "validation": _spread(self.validation),
-            "per_class": {name: float(right[i] / actual[i]) if actual[i] else None for i, name in enumerate(names)},
-            "confusion": self.confusion.tolist(),
-        } | ({"strengths": list(self.strengths)} if self.strengths else {})
+        auc = {"auc": _spread(np.array(self.auc))} if self.auc else {}
+        return (
+            auc
+            | {
+                "images": self.images,
+                "accuracy": _spread(self.accuracy),
+                "macro_f1": _spread(self.macro_f1),
+                "validation": _spread(self.validation),
+                "per_class": {name: float(right[i] / actual[i]) if actual[i] else None for i, name in enumerate(names)},
+                "confusion": self.confusion.tolist(),
+            }
+            | ({"strengths": list(self.strengths)} if self.strengths else {})
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +146,8 @@ def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}
 
 
-_Score = tuple[Mask, float, Counts, tuple[float, ...]]
-"""Mask of the test samples that are classified correctly, validation accuracy, confusion matrix, a probe's strength."""
+_Score = tuple[Mask, float, Counts, tuple[float, ...], tuple[float, ...]]
+"""Mask of the test samples classified correctly, validation accuracy, confusion matrix, AUC, a probe's strength."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,23 +169,41 @@ class _Job:
         test, classes = self.trial.test, self.classes
         rest, held_out = hold_out(self.trial.training_sets[self.name], HELD_OUT, self.seed)
         predict = self.trial.classifier.fit(rest, held_out, classes, self.seed)
-        predictions = predict(test).argmax(axis=1)
+        logits = predict(test)
+        predictions = logits.argmax(axis=1)
         confusion = np.bincount(test.labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
         validation = float(np.mean(predict(held_out).argmax(axis=1) == held_out.labels))
         strength = (predict.strength,) if isinstance(predict, LinearProbe) else ()
-        return predictions == test.labels, validation, confusion, strength
+        return predictions == test.labels, validation, confusion, areas(logits, test.labels), strength
 
 
 def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
-    right, validation, confusion, strengths = zip(*scores, strict=True)
+    right, validation, confusion, auc, strengths = zip(*scores, strict=True)
     return Utility(
         images=len(training),
         right=np.array(right),
         macro_f1=np.array([macro_f1(each) for each in confusion]),
         validation=np.array(validation),
         confusion=np.sum(confusion, axis=0),
+        auc=sum(auc, ()),
         strengths=sum(strengths, ()),
     )
+
+
+def areas(logits: Logits, labels: Labels) -> tuple[float, ...]:
+    """Return the mean area under the ROC curve of each class in `labels` against the others; () if there is one class.
+
+    Ties count half. `logits` are as `Predict` returns them, (n, classes).
+    """
+    from scipy.special import log_softmax
+    from scipy.stats import rankdata
+
+    present, counts = np.unique(labels, return_counts=True)
+    if len(present) < 2:
+        return ()
+    ranks = rankdata(log_softmax(logits, axis=1), axis=0)
+    sums = [float(ranks[labels == label, label].sum()) for label in present]
+    return (float(np.mean((sums - counts * (counts + 1) / 2) / (counts * (len(labels) - counts)))),)
 
 
 def macro_f1(confusion: Counts) -> float:
@@ -198,37 +222,31 @@ def _spread(values: npt.NDArray[np.float64]) -> dict[str, Any]:
 def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]) -> list[Trial]:
     """Return a trial for every classifier asked for; for the linear probe, one under every embedding.
 
-    A probe sees the vectors of at most KEPT samples of a set, chosen at random; other classifiers see `Methods.views`.
+    A probe sees the vectors of a `few` samples of a set; other classifiers see `Methods.views`.
     """
     test, training, noun = sets.test.content, {}, sets.modality.noun
     for name, whole in sets.all.items():
         if np.count_nonzero(np.bincount(whole.labels) > 1) < 2:
             by = "by its soft labels " if whole.soft is not None else ""
-            few = f"it has not two {noun} each of two classes"
-            sets.notes.add(f"No classifier is trained on '{name}': {by}{few}.")
+            why = f"it has not two {noun} each of two classes"
+            sets.notes.add(f"No classifier is trained on '{name}': {by}{why}.")
         else:
             training[name] = whole
     classifiers = request.for_training(sets.methods.classifiers)
     for each in classifiers:
-        if each.kind not in (None, sets.modality.kind):
+        if each.modalities and sets.modality.kind not in each.modalities:
             raise RecipeError(
-                f"The classifier '{each.name}' is of {each.kind}, and the run's data are {noun}: "
+                f"The classifier '{each.name}' is of {' and '.join(each.modalities)}, and the run's data are {noun}: "
                 f"take {' or '.join(sets.methods.classifiers)}."
             )
-    views = sets.methods.views([each.name for each in classifiers], training, test, sets.notes.add)
+    views = sets.methods.views([each.name for each in classifiers], training, test, sets.recipe.private, sets.notes.add)
     trials = []
     for classifier in classifiers:
         if classifier.name != LINEAR_PROBE:
             trials.append(Trial(classifier.name, classifier, *views[classifier.name]))
             continue
         for embedding in embeddings:
-            vectors = {}
-            for name, whole in training.items():
-                part = whole
-                if len(whole) > KEPT:
-                    rows = np.sort(generator(sets.recipe.seed, "evaluation/probe").permutation(len(whole))[:KEPT])
-                    part = whole.take(rows)
-                vectors[name] = _embed(part, embedding)
+            vectors = {name: _embed(few(whole, sets.recipe.seed), embedding) for name, whole in training.items()}
             trials.append(Trial(f"{LINEAR_PROBE} on {embedding.name}", classifier, vectors, _embed(test, embedding)))
     return trials
 

@@ -85,9 +85,11 @@ def judge_of(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, st
     """Return the classifier by which all sets are compared.
 
     It is the linear probe on the features of the first embedding, which is named before anything is measured; without a
-    probe, the classifier that is best on held-out parts of the synthetic data.
+    probe, the classifier that is best on held-out parts of the private records or, if these cannot be read, of the
+    synthetic data.
     """
-    return next((name for name in results if name.startswith(LINEAR_PROBE)), None) or best[SYNTHETIC_DATA]
+    probe = next((name for name in results if name.startswith(LINEAR_PROBE)), None)
+    return probe or best.get(REAL, best[SYNTHETIC_DATA])
 
 
 def verdict(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str], labels: Labels) -> Verdict | None:

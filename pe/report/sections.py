@@ -332,6 +332,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "metrics": metrics,
         "utility_rows": utility_rows(metrics),
         "fidelity_rows": fidelity_rows,
+        "table_rows": table_rows(metrics),
         "sets": [words for name, words in _SETS.items() if name in names],
         "judge": judge,
         "judged": by_judge,
@@ -391,7 +392,7 @@ def spread(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%",
 
 
 def utility_rows(metrics: Metrics) -> list[tuple[str, ...]]:
-    """Return a table of accuracy and macro-F1: its head, then a row for each training set; * marks `chosen_classifier`.
+    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set; * marks `chosen_classifier`.
 
     A part of the metrics may be missing.
     """
@@ -402,8 +403,8 @@ def utility_rows(metrics: Metrics) -> list[tuple[str, ...]]:
         for classifier, by_set in utility.items():
             one = by_set.get(name, {})
             mark = " *" if best.get(name) == classifier else ""
-            macro_f1 = f"; {one['macro_f1']['mean']:.3f}" if "macro_f1" in one else ""
-            cells.append(f"{spread(one.get('accuracy', {}))}{mark}{macro_f1}")
+            more = "".join(f"; {one[key]['mean']:.3f}" for key in ("macro_f1", "auc") if key in one)
+            cells.append(f"{spread(one.get('accuracy', {}))}{mark}{more}")
             size = one.get("images", size)
         rows.append((_title(name), *cells, show(size)))
     return rows
@@ -418,6 +419,17 @@ def fidelity_rows(fidelity: Metrics) -> list[tuple[str, ...]]:
         numbers = (show(one.get(share), ".3f") for share in shares)
         rows.append((_title(name), show(one.get("frechet"), ",.4g"), kernel, *numbers))
     return rows
+
+
+def table_rows(metrics: Metrics) -> list[tuple[str, ...]]:
+    """Return a table of how far a table's sets lie from the reference: its head, then a row for each; else none."""
+    names = {"one_way": "columns", "two_way": "pairs", "three_way": "triples", "association": "association"}
+    rows: list[tuple[str, ...]] = [("", *names.values(), "farthest column", "pair")]
+    for name, one in (metrics.get("table") or {"sets": {}})["sets"].items():
+        column = max(one["columns"], key=lambda each: float(one["columns"][each]))
+        worst = f"{column} {one['columns'][column]:.3f}", " and ".join(one["pair"] or ())
+        rows.append((_title(name), *(show(one[key], ".3f") for key in names), *worst))
+    return rows if len(rows) > 1 else []
 
 
 def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, str]]:

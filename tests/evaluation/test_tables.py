@@ -1,0 +1,120 @@
+"""Tables are evaluated by trees and by the shares of their values; truths that are known come out."""
+
+import json
+
+import numpy as np
+import pytest
+
+import pe
+from pe.data.columns import Columns
+from pe.errors import RecipeError
+from pe.evaluation.evaluate import pairs_file
+from pe.evaluation.methods import are_repeated
+from pe.evaluation.tables import compare_tables, cramers_v, total_variation
+from pe.evaluation.utility import areas
+from pe.private.tables import RowTable
+from tests.evaluation.conftest import evaluate
+
+SIZES = np.array([100, 40, 3])
+
+
+def hanging_together(seed, count):
+    """Codes of three columns, of which the second and the third follow from the first."""
+    first = np.random.default_rng(seed).integers(0, 100, count)
+    return np.stack([first, first * 40 // 100, first % 3], axis=1)
+
+
+def test_real_rows_are_near_and_columns_that_were_drawn_apart_lose_their_association():
+    one, other = hanging_together(0, 4000), hanging_together(1, 4000)
+    apart = np.random.default_rng(2).permuted(other, axis=0)
+    result = compare_tables({"real": other, "same": one, "apart": apart}, one, ["a", "b", "c"], SIZES)
+    real, same, apart = result["sets"].values()
+    assert result["rows"] == 4000
+    assert (same["one_way"], same["two_way"], same["three_way"], same["association"]) == (0, 0, 0, 0)
+    assert max(real["one_way"], real["two_way"], real["association"]) < 0.05
+    assert apart["one_way"] == real["one_way"]
+    assert apart["two_way"] > 5 * real["two_way"]
+    assert apart["association"] > 0.3
+    assert apart["pair"] == ["a", "b"]
+
+
+def test_measures_are_those_of_their_definitions():
+    ours, theirs = np.array([[0, 0], [0, 1], [1, 1], [1, 1]]), np.array([[0, 0], [1, 1]])
+    assert total_variation(ours, theirs) == pytest.approx(0.25)
+    assert total_variation(ours[:, :1], theirs[:, :1]) == 0
+    assert cramers_v(*theirs.T) == 1
+    assert cramers_v(*ours.T) == pytest.approx(1 / np.sqrt(3))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_area_is_the_mean_of_each_class_against_the_others(classes):
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(classes)
+    labels, logits = rng.integers(0, classes, 200), rng.normal(size=(200, classes))
+    logits[np.arange(200), labels] += 0.5
+    odds = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    expected = roc_auc_score(labels, odds[:, 1] if classes == 2 else odds, multi_class="ovr")
+    assert areas(logits, labels) == (pytest.approx(expected),)
+    assert areas(logits, np.zeros(200, int)) == ()
+
+
+def table(path, seed, count, values=101):
+    """Rows whose label, is, says whether `a` is above the middle."""
+    a, b = np.random.default_rng(seed).integers(0, values, (2, count))
+    path.write_text(
+        "a,b,is\n" + "".join(f"{x},{y},{'hi' if 2 * x > values else 'lo'}\n" for x, y in zip(a, b, strict=True))
+    )
+    return path
+
+
+@pytest.mark.parametrize("values", [101, 3])
+def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chance(tmp_path, values):
+    one = {"kind": "integer", "min": 0, "max": values - 1}
+    private = RowTable(
+        table(tmp_path / "private.csv", 0, 200, values),
+        columns={"a": one, "b": one},
+        label_column="is",
+        classes=["lo", "hi"],
+    )
+    terms = {"epsilon": 50.0, "delta": 1e-3, "population": 100, "iterations": 2, "degree": 0.2}
+    run = pe.evolve(private, pe.api("mutate"), out=tmp_path / "run", **terms)
+    test = table(tmp_path / "test.csv", 1, 100, values)
+    values_of = {"metrics": None, "classifiers": None, "api": None, "embedding": None}
+    result = evaluate(run, test, **values_of, random_selection=True)
+    assert result["utility"].keys() == {"logistic_regression", "random_forest", "boosted_trees"}
+    for by_set in result["utility"].values():
+        assert by_set["real"]["auc"]["mean"] > 0.9
+        assert by_set["synthetic"]["auc"]["mean"] >= by_set["unevolved"]["auc"]["mean"]
+    best = max(result["utility"], key=lambda name: result["utility"][name]["real"]["validation"]["mean"])
+    assert f"{best} labels" in result["grade"]["lines"][0][1]
+    assert result["table"]["sets"].keys() == {"synthetic", "unevolved", "random_selection", "real"}
+    assert result["table"]["sets"]["real"]["columns"].keys() == {"a", "b", "(label)"}
+    assert result["memorisation"]["warnings"] == []
+    assert result["test"]["images"] > 90
+    pairs = json.loads((run.folder / pairs_file("json")).read_text())
+    assert json.loads(pairs[0]["private"]).keys() == {"a", "b"}
+
+
+def test_rows_that_more_than_chance_has_put_into_both_sets_are_left_out():
+    columns = Columns({"a": {"kind": "integer", "min": 0, "max": 99}, "b": {"kind": "integer", "min": 0, "max": 99}})
+    rng = np.random.default_rng(0)
+    one, other = (columns.rows(rng.integers(0, 100, (300, 2))) for _ in range(2))
+    both = type(one)(np.concatenate([one.array[:30], other.array]))
+    assert not are_repeated(other, one).any()
+    assert are_repeated(both, one)[:30].all()
+
+
+def test_a_classifier_of_another_modality_is_refused(tmp_path):
+    private = RowTable(
+        table(tmp_path / "private.csv", 0, 60),
+        columns={"a": {"kind": "integer", "min": 0, "max": 100}},
+        label_column="is",
+        classes=["lo", "hi"],
+    )
+    terms = {"epsilon": 50.0, "delta": 1e-3, "population": 20, "iterations": 1, "degree": 0.2}
+    run = pe.evolve(private, pe.api("mutate"), out=tmp_path / "run", **terms)
+    with pytest.raises(
+        RecipeError, match=r"'mlp' is of images, .* are rows: take logistic_regression or random_forest"
+    ):
+        evaluate(run, table(tmp_path / "test.csv", 1, 60), metrics=("utility",), classifiers=("mlp",), api=None)
