@@ -230,6 +230,8 @@ def _few_tests(e: Evidence) -> str:
 
 
 def _no_cause(e: Evidence) -> str:
+    if not e.plan.steps:
+        return "No public number explains it: take a higher ε, more records, or another generator."
     shares = [signal.noise_share(signal.votes) for signal in e.signals if signal.votes is not None]
     noise = f"the noise is {max(shares):.0%} of the parents' weight at the most" if shares else "the noise is unknown"
     return (
