@@ -169,6 +169,11 @@ class Column(BaseModel):
             return date.fromordinal(round(number)).isoformat()
         return round(number) if self.kind == "integer" else round(number, self._digits)
 
+    def cell(self, code: int) -> str | int | float | bool | date | None:
+        """Return the value with this code in its own type: a date as such."""
+        value = self.value(code)
+        return date.fromisoformat(value) if self.kind == "date" and isinstance(value, str) else value
+
     def texts(self, codes: Codes) -> list[str]:
         """Return the values with these codes, each as JSON."""
         if self.size < max(_FROM_MEMORY, len(codes)):

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from pe.data.samples import Array, Shape, generator
-from pe.data.texts import Texts, card
+from pe.data.texts import Texts
 
 _DIFFERENT = 16  # fractions of a made-up row, at most
 
@@ -30,6 +29,7 @@ class Rows(Texts):
     unit: ClassVar[str] = "share of the columns that differ, 0 to 1"
     counts_labels: ClassVar[bool] = True
     largest: ClassVar[int] = 50_000
+    columns: ClassVar[str] = "pe.data.columns:Columns"
 
     @property
     def records(self) -> list[Any]:
@@ -70,10 +70,11 @@ class Rows(Texts):
         pairs = zip(self.records, others.records, strict=True)
         return np.array([_difference(one, other) for one, other in pairs], np.float64)
 
-    def pictures(self) -> list[Image.Image]:
-        """Draw the beginning of each row as a card, a column a line."""
-        rows = [{name: "missing" if one is None else one for name, one in row.items()} for row in self.records]
-        return [card("\n".join(f"{name}: {value}" for name, value in row.items())) for row in rows]
+    @property
+    def strings(self) -> list[str]:
+        """Each row on a line, without its missing values."""
+        rows = (row.items() if isinstance(row, dict) else enumerate(row) for row in self.records)
+        return [", ".join(f"{name} {value}" for name, value in row if value is not None) for row in rows]
 
 
 def _difference(one: Mapping[str, object], other: Mapping[str, object]) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -118,6 +119,22 @@ class Readable(Protocol):
     @property
     def strings(self) -> list[str]:
         """Each sample as a person reads it."""
+
+
+@runtime_checkable
+class Tabular(Protocol):
+    """Samples that are rows: exports, data frames and reports have a column for each of theirs.
+
+    Attributes:
+        columns: where the class of their declared columns is, `module:name`; it works as `pe.data.columns.Columns`.
+    """
+
+    columns: ClassVar[str]
+
+
+def columns_of(samples: Samples, private: Mapping[str, Any]) -> Any:
+    """Return the columns of rows, as a recipe's section `private` declares them; None for other samples."""
+    return resolve_name(samples.columns)(private["columns"]) if isinstance(samples, Tabular) else None
 
 
 @runtime_checkable

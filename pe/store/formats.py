@@ -10,9 +10,9 @@ import re
 import tarfile
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -20,7 +20,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import numpy as np
 import yaml
 
-from pe.data.samples import CAPTION, SOFT_LABEL, Array, Samples, kind_among, modality
+from pe.data.samples import CAPTION, SOFT_LABEL, Array, Samples, columns_of, kind_among, modality
 from pe.errors import ContractError, RecipeError, RunError, printable
 from pe.plugins.devices import import_library
 from pe.privacy.covered import sha256
@@ -32,7 +32,20 @@ Format = Literal["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "web
 
 LABELS_CSV = "labels.csv"
 PARQUET = "synthetic.parquet"
+DICTIONARY = "data-dictionary.json"
+_LABEL = "label"
 _OF_TEXTS = ("csv", "jsonl")
+_TEXT = ("string", "sc:Text")
+_TYPES = {
+    "integer": ("int64", "sc:Integer"),
+    "real": ("float64", "sc:Float"),
+    "boolean": ("bool", "sc:Boolean"),
+    "date": ("date32", "sc:Date"),
+}
+"""Kind of a column of rows → its type in Arrow and Hugging Face's data sets, and in Croissant; others are _TEXT."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_MOST_VALUES = 50
+"""The most values of a column that a card lists."""
 _ROWS_TOGETHER = 500
 _SHARD = 200_000_000
 """The approximate bytes of samples in one shard, or in one Parquet file for a hub."""
@@ -53,6 +66,7 @@ class Row(NamedTuple):
     file: str  # its file's name, in a folder for its label
     label: int  # its place among the label names
     data: bytes  # the content of its file
+    cells: dict[str, Any]  # the sample's columns: one, or those of a row
     description: dict[str, Any]  # label; where there are some, soft_label and caption
 
 
@@ -65,6 +79,8 @@ class Table:
     soft: bool  # True if they have soft labels
     has_captions: bool  # True if they have captions
     rows: Iterator[Row]
+    label: str = _LABEL  # the name of the labels' column
+    columns: Any = None  # of samples that are rows, as `columns_of` returns them
 
     @property
     def column(self) -> str:
@@ -78,17 +94,32 @@ class Table:
 
     def csv_head(self, *first: str) -> list[str]:
         """Return the head of a CSV file whose first columns are given."""
-        return [*first, *(f"p({name})" for name in self.names if self.soft), *([CAPTION] if self.has_captions else [])]
+        soft = (f"p({name})" for name in self.names if self.soft)
+        return [*first, self.label, *soft, *([CAPTION] if self.has_captions else [])]
 
-    def csv_row(self, first: str, row: Row) -> list[str | float]:
+    def csv_row(self, first: Iterable[Any], row: Row) -> list[Any]:
         """Return a row's cells, in the order of the columns that `csv_head` names."""
         about = row.description
-        return [first, about["label"], *about.get("soft_label", ()), *([about[CAPTION]] if self.has_captions else [])]
+        captions = [about[CAPTION]] if self.has_captions else []
+        return [*first, about[self.label], *about.get("soft_label", ()), *captions]
 
     def entry(self, row: Row) -> dict[str, Any]:
         """Return a sample and its description, for a row of Parquet or JSON lines."""
-        as_file = {"bytes": row.data, "path": PurePosixPath(row.file).as_posix()}
-        return {self.column: row.data.decode() if self.of_strings else as_file} | row.description
+        return row.cells | row.description
+
+    def dictionary(self) -> list[dict[str, Any]]:
+        """Return what is declared in public of each column of rows, and of the label."""
+        entries = [{"name": name} | _declared(column) for name, column in self.columns.items()]
+        return [*entries, {"name": self.label, "kind": "category", "values": self.names, "note": "the label"}]
+
+
+def _declared(column: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if column.values:
+        values = {"values": [column.value(code) for code in range(column.size)]}
+    elif column.min is not None:
+        values = {"min": column.value(0), "max": column.value(column.size - 1), "unit": column.unit}
+    return {"kind": column.kind, **values, "missing": column.missing, "note": column.note}
 
 
 def read_parts(folder: Path) -> tuple[list[str], list[Part]]:
@@ -101,32 +132,64 @@ def read_table(folder: Path) -> Table:
     """Return the samples that `read_parts` returns as rows; RunError if a file is damaged."""
     names, parts = read_parts(folder)
     kind, soft, captions = type(parts[0].samples), parts[0].soft, parts[0].captions
-    return Table(names, kind, soft is not None, captions is not None, _rows(parts, names))
+    columns, label = declarations(folder, parts[0].samples)
+    table = Table(names, kind, soft is not None, captions is not None, iter(()), label, columns)
+    return replace(table, rows=_rows(parts, table))
+
+
+def declarations(folder: Path, samples: Samples) -> tuple[Any, str]:
+    """Return the columns of samples that are rows, None for others; and the name of the labels' column."""
+    private = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))["private"]
+    if (columns := columns_of(samples, private)) is None:
+        return None, _LABEL
+    label = private.get("label_column") or _LABEL
+    while label in columns:  # the records have no column of labels
+        label += "_"
+    return columns, label
 
 
 def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
     """Replace `synthetic.npz`, and the extensions' files, in an exported `folder` by the same samples in `form`."""
     table = read_table(folder)
-    if form in _OF_TEXTS and table.kind.suffix != ".txt":
-        raise RecipeError(f"format: '{form}' holds texts, not {table.kind.noun}: choose folder, parquet or webdataset.")
+    if form in _OF_TEXTS and not table.of_strings:
+        raise RecipeError(
+            f"format: '{form}' holds texts or rows, not {table.kind.noun}: choose folder, parquet or webdataset."
+        )
     WRITERS[form](folder, table)
     if form == "huggingface":
         write_card(folder, table, certificate)
+    if table.columns is not None:
+        content = json.dumps({"columns": table.dictionary()}, indent=1, ensure_ascii=False)
+        (folder / DICTIONARY).write_text(content + "\n", encoding="utf-8")
     for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
         path.unlink()
 
 
-def _rows(parts: list[Part], names: list[str]) -> Iterator[Row]:
-    folders, index = file_names(names), count()
+def _rows(parts: list[Part], table: Table) -> Iterator[Row]:
+    folders, index = file_names(table.names), count()
     for part in parts:
+        rows = None if table.columns is None else _cells(table.columns, part.samples)
         for i, data in enumerate(part.samples.files()):
             label = int(part.labels[i])
-            about: dict[str, Any] = {"label": names[label]}
+            about: dict[str, Any] = {table.label: table.names[label]}
             if part.soft is not None:
                 about["soft_label"] = part.soft[i].astype(float).tolist()
             if part.captions is not None:
                 about[CAPTION] = str(part.captions[i])
-            yield Row(f"{folders[label]}/{next(index):06d}{part.samples.suffix}", label, data, about)
+            file = f"{folders[label]}/{next(index):06d}{part.samples.suffix}"
+            one = data.decode() if table.of_strings else {"bytes": data, "path": PurePosixPath(file).as_posix()}
+            yield Row(file, label, data, {table.column: one} if rows is None else next(rows), about)
+
+
+def _cells(columns: Any, samples: Samples) -> Iterator[dict[str, Any]]:
+    """Yield each row's values, of their columns' types; one that its column does not declare is missing."""
+    codes = columns.codes(samples)
+    values = [
+        {code: column.cell(code) for code in {*own}}
+        for column, own in zip(columns.values(), codes.T.tolist(), strict=True)
+    ]
+    for row in codes.tolist():
+        yield {name: cells[code] for name, cells, code in zip(columns, values, row, strict=True)}
 
 
 def _read_samples(path: Path) -> tuple[list[str], Part]:
@@ -224,26 +287,35 @@ def _write_folder(folder: Path, table: Table) -> None:
     top.mkdir()
     with (top / LABELS_CSV).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(table.csv_head("file", "label"))
+        writer.writerow(table.csv_head("file"))
         for row in table.rows:
             path = top / row.file
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(row.data)
-            writer.writerow(table.csv_row(row.file, row))
+            writer.writerow(table.csv_row([row.file], row))
 
 
 def _write_csv(folder: Path, table: Table) -> None:
-    """Write `synthetic.csv`: texts and labels in columns. Spreadsheets take a text that begins with = for a formula."""
+    """Write `synthetic.csv`: texts and labels in columns, or rows; an apostrophe keeps a cell from being a formula.
+
+    Texts are written as they are: spreadsheets take one that begins with = for a formula.
+    """
     with (folder / "synthetic.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(table.csv_head(table.column, "label"))
-        writer.writerows(table.csv_row(row.data.decode(), row) for row in table.rows)
+        lines: Iterable[list[Any]] = (table.csv_row(row.cells.values(), row) for row in table.rows)
+        lines = chain([table.csv_head(*(table.columns or [table.column]))], lines)
+        writer.writerows(lines if table.columns is None else (map(_harmless, line) for line in lines))
+
+
+def _harmless(cell: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would take for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULAS) else cell
 
 
 def _write_jsonl(folder: Path, table: Table) -> None:
     """Write `synthetic.jsonl`: one JSON object per line."""
     with (folder / "synthetic.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(table.entry(row), ensure_ascii=False) + "\n" for row in table.rows)
+        file.writelines(json.dumps(table.entry(row), ensure_ascii=False, default=str) + "\n" for row in table.rows)
 
 
 def _write_parquet(folder: Path, table: Table) -> None:
@@ -313,12 +385,14 @@ def arrow_schema(table: Table) -> Any:
     """Return pyarrow's schema of the table, with the metadata by which Hugging Face decodes the samples."""
     import pyarrow as pa
 
-    features: dict[str, Any] = {
-        table.column: dict(table.kind.feature),
-        "label": {"dtype": "string", "_type": "Value"},
-    }
+    features: dict[str, Any] = {table.column: dict(table.kind.feature)}
     as_file = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    columns = {table.column: pa.string() if table.of_strings else as_file, "label": pa.string()}
+    columns = {table.column: pa.string() if table.of_strings else as_file}
+    if table.columns is not None:
+        types = {name: _TYPES.get(column.kind, _TEXT)[0] for name, column in table.columns.items()}
+        features = {name: {"dtype": dtype, "_type": "Value"} for name, dtype in types.items()}
+        columns = {name: pa.type_for_alias(dtype) for name, dtype in types.items()}
+    features[table.label], columns[table.label] = {"dtype": "string", "_type": "Value"}, pa.string()
     if table.soft:
         columns["soft_label"] = pa.list_(pa.float32())
         features["soft_label"] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "Sequence"}
@@ -377,7 +451,7 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
     head = {
         "pretty_name": printable(certificate["run"]),
         "tags": ["synthetic", "private-evolution", *(["differential-privacy"] if certificate["holds"] else [])],
-        "task_categories": [f"{table.column}-classification"],
+        "task_categories": [f"{table.column if table.columns is None else 'tabular'}-classification"],
         "size_categories": [size],
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
     }
@@ -401,10 +475,23 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
         f"The certificate ([certificate.md](certificate.md), [{CERTIFICATE}]({CERTIFICATE})) lists every release and "
         "file; the software issued it itself. `pe verify FOLDER` recomputes it, with the same toolkit installed.",
         "## Warnings\n\n" + "\n".join(cautions) if cautions else "",
+        "" if table.columns is None else "## Columns\n\n" + "\n".join(map(_column_line, table.dictionary())),
         "## What is not covered\n\n" + "\n".join(limits),
         "## How to cite\n\n" + _CITATION,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _column_line(entry: Mapping[str, Any]) -> str:
+    """Return a line of the card on a column of rows."""
+    values = entry.get("values", ())
+    words = ", ".join(code(value) for value in values[:_MOST_VALUES])
+    words += f" … ({len(values):,} in all)" if len(values) > _MOST_VALUES else ""
+    if "min" in entry:
+        words = f"{entry['min']} to {entry['max']}, unit {entry['unit']:g}{' days' * (entry['kind'] == 'date')}"
+    more = ["may be missing"] if entry.get("missing") else []
+    parts = [entry["kind"] + f": {words}" * bool(words), *more, *filter(None, [sentence(entry["note"])])]
+    return f"- {code(entry['name'])}: {'; '.join(parts)}"
 
 
 def _croissant(folder: Path, table: Table, certificate: Mapping[str, Any], files: list[Path]) -> dict[str, Any]:
@@ -417,10 +504,12 @@ def _croissant(folder: Path, table: Table, certificate: Mapping[str, Any], files
         source = {"fileSet": {"@id": "parquet"}, "extract": {"column": name}, **more}
         return node("Field", name, "train/", dataType=kind, source=source)
 
-    if table.of_strings:
-        column = field(table.column, "sc:Text")
+    if table.columns is not None:
+        columns = [field(name, _TYPES.get(column.kind, _TEXT)[1]) for name, column in table.columns.items()]
+    elif table.of_strings:
+        columns = [field(table.column, "sc:Text")]
     else:
-        column = field(table.column, "sc:ImageObject", transform={"jsonPath": "bytes"})
+        columns = [field(table.column, "sc:ImageObject", transform={"jsonPath": "bytes"})]
     parquet = {"encodingFormat": "application/x-parquet"}
     objects = [
         node("FileObject", path.name, contentUrl=path.relative_to(folder).as_posix(), **parquet, sha256=sha256(path))
@@ -434,5 +523,5 @@ def _croissant(folder: Path, table: Table, certificate: Mapping[str, Any], files
         "description": printable(certificate["statement"]),
         "citeAs": _CITATION.removeprefix("```bibtex\n").removesuffix("\n```"),
         "distribution": [*objects, node("FileSet", "parquet", **parquet, includes="data/*.parquet")],
-        "recordSet": [node("RecordSet", "train", field=[column, field("label", "sc:Text")])],
+        "recordSet": [node("RecordSet", "train", field=[*columns, field(table.label, "sc:Text")])],
     }

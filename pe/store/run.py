@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import date
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -15,12 +16,12 @@ import yaml
 from pe.data.display import Page, paragraph, picture, table
 from pe.data.population import Population
 from pe.data.remote import is_remote
-from pe.data.samples import Readable
+from pe.data.samples import Array, Readable
 from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, printable
 from pe.store import certified, places
 from pe.store.durable import RunLock, level_times, sync, write_durably
 from pe.store.export import export
-from pe.store.formats import Format, arrow_schema, read_parts, read_table
+from pe.store.formats import Format, arrow_schema, declarations, read_parts, read_table
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,24 @@ class Run:
         """Return the final samples, with those of `pe extend`, as a data set of torch: (sample, label).
 
         Images are float32, c×h×w in [0, 1], texts strings, other samples as stored; labels are int64, and index the
-        label names, `classes` of the data set. Raise RunError before the run is finished, MissingDependency without
-        torch; so do the two methods below.
+        label names, `classes` of the data set. A row is a mapping of columns to scalars: numbers, and days since
+        1970-01-01, are float64, NaN where they are missing; a category, ordinal or boolean is int64, its place among
+        the declared values, and a missing one has the place after the last. Raise RunError before the run is finished,
+        MissingDependency without torch; so do the two methods below.
         """
         torch = self._library("torch")
         names, parts = read_parts(self.folder)
         samples = type(parts[0].samples)(np.concatenate([part.samples.array for part in parts]))
         labels = np.concatenate([part.labels for part in parts]).astype(np.int64)
-        content: Any = samples.strings if isinstance(samples, Readable) else torch.from_numpy(samples.array)
+        columns, _ = declarations(self.folder, samples)
+        if columns is not None:
+            pairs = zip(columns.items(), columns.codes(samples).T, strict=True)
+            numbers = {name: torch.from_numpy(_numbers(column, codes)) for (name, column), codes in pairs}
+            content: Any = torch.utils.data.StackDataset(**numbers)
+        elif isinstance(samples, Readable):
+            content = samples.strings
+        else:
+            content = torch.from_numpy(samples.array)
         if samples.feature.get("_type") == "Image":
             content = content.movedim(-1, 1) / 255
         dataset = torch.utils.data.StackDataset(content, torch.from_numpy(labels))
@@ -148,17 +159,29 @@ class Run:
         return dataset
 
     def to_datasets(self) -> Any:
-        """Return these samples as a `datasets.Dataset` with the columns of an export and a ClassLabel `label`."""
+        """Return these samples as a `datasets.Dataset` with the columns of an export and a ClassLabel for the label."""
         datasets, table = self._library("datasets"), read_table(self.folder)
         features = datasets.Features.from_arrow_schema(arrow_schema(table))
-        features["label"] = datasets.ClassLabel(names=table.names)
+        features[table.label] = datasets.ClassLabel(names=table.names)
         return datasets.Dataset.from_list(list(map(table.entry, table.rows)), features=features)
 
     def to_pandas(self) -> Any:
-        """Return these samples as a data frame: `text`, or `image` (bytes of a PNG file, path); categorical `label`."""
+        """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or columns; the label.
+
+        The label, categories and ordinals are categorical; integers and booleans have pandas's nullable types where
+        one is missing.
+        """
         pandas, table = self._library("pandas"), read_table(self.folder)
         frame = pandas.DataFrame(list(map(table.entry, table.rows)))
-        return frame.assign(label=pandas.Categorical(frame["label"], categories=table.names))
+        frame[table.label] = pandas.Categorical(frame[table.label], categories=table.names)
+        for name, column in (table.columns or {}).items():
+            if column.values:
+                values = [column.value(code) for code in range(column.size)]
+                dtype = pandas.CategoricalDtype(values, ordered=column.is_ordered)
+            else:
+                dtype = _DTYPES[column.kind][frame[name].hasnans]
+            frame[name] = frame[name].astype(dtype)
+        return frame
 
     def _library(self, name: str) -> Any:
         """Import a library for these samples; RunError if there are none, MissingDependency without the library."""
@@ -187,6 +210,24 @@ class Run:
             rows = ((f"<bdi>{escape(label)}</bdi>", f"{counts[i]:,}") for i, label in enumerate(names))
             parts.append(table(("label", "samples"), rows))
         return "".join(parts)
+
+
+_DTYPES = {
+    "integer": ("int64", "Int64"),
+    "real": ("float64", "float64"),
+    "boolean": ("bool", "boolean"),
+    "date": ("datetime64[s]", "datetime64[s]"),
+}
+"""Kind of a column of rows → its dtype in pandas, and where values are missing."""
+
+
+def _numbers(column: Any, codes: Array) -> Array:
+    """Return a column of rows as `Run.to_torch` has it, from its codes, int64 (n,)."""
+    if column.min is None:
+        return np.ascontiguousarray(codes)
+    cells = (column.cell(code) for code in codes.tolist())
+    days = ((cell - date(1970, 1, 1)).days if isinstance(cell, date) else cell for cell in cells)
+    return np.array([np.nan if day is None else day for day in days], np.float64)
 
 
 _NOTE = (
