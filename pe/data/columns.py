@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -27,6 +28,8 @@ Codes = npt.NDArray[np.int64]
 
 MOST_VALUES = 2**24
 """The most values of a column."""
+BINS, LISTED = 16, 50
+"""The most bins of a column, of one width, where its values are counted; and where shares of listed values are."""
 OTHER = "other"
 """The value that stands for all that are not listed."""
 _LISTED, _MEASURED = ("category", "ordinal"), ("integer", "real", "date")
@@ -180,6 +183,24 @@ class Column(BaseModel):
             texts = [json.dumps(self.value(code), ensure_ascii=False) for code in range(self.size + 1)]
             return [texts[code] for code in codes.tolist()]
         return [json.dumps(self.value(code)) for code in codes.tolist()]
+
+    def bins(self, codes: Codes, most: int = BINS) -> Codes:
+        """Return the bin of each code: `most` bins of one width at most, and after them one of missing values."""
+        count = min(self.size, most)
+        return np.where(codes < self.size, codes * count // self.size, count)
+
+    def shares(self, codes: Codes) -> list[tuple[str, float]]:
+        """Return each bin's name, its value or its first and last one, and its share of the codes.
+
+        Up to LISTED values that are listed have each a bin of its own.
+        """
+        most = LISTED if self.values else BINS
+        count = min(self.size, most)
+        starts = [-(-place * self.size // count) for place in range(count + 1)]
+        ends = ({str(self.value(start)): 0, str(self.value(end - 1)): 0} for start, end in pairwise(starts))
+        shares = np.bincount(self.bins(codes, most), minlength=count + 1) / max(len(codes), 1)
+        named = [*zip([*map(" – ".join, ends), "missing"], shares.tolist(), strict=True)]
+        return named if self.missing or shares[-1] else named[:-1]
 
     @property
     def longest(self) -> int:

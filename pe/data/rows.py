@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,14 +68,19 @@ class Rows(Texts):
     def distances(self, others: Texts) -> npt.NDArray[np.float64]:
         """Return the share of columns in which each row and its counterpart differ, 0 to 1."""
         assert isinstance(others, Rows)
-        pairs = zip(self.records, others.records, strict=True)
+        pairs = zip(map(_read, self.utf8.tolist()), map(_read, others.utf8.tolist()), strict=True)
         return np.array([_difference(one, other) for one, other in pairs], np.float64)
 
     @property
     def strings(self) -> list[str]:
         """Each row on a line, without its missing values."""
         rows = (row.items() if isinstance(row, dict) else enumerate(row) for row in self.records)
-        return [", ".join(f"{name} {value}" for name, value in row if value is not None) for row in rows]
+        return [", ".join(f"{name}: {value}" for name, value in row if value is not None) for row in rows]
+
+
+@lru_cache(2048)  # pages compare the same rows many times
+def _read(row: bytes) -> Any:
+    return json.loads(row) if row else {}
 
 
 def _difference(one: Mapping[str, object], other: Mapping[str, object]) -> float:

@@ -35,7 +35,7 @@ COLLAPSED, FEW = 0.2, 10
 holds unvaried copies of chosen candidates, and FEW per label differ clearly."""
 
 _CELL = (96, 96)
-_CARDS, _CARD = 3, (384, 102)  # of texts: so many below each other, and of each its beginning, not shrunk
+_CARDS, _CARD = 3, (384, 97)  # of texts: so many below each other, and of each its beginning, not shrunk
 _WIDEST = 288  # pixels of a column whose label is long
 _GAP, _BETWEEN = 8, 16  # between rows, and between columns
 _LEFT, _TOP, _TEXT, _FOOT = 56, 34, 15, 26

@@ -28,6 +28,7 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.release import Relation
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, found_at_most, round_up
 from pe.recipe.schema import Recipe
+from pe.report.columns import columns_on_page
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
 from pe.report.render import Line, render, show
 from pe.steps import Plan, Step
@@ -80,7 +81,7 @@ def shareable_report(run: Run) -> str:
         recipe = Recipe.load(run.folder / RECIPE)
         warnings = guarantee_warnings(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
         statement = "No guarantee can be stated before the run is finished."
-    values |= {
+    values |= columns_on_page(run, populations, plan.classes) | {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
         "no_noise": NO_NOISE if run.noiseless else "",
@@ -129,7 +130,10 @@ def internal_report(run: Run) -> str:
     if not run.confidential.is_dir():
         raise RunError(f"{run.folder} has no confidential side: it was purged, or is a copy.")
     metrics = read_metrics(run)
-    values = evolution(run) | costs(run) | ({"metrics": None} if metrics is None else quality(run, metrics))
+    values: dict[str, Any] = (
+        evolution(run) | costs(run) | ({"metrics": None} if metrics is None else quality(run, metrics))
+    )
+    values |= columns_on_page(run, run.populations(), values["plan"].classes, (metrics or {}).get("columns"))
     return render("confidential.html", values)
 
 

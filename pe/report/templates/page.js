@@ -25,6 +25,22 @@ const find = () => {
   document.getElementById("hits").textContent = wanted ? `${found} of ${texts.length}, in all iterations` : "";
 };
 if (search) search.addEventListener("input", find);
+const lines = all("#rows tbody tr");
+const SHOWN = 20;
+let topLine = 0;
+const turn = (by) => {
+  topLine += by;
+  lines.forEach((line, i) => { line.hidden = i < topLine || i >= topLine + SHOWN; });
+  const end = Math.min(topLine + SHOWN, lines.length);
+  document.getElementById("place").textContent = `Rows ${topLine + 1} to ${end} of ${lines.length}`;
+  document.getElementById("earlier").disabled = topLine === 0;
+  document.getElementById("later").disabled = end === lines.length;
+};
+if (lines.length) {
+  document.getElementById("earlier").addEventListener("click", () => turn(-SHOWN));
+  document.getElementById("later").addEventListener("click", () => turn(SHOWN));
+  turn(0);
+}
 const large = document.body.appendChild(document.createElement("dialog"));
 const enlarge = (event) => {
   if (large.open) return large.close();
