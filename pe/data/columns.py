@@ -199,7 +199,7 @@ class Column(BaseModel):
         starts = [-(-place * self.size // count) for place in range(count + 1)]
         ends = ({str(self.value(start)): 0, str(self.value(end - 1)): 0} for start, end in pairwise(starts))
         shares = np.bincount(self.bins(codes, most), minlength=count + 1) / max(len(codes), 1)
-        named = [*zip([*map(" – ".join, ends), "missing"], shares.tolist(), strict=True)]
+        named = [*zip([*map(" – ".join, ends), "(missing)"], shares.tolist(), strict=True)]
         return named if self.missing or shares[-1] else named[:-1]
 
     @property

@@ -58,7 +58,7 @@ def test_the_owner_s_page_has_what_an_evaluation_counted_in_real_rows(run):
 def test_bins_follow_from_the_declaration_and_hold_every_row():
     column = Column(kind="integer", min=1, max=40, missing=True)
     shares = column.shares(np.array([0, 0, 39, 40]))
-    assert (shares[0], shares[-2], shares[-1]) == (("1 – 3", 0.5), ("39 – 40", 0.25), ("missing", 0.25))
+    assert (shares[0], shares[-2], shares[-1]) == (("1 – 3", 0.5), ("39 – 40", 0.25), ("(missing)", 0.25))
     assert len(shares) == 17
     column = Column(kind="category", values=[str(i) for i in range(40)])
     assert [name for name, _ in column.shares(np.array([7]))] == list(column.values)
