@@ -30,6 +30,8 @@ MOST_VALUES = 2**24
 """The most values of a column."""
 BINS, LISTED = 16, 50
 """The most bins of a column, of one width, where its values are counted; and where shares of listed values are."""
+COLUMNS_SHOWN = 40
+"""The most columns whose associations pages show."""
 OTHER = "other"
 """The value that stands for all that are not listed."""
 _LISTED, _MEASURED = ("category", "ordinal"), ("integer", "real", "date")
@@ -186,8 +188,7 @@ class Column(BaseModel):
 
     def bins(self, codes: Codes, most: int = BINS) -> Codes:
         """Return the bin of each code: `most` bins of one width at most, and after them one of missing values."""
-        count = min(self.size, most)
-        return np.where(codes < self.size, codes * count // self.size, count)
+        return codes * min(self.size, most) // self.size
 
     def shares(self, codes: Codes) -> list[tuple[str, float]]:
         """Return each bin's name, its value or its first and last one, and its share of the codes.
@@ -340,11 +341,22 @@ class Columns(Mapping[str, Column]):
                 codes[i, j] = code
         return codes
 
-    def vectors(self, codes: Codes, unit: float, category: float) -> npt.NDArray[np.float64]:
+    def bins(self, codes: Codes) -> Codes:
+        """Return the bins of the rows with these codes, int64 (n, d), as `Column.bins`."""
+        return np.stack([column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)], axis=1)
+
+    def associations(self, codes: Codes, labels: npt.NDArray[np.integer]) -> tuple[list[str], list[list[float]]]:
+        """Return the first COLUMNS_SHOWN columns' names, and Cramér's V of each pair; the labels, (n,), come last."""
+        names = [*self][:COLUMNS_SHOWN]
+        every = [*self.bins(codes).T[: len(names)], labels]
+        return names, [[1.0 if one is other else cramers_v(one, other) for other in every] for one in every]
+
+    def vectors(self, codes: Codes, unit: float, category: float, most: int = MOST_VALUES) -> npt.NDArray[np.float64]:
         """Return vectors in which nearness means likeness, float64 (n, D).
 
-        Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`. A missing number is
-        in the middle, and `category` in a dimension of its own; a missing category has a dimension of its own.
+        Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`, in at most `most`
+        bins. A missing number is in the middle, and `category` in a dimension of its own; a missing category has a
+        dimension of its own.
         """
         parts = []
         for column, values in zip(self.values(), codes.T, strict=True):
@@ -353,5 +365,19 @@ class Columns(Mapping[str, Column]):
                 places = np.where(is_missing, 0.5, values / max(column.size - 1, 1))
                 parts += [unit * places[:, None], category * is_missing[:, None]]
             else:
-                parts.append(category * (values[:, None] == np.arange(column.size + 1)))
+                cells = np.arange(min(column.size, most) + 1)
+                parts.append(category * (column.bins(values, most)[:, None] == cells))
         return np.concatenate(parts, axis=1)
+
+
+def cramers_v(one: Codes, other: Codes) -> float:
+    """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a single value."""
+    (rows, one), (columns, other) = (np.unique(each, return_inverse=True) for each in (one, other))
+    r, c, n = len(rows), len(columns), len(one)
+    if min(r, c) < 2:
+        return 0.0
+    counts = np.bincount(one * c + other, minlength=r * c).reshape(r, c)
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n
+    square = float((np.square(counts - expected) / expected).sum()) / n - (r - 1) * (c - 1) / (n - 1)
+    most = min(r - (r - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
+    return float(np.sqrt(min(max(square, 0.0) / most, 1.0))) if most > 0 else 0.0

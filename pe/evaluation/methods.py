@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from pe.data.columns import Codes, Columns
+from pe.data.columns import Codes, Column, Columns
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.rows import Rows
@@ -26,7 +26,7 @@ from pe.data.texts import plain
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_ROWS, ON_WORDS, strings_of, words
 from pe.evaluation.features import Reals
-from pe.evaluation.labelled import Labelled
+from pe.evaluation.labelled import Labelled, Labels
 from pe.evaluation.tables import compare_tables, one_hot, ordinals
 from pe.private.dataset import sample_digest
 from pe.private.look import kind_at, text_kind_at
@@ -425,18 +425,24 @@ class TableMethods(Methods):
         return read_source(settings | {"kind": RowTable.kind, "path": path, "classes": classes}, place)
 
     def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
-        """Return what `compare_tables` says of columns and, if the reference has several, labels. Confidential."""
-        columns, has_labels = _columns(private), len(np.unique(reference.labels)) > 1
-        names, sizes = [*columns], columns.sizes
-        if has_labels:
-            names, sizes = [*names, "(label)"], np.append(sizes, len(private.labels))
+        """Return what `compare_tables` says of columns and, if the reference has several, labels. Confidential.
 
-        def codes(one: Labelled) -> Codes:
-            own = columns.codes(_rows(one.samples))
-            return np.column_stack([own, one.labels.astype(np.int64)]) if has_labels else own
+        `reference` says of the reference what the report's page says of a population: see pe/report/columns.py.
+        """
+        columns = _columns(private)
+        label = Column(kind="category", values=private.labels) if len(np.unique(reference.labels)) > 1 else None
+        own = columns.codes(_rows(reference.samples))
 
-        measures = {name: codes(one) for name, one in sets.items()}
-        return {"table": compare_tables(measures, codes(reference), names, sizes)}
+        def bins(codes: Codes, labels: Labels) -> Codes:
+            ours = columns.bins(codes)
+            return ours if label is None else np.column_stack([ours, label.bins(labels.astype(np.int64))])
+
+        measures = {name: bins(columns.codes(_rows(one.samples)), one.labels) for name, one in sets.items()}
+        real = bins(own, reference.labels)
+        shares = {name: column.shares(codes) for (name, column), codes in zip(columns.items(), own.T, strict=True)}
+        page = {"shares": shares, "associations": columns.associations(own, reference.labels)}
+        heads = [*columns, *([] if label is None else ["(label)"])]
+        return {"table": compare_tables(measures, real, heads) | {"reference": page}}
 
 
 def _columns(private: PrivateSource) -> Columns:

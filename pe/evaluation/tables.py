@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.columns import Codes, Columns
+from pe.data.columns import BINS, Codes, Columns, cramers_v
 from pe.data.samples import generator
 
-BINS = 16
-"""Most bins of a column, cut by its declaration; a missing value has one more."""
 PAIRS, TRIPLES = 1000, 100
 """Most pairs and triples of columns that are compared; of more, so many are drawn at random."""
 ONE_HOT = 64
@@ -24,19 +22,8 @@ _CELLS = BINS + 1
 
 
 def one_hot(codes: Codes, columns: Columns) -> npt.NDArray[np.float32]:
-    """Return features for a regression, float32 (n, ·): what has an order from 0 to 1, categories one-hot.
-
-    A missing value has a dimension of its own.
-    """
-    parts = []
-    for place, column in zip(codes.T, columns.values(), strict=True):
-        is_missing = place == column.size
-        if column.is_ordered:
-            parts += [np.where(is_missing, 0.5, place / max(column.size - 1, 1))[:, None], is_missing[:, None]]
-        else:
-            cells = min(column.size, ONE_HOT)
-            parts.append((place * cells // column.size)[:, None] == np.arange(cells + 1))
-    return np.concatenate(parts, axis=1).astype(np.float32)
+    """Return features for a regression, float32 (n, ·): what has an order from 0 to 1, categories one-hot."""
+    return columns.vectors(codes, 1.0, 1.0, ONE_HOT).astype(np.float32)
 
 
 def ordinals(codes: Codes, columns: Columns) -> npt.NDArray[np.float32]:
@@ -44,13 +31,8 @@ def ordinals(codes: Codes, columns: Columns) -> npt.NDArray[np.float32]:
     return codes.astype(np.float32)
 
 
-def to_bins(codes: Codes, sizes: Codes) -> Codes:
-    """Return the bins of values, int64 (n, d) in [0, BINS]; a column of `sizes` has as many bins, at most BINS."""
-    return codes * np.minimum(sizes, BINS) // sizes
-
-
-def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[str], sizes: Codes) -> dict[str, Any]:
-    """Compare each of `sets` with a reference table, as codes, int64 (n, d ≥ 1), of columns with these names and sizes.
+def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[str]) -> dict[str, Any]:
+    """Compare each of `sets` with a reference table, as bins, int64 (n, d ≥ 1) in [0, BINS], of columns of these names.
 
     Total variation, ½ Σ |p − q| in [0, 1], is of shares of bins: the mean over columns, PAIRS and TRIPLES.
     `association` is the mean absolute difference of the pairs' Cramér's V. As many rows of each set are compared, drawn
@@ -62,11 +44,11 @@ def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[
     ones, pairs, triples = (
         _groups(len(names), size, most) for size, most in ((1, len(names)), (2, PAIRS), (3, TRIPLES))
     )
-    real = _some(to_bins(reference, sizes), count, "reference")
+    real = _some(reference, count, "reference")
     associations = [cramers_v(*real[:, pair].T) for pair in pairs]
     measures = {}
-    for name, codes in sets.items():
-        bins = _some(to_bins(codes, sizes), count, name)
+    for name, every in sets.items():
+        bins = _some(every, count, name)
         by_column, by_pair, by_triple = (
             [total_variation(bins[:, one], real[:, one]) for one in groups] for groups in (ones, pairs, triples)
         )
@@ -97,14 +79,3 @@ def total_variation(ours: Codes, theirs: Codes) -> float:
     weights = _CELLS ** np.arange(ours.shape[1])
     p, q = (np.bincount(rows @ weights, minlength=_CELLS ** len(weights)) / len(rows) for rows in (ours, theirs))
     return float(np.abs(p - q).sum()) / 2
-
-
-def cramers_v(one: Codes, other: Codes) -> float:
-    """Return Cramér's V of two columns of bins, (n,), in [0, 1]: 0 if independent, or if one has a single value."""
-    counts = np.bincount(one * _CELLS + other, minlength=_CELLS**2).reshape(_CELLS, _CELLS)
-    counts = counts[counts.any(axis=1)][:, counts.any(axis=0)]
-    fewest = min(counts.shape)
-    if fewest < 2:
-        return 0.0
-    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / len(one)
-    return math.sqrt(float((np.square(counts - expected) / expected).sum()) / len(one) / (fewest - 1))

@@ -133,7 +133,9 @@ def internal_report(run: Run) -> str:
     values: dict[str, Any] = (
         evolution(run) | costs(run) | ({"metrics": None} if metrics is None else quality(run, metrics))
     )
-    values |= columns_on_page(run, run.populations(), values["plan"].classes, (metrics or {}).get("columns"))
+    values |= columns_on_page(
+        run, run.populations(), values["plan"].classes, (metrics or {}).get("table", {}).get("reference")
+    )
     return render("confidential.html", values)
 
 

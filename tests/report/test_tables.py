@@ -8,10 +8,9 @@ import pytest
 from selenium.webdriver.common.by import By
 
 import pe
-from pe.data.columns import Column
+from pe.data.columns import Column, Columns
 from pe.engine.report import write_report
 from pe.engine.viewing import ViewServer
-from pe.report.columns import associations
 from pe.report.compare import compare, comparison_page
 from tests.report.conftest import check_readable, show
 from tests.report.test_browser import displayed
@@ -47,11 +46,14 @@ def test_the_page_has_every_column_beside_the_start_and_no_record(run):
 
 
 def test_the_owner_s_page_has_what_an_evaluation_counted_in_real_rows(run):
-    metrics = {"version": 1, "columns": {"city": [["Köln", 0.25], ["Bonn", 0.5], ["other", 0.25]]}}
+    shares = {name: [[f"of {name}", 0.5]] for name in COLUMNS}
+    matrix = [[*COLUMNS], [[1.0, 0.25, 0.25, 0.25]] * 4]
+    metrics = {"version": 1, "table": {"sets": {}, "reference": {"shares": shares, "associations": matrix}}}
     (run.confidential / "metrics.json").write_text(json.dumps(metrics))
     page = write_report(run.folder, confidential=True).read_text()
-    assert page.count('<th scope="col">real</th>') == 1
+    assert page.count('<th scope="col">real</th>') == 3
     assert "50.0%" in page
+    assert page.count('class="matrix"') == 3
     assert '<th scope="col">real</th>' not in write_report(run.folder).read_text()
 
 
@@ -67,7 +69,10 @@ def test_bins_follow_from_the_declaration_and_hold_every_row():
 def test_an_association_is_1_for_a_copy_and_0_for_an_independent_column():
     rng = np.random.default_rng(0)
     one, other = rng.integers(0, 16, (2, 5000))
-    matrix = associations([one, 15 - one, other, np.zeros(5000, np.int64)])
+    column = {"kind": "integer", "min": 0, "max": 15}
+    codes = np.stack([one, 15 - one, other], axis=1)
+    names, matrix = Columns({"a": column, "b": column, "c": column}).associations(codes, np.zeros(5000, np.int64))
+    assert names == ["a", "b", "c"]
     assert matrix[0][1] == pytest.approx(1, abs=1e-3)
     assert matrix[0][2] < 0.05
     assert matrix[0][3] == 0
