@@ -19,6 +19,7 @@ from pe.privacy.release import Release
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
 """(codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal length."""
 
@@ -26,6 +27,8 @@ GRID = 2**22
 """Grid steps to which the vector of one record is cut, whose L2 norm is then at most 1."""
 BINS, GROUPS = 32, 8
 """The most ranges into which a number, or a range of it, is cut; the groups of a column's values in pairs."""
+LEAST = 1e-9
+"""Number of records in a bin that holds none."""
 _UNIT, _CATEGORY = 1023, 341  # a number's range and a category's one-hot part, as whole numbers: distances are exact
 _BLOCK = 4096
 
@@ -107,6 +110,22 @@ class Bins:
         return codes
 
 
+def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
+    """Mark the run of bins outside of which counts are hardly more than noise, bool (bins,).
+
+    It is the run with the largest sum of what each count is above half an even share of its range, or half the noise.
+
+    Args:
+        counts: noisy, float64 (bins,).
+        even: what each bin would hold if its range's records were spread evenly, float64 (bins,).
+        deviation: the counts' noise.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(counts - np.minimum(even, deviation) / 2)])
+    end = int(np.argmax(sums - np.minimum.accumulate(sums)))
+    places = np.arange(len(counts))
+    return (places >= np.argmin(sums[: end + 1])) & (places < end)
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """Pairs of columns, each value in one of GROUPS groups of its column, with about the same number of records."""
@@ -170,6 +189,19 @@ def nearest(vectors: Floats, candidates: Floats) -> Integers:
     return np.concatenate([*places, np.zeros(0, np.int64)]).astype(np.int64)
 
 
+def split_all(noisy: Floats, totals: Floats, parents: Integers, are_held: Mask, noise: float) -> Floats:
+    """Return each label's totals, float64 (labels, ranges), split by `split` into the bins that hold records.
+
+    `parents`: the range of each bin. `noise`: the counts' standard deviation.
+    """
+    shares = np.full(noisy.shape, LEAST)
+    for parent in range(totals.shape[1]):
+        bins = np.flatnonzero((parents == parent) & are_held)
+        if len(bins):
+            shares[:, bins] = split(noisy[:, bins], totals[:, parent], noise)
+    return shares
+
+
 def split(noisy: Floats, totals: Floats, deviation: float) -> Floats:
     """Return each label's total split by its noisy counts, float64 (labels, bins), none below 0.
 
@@ -182,7 +214,7 @@ def split(noisy: Floats, totals: Floats, deviation: float) -> Floats:
     beyond = np.maximum(np.square(rest).mean(axis=1) - deviation**2, 0)
     trust = beyond / (beyond + deviation**2) if deviation else np.ones(len(noisy))
     parts = [_on_simplex(one, n) for one, n in zip(prior + trust[:, None] * rest, totals.tolist(), strict=True)]
-    return np.stack(parts) + 1e-9
+    return np.stack(parts) + LEAST
 
 
 def _on_simplex(values: Floats, total: float) -> Floats:
@@ -200,11 +232,8 @@ def cut(first: int, end: int, parts: int) -> Integers:
     return np.unique(np.linspace(first, end, min(parts, end - first) + 1).astype(np.int64))
 
 
-def finer(edges: Integers, is_large: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
-    """Return the edges with each large bin cut into at most BINS, and for each new bin the bin that it was part of."""
-    parts = [
-        cut(int(a), int(b), BINS)[:-1] if large and b - a > 1 else np.array([a])
-        for a, b, large in zip(edges, edges[1:], is_large, strict=False)
-    ]
-    parents = np.repeat(np.arange(len(parts)), [len(one) for one in parts])
-    return np.append(np.concatenate(parts), edges[-1]), parents
+def finer(edges: Integers, is_large: Mask) -> Integers:
+    """Return the edges with each large bin cut into at most BINS."""
+    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), is_large, strict=True)
+    parts = [cut(a, b, BINS)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins]
+    return np.append(np.concatenate(parts), edges[-1])

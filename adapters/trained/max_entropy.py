@@ -21,19 +21,22 @@ from adapters.tables import MakesRows
 from adapters.trained.counts import (
     BINS,
     GRID,
+    LEAST,
     Bins,
     Cells,
     Floats,
     Groups,
     Integers,
+    Mask,
     finer,
     label_cells,
     nearest_cells,
     noisy_counts,
-    split,
+    occupied,
+    split_all,
 )
 from adapters.trained.fit import Draws, Fit, FittedMethod, label_numbers, not_fitted, reading
-from pe.data.columns import Codes, Column
+from pe.data.columns import Codes, Column, Columns
 from pe.data.samples import Seeds, generator, uniforms
 from pe.fit.trainer import FIT, FitTerms
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest
@@ -204,8 +207,9 @@ class MaxEntropy(FittedMethod, MakesRows):
     # The fit.
 
     def _fit(self, fit: Fit) -> None:
+        self._declare(self.columns)
         sizes = np.maximum(self._draw(fit, "labels", label_cells, 1)[0], 1.0)
-        bins, shares = self._count_values(fit, sizes)
+        bins, shares = self._narrow(fit, *self._count_values(fit, sizes))
         rngs = [generator(fit.terms.seed, f"max_entropy/{k}") for k in range(len(sizes))]
         starts = [[share[k] for share in shares] for k in range(len(sizes))]
         pools = [
@@ -228,7 +232,8 @@ class MaxEntropy(FittedMethod, MakesRows):
                     pool.weigh()
         for i in range(1, self._rounds + 1):
             fit.check_stop()
-            candidates = self._candidates(fit, pools, i)
+            rng = generator(fit.terms.seed, f"max_entropy/candidates/{i}")
+            candidates = self._keep(fit, f"candidates-{i}", [pool.draw(CANDIDATES, rng) for pool in pools])
             counts, deviation = self._draw(fit, f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES)
             step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
             for k, pool in enumerate(pools):
@@ -239,34 +244,70 @@ class MaxEntropy(FittedMethod, MakesRows):
         self._write(fit, pools)
 
     def _write(self, fit: Fit, pools: list[_Pool]) -> None:
+        codes, declared = np.stack([pool.codes for pool in pools]), Columns(self.columns).sizes
         np.savez_compressed(
             fit.fitting.folder / _MODEL,
             classes=np.array(fit.terms.classes),
-            codes=np.stack([pool.codes for pool in pools]).astype(np.int32),
+            codes=np.where(codes < self._columns.sizes, codes + self._first, declared).astype(np.int32),
             weights=np.stack([pool.weights for pool in pools]).astype(np.float32),
         )
 
     def _count_values(self, fit: Fit, sizes: Floats) -> tuple[Bins, list[Floats]]:
         """Return the ranges of each column, and each label's records there, float64 (labels, bins) for each column."""
-        edges = list(Bins.of(self._columns).edges)
+        edges = Bins.of(self._columns).edges
         parents = [np.zeros(len(one) - 1, np.int64) for one in edges]  # the coarser bin of each bin
         shares = [sizes for _ in edges]
         for level, some in enumerate(self._levels, 1):
-            bins = Bins(list(edges))
+            bins = Bins(edges)
             counts, deviation = self._draw(fit, f"values/{level}", bins.cells(some), int(bins.starts[-1]))
             for j in some:
                 noisy = counts[:, bins.starts[j] : bins.starts[j + 1]]
                 totals = np.maximum(noisy.sum(axis=1), deviation)[:, None] if level == 1 else shares[j]
-                parts = [
-                    split(noisy[:, parents[j] == parent], totals[:, parent], deviation)
-                    if (parents[j] == parent).sum() > 1
-                    else totals[:, parent : parent + 1]
-                    for parent in range(totals.shape[1])
+                even = (totals.sum(axis=0) / np.bincount(parents[j]))[parents[j]]
+                are_held = self._are_held(j, noisy.sum(axis=0), even, deviation * len(sizes) ** 0.5)
+                shares[j] = split_all(noisy, totals, parents[j], are_held, deviation)
+            if level < len(self._levels):
+                are_large = [
+                    (share.sum(axis=0) > BINS * deviation) & (j in self._levels[level])
+                    for j, share in enumerate(shares)
                 ]
-                shares[j] = np.concatenate(parts, axis=1)
-                if level < len(self._levels) and j in self._levels[level]:
-                    edges[j], parents[j] = finer(edges[j], shares[j].sum(axis=0) > BINS * deviation)
+                edges = self._keep(fit, f"ranges-{level}", [*map(finer, edges, are_large)])
+                parents = [
+                    np.searchsorted(old, new[:-1], "right") - 1 for old, new in zip(bins.edges, edges, strict=True)
+                ]
         return Bins(edges), shares
+
+    def _are_held(self, j: int, counts: Floats, even: Floats, noise: float) -> Mask:
+        """Mark the bins of column j that hold records: of a number or date, see `occupied`; else all, bool (bins,)."""
+        column, marks = [*self._columns.values()][j], np.ones(len(counts), bool)
+        if column.min is not None:
+            values = slice(len(counts) - column.missing)
+            marks[values] = occupied(counts[values], even[values], noise)
+        return marks
+
+    def _narrow(self, fit: Fit, bins: Bins, shares: list[Floats]) -> tuple[Bins, list[Floats]]:
+        """Restrict each number and date to the bins that hold records; return all columns' bins and shares."""
+        values = [len(one) - 1 - column.missing for one, column in zip(bins.edges, self._columns.values(), strict=True)]
+        ends = []
+        for share, number, column in zip(shares, values, self._columns.values(), strict=True):
+            held = np.flatnonzero(share[:, :number].sum(axis=0) > 2 * LEAST * len(share))
+            ends.append((held[0], held[-1] + 1) if column.min is not None and len(held) else (0, number))
+        (places,) = self._keep(fit, "held", [np.array(ends)])
+        edges, rest = [], []
+        for one, share, number, (first, end) in zip(bins.edges, shares, values, places, strict=True):
+            some = one[first : end + 1] - one[first]
+            edges.append(np.append(some, some[-1] + one[number + 1 :] - one[number]))
+            rest.append(np.concatenate([share[:, first:end], share[:, number:]], axis=1))
+        first_last = [(one[first], one[end] - 1) for one, (first, end) in zip(bins.edges, places, strict=True)]
+        self._restrict(*np.transpose(first_last))
+        return Bins(edges), rest
+
+    def _restrict(self, first: Integers, last: Integers) -> None:
+        """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""
+        declared = Columns(self.columns)
+        self._first = np.where([column.min is not None for column in declared.values()], first, 0)
+        ends = zip(declared.items(), first.tolist(), last.tolist(), strict=True)
+        self._columns = Columns({name: column.narrowed(*of) for (name, column), *of in ends})
 
     def _renew(self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator) -> None:
         """Replace the pool's rows: some stay, by weight; the others are mutated, and draw values `anew` at a rate."""
@@ -275,16 +316,15 @@ class MaxEntropy(FittedMethod, MakesRows):
         mutated = np.where(rng.random(parents.shape) < redrawn, anew, moved)
         pool.codes = np.concatenate([pool.draw(len(pool.codes) - len(anew), rng), mutated])
 
-    def _candidates(self, fit: Fit, pools: list[_Pool], i: int) -> list[Codes]:
-        """Return round i's candidates of each label; kept, since votes that are stored are for these and no others."""
-        name = f"candidates-{i}.npy"
-        if (content := fit.fitting.cache.find(name)) is not None:
-            return list(np.load(io.BytesIO(content), allow_pickle=False))
-        rng, file = generator(fit.terms.seed, f"max_entropy/candidates/{i}"), io.BytesIO()
-        candidates = [pool.draw(CANDIDATES, rng) for pool in pools]
-        np.save(file, np.stack(candidates))
-        fit.fitting.cache.keep(name, file.getvalue())
-        return candidates
+    def _keep(self, fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
+        """Return the arrays, or those kept when the fit was here before: counts that are stored are of these."""
+        name = f"{name}.npz"
+        if (content := fit.fitting.cache.find(name)) is None:
+            file = io.BytesIO()
+            np.savez(file, *arrays)
+            fit.fitting.cache.keep(name, content := file.getvalue())
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays_in:
+            return [*arrays_in.values()]
 
     # The answers.
 
@@ -295,6 +335,11 @@ class MaxEntropy(FittedMethod, MakesRows):
             codes, weights = file["codes"].astype(np.int64), file["weights"].astype(np.float64)
             if codes.shape != (len(self._classes), weights.shape[1], len(self._columns)):
                 raise ValueError("arrays of other shapes")
+            declared = Columns(self.columns).sizes
+            has_value = codes < declared
+            first = np.where(has_value, codes, declared).min(axis=(0, 1)) % declared
+            self._restrict(first, np.where(has_value, codes, 0).max(axis=(0, 1)))
+            codes = np.where(has_value, codes - self._first, self._columns.sizes)
             self._model = codes, np.cumsum(weights, axis=1)
 
     def _places(self, labels: Sequence[str], numbers: Floats) -> tuple[Codes, Integers, Integers]:

@@ -174,6 +174,12 @@ class Column(BaseModel):
             return date.fromordinal(round(number)).isoformat()
         return round(number) if self.kind == "integer" else round(number, self._digits)
 
+    def narrowed(self, first: int, last: int) -> Column:
+        """Return the column with the values from code `first` to `last` alone, if it is an integer, real or date."""
+        if self.kind not in _MEASURED:
+            return self
+        return Column.model_validate(self.model_dump() | {"min": self.value(first), "max": self.value(last)})
+
     def cell(self, code: int) -> str | int | float | bool | date | None:
         """Return the value with this code in its own type: a date as such."""
         value = self.value(code)

@@ -15,6 +15,7 @@ from adapters.trained.counts import GRID, Bins, Groups, nearest, nearest_cells, 
 from adapters.trained.max_entropy import CANDIDATES, Independent, MaxEntropy, max_entropy
 from pe.data.columns import Columns
 from pe.fit.trainer import FitTerms, Kept, PrivateRecords
+from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget, MemoryStore
 from pe.privacy.noise import Noise
@@ -132,7 +133,8 @@ def test_broken_off_in_every_draw_it_ends_as_if_it_had_not(tmp_path: Path) -> No
     assert files_in(folder) == files_in(whole)
 
 
-def test_votes_that_are_stored_are_for_the_candidates_that_were_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["candidates-1", "held"])
+def test_counts_that_are_stored_are_of_the_candidates_and_ranges_that_were_kept(tmp_path: Path, name: str) -> None:
     api, kept, store = MaxEntropy(columns=DECLARED), Kept(tmp_path / "kept"), MemoryStore()
     records = records_of(np.random.default_rng(0).integers(0, [5001, 101, 4], (80, 3)))
 
@@ -142,9 +144,31 @@ def test_votes_that_are_stored_are_for_the_candidates_that_were_kept(tmp_path: P
 
     first = model()
     assert model() == first
-    file = tmp_path / "kept" / "candidates-1.npy"
-    np.save(file, np.load(file)[:, ::-1])
+    file = tmp_path / "kept" / f"{name}.npz"
+    with np.load(file) as arrays:
+        others = [one[::-1] if name == "candidates-1" else np.maximum(one - [0, 1], 1) for one in arrays.values()]
+    np.savez(file, *others)
     assert model() != first
+
+
+def test_what_is_declared_a_hundred_times_too_wide_is_narrowed_by_the_counts(tmp_path: Path) -> None:
+    wide: dict[str, Any] = {
+        "x": {"kind": "integer", "min": -10_000, "max": 10_000, "missing": True},
+        "code": {"kind": "category", "values": [f"K{i}" for i in range(300)]},
+    }
+    api, numbers = MaxEntropy(columns=wide), np.random.default_rng(0).normal(5000, 50, 3000).astype(int)
+    places = np.arange(3000)
+    codes = np.stack([np.where(places % 10 == 0, 20_001, numbers + 10_000), 297 + places % 3], axis=1)
+    whole = PrivateRecords(Columns(wide).rows(codes).array, places.astype(np.int32) % 2, places)
+    api.fit(fitting(api, tmp_path, own=terms(budget=Budget(1, 1e-5)), private=lambda: whole))
+    api.load(tmp_path)
+    request = RandomRequest(labels=("0", "1") * 2000, seeds=np.arange(4000, dtype=np.uint64))
+    rows = api.random_api(request).samples.records
+    assert np.mean([row["x"] is None for row in rows]) == pytest.approx(0.1, abs=0.03)
+    assert np.mean([row["code"] in ("K297", "K298", "K299") for row in rows]) > 0.9
+    numbers = np.array([row["x"] for row in rows if row["x"] is not None])
+    assert 4000 < numbers.min() < 5000 < numbers.max() < 6000
+    assert numbers.std() < 150
 
 
 def test_weights_agree_with_the_counts_and_splits_are_never_below_zero() -> None:
