@@ -16,8 +16,10 @@ from scipy.sparse import csr_array
 
 from adapters.public_files import images_at, read_arrays, read_folder
 from pe.data import tables as public_texts
+from pe.data.columns import Column, Columns
 from pe.data.decoding import Resize
 from pe.data.images import Images
+from pe.data.rows import Rows
 from pe.data.samples import Conditions, Samples, Shape, uniforms
 from pe.data.tables import PublicText
 from pe.data.text_vectors import Rarity, damp, words_of
@@ -366,3 +368,88 @@ def _windows(text: str, words: int) -> Iterator[str]:
         part = runs[start : start + words]
         if start == 0 or 2 * len(part) >= words:
             yield " ".join(part)
+
+
+# Rows of tables: nearness is that of the embedding `mixed`, in whole numbers.
+
+
+class PublicTable(FromPool):
+    """If you have a public table with columns like yours: the votes choose among its rows, unchanged.
+
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
+    from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m rows that serve its label: degree 0 gives the
+    parent itself, degree 1 a random draw. A value that its column does not declare counts as for private rows.
+
+    Args:
+        path: a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder of tables.
+        columns: each column's kind and values; by default the private table's. The pool has all of them.
+        label_column: the column that holds the labels, if `by_label`.
+        encoding: encoding of text files.
+        by_label: draw for each label only from the rows to which `label_column` gives this label; false: from all.
+
+    Raises:
+        RecipeError: `by_label` without `label_column`, or a pool without rows.
+        BadSample: a row has no value in a column without missing values.
+        BadTable: a table of the pool cannot be read.
+    """
+
+    kind, noun = "public_table", Rows.noun
+    info = PluginInfo(
+        modality="table",
+        hosts=(),
+        machine_settings=("path",),  # a run knows the rows themselves again
+        degrees=(0.0,),
+    )
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        columns: dict[str, Column],
+        label_column: str | None = None,
+        encoding: str = UTF_8,
+        by_label: bool = False,
+    ) -> None:
+        if by_label and label_column is None:
+            raise RecipeError("by_label is true, and label_column is not set: name the column of the pool's labels.")
+        self._path, self._columns, self._encoding = Path(path), Columns(columns), encoding
+        self._label = [] if label_column is None else [label_column]
+        names, rows = [], []
+        for _, name, row in self._read():
+            names.append(name)
+            rows.append(row)
+        if not rows:
+            raise RecipeError(f"path: '{path}' holds no rows: name a table of public rows.")
+        self._rows = Rows(np.array(rows, dtype=f"S{self._columns.width}"))
+        self._fill(len(rows), names if by_label else None)
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """Path of the pool."""
+        return (self._path,)
+
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
+        """Yield the pool's rows, read anew: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        for place, _, row in self._read():
+            yield place, np.array(row)
+
+    def _read(self) -> Iterator[tuple[str, str, bytes]]:
+        """Yield each row's place, for messages, its label, and the row as private ones are read."""
+        for file in public_texts.table_files(self._path):
+            rows = public_texts.read_rows(file, [*self._columns, *self._label], self._encoding)
+            for number, row in enumerate(rows, 1):
+                place, label = f"Row {number:,} of {file}", "".join(map(str, row[len(self._columns) :])).strip()
+                yield place, label, self._columns.read(row[: len(self._columns)], place)
+
+    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
+        products = self._vectors[parents] @ self._vectors[others].T
+        squares = np.square(self._vectors).sum(axis=1)
+        distances: npt.NDArray[np.int64] = (squares[parents][:, None] + squares[others] - 2 * products).astype(np.int64)
+        return distances
+
+    @cached_property
+    def _vectors(self) -> npt.NDArray[np.float64]:
+        """Each row as whole numbers, m×D."""
+        return self._columns.whole_vectors(self._columns.codes(self._rows))
+
+    def _samples(self, places: Indices) -> Rows:
+        return self._rows.take(places)

@@ -109,3 +109,23 @@ def test_a_run_over_a_table_evolves_rows_of_its_columns(tmp_path: Path) -> None:
     assert "color" in (run.folder / "recipe.yaml").read_text()
     again = pe.evolve(private, pe.api("mutate"), **settings, out=run.folder, resume=True)
     assert (again.synthetic.samples.array == rows.array).all()
+
+
+def test_votes_choose_among_a_public_tables_rows_of_which_none_is_private(tmp_path: Path) -> None:
+    private = RowTable(
+        write_table(tmp_path / "a.csv"),
+        columns={"a": {"kind": "integer", "min": 0, "max": 1000}},
+        label_column="y",
+        classes=["lo", "hi"],
+        declared_size=60,
+    )
+    pool = tmp_path / "pool" / "b.csv"
+    pool.parent.mkdir()
+    pool.write_text("\n".join(["a", *map(str, range(11, 100))]))
+    run = pe.evolve(private, pe.api("public_table", path=pool), epsilon=20.0, delta=1e-3, out=tmp_path / "run")
+    assert isinstance(run.synthetic.samples, Rows)
+    assert {row["a"] for row in run.synthetic.samples.records} <= set(range(11, 100))
+    assert 11 in {row["a"] for row in run.synthetic.samples.take(run.synthetic.labels == 1).records}
+    pool.write_text("a\n5\n200\n")
+    with pytest.raises(RecipeError, match="1 of 2 public rows are private records"):
+        pe.evolve(private, pe.api("public_table", path=pool), epsilon=20.0, delta=1e-3, out=tmp_path / "other")

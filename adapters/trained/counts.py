@@ -29,7 +29,6 @@ BINS, GROUPS = 32, 8
 """The most ranges into which a number, or a range of it, is cut; the groups of a column's values in pairs."""
 LEAST = 1e-9
 """Number of records in a bin that holds none."""
-_UNIT, _CATEGORY = 1023, 341  # a number's range and a category's one-hot part, as whole numbers: distances are exact
 _BLOCK = 4096
 
 
@@ -165,20 +164,15 @@ class Groups:
 
 def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
     """Return the cells label × candidate: the nearest one of the row's label, of which each label has as many."""
-    vectors = [_vectors(columns, one) for one in candidates]
+    vectors = [columns.whole_vectors(one) for one in candidates]
 
     def cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
-        places, rows = np.empty(len(codes), np.int64), _vectors(columns, codes)
+        places, rows = np.empty(len(codes), np.int64), columns.whole_vectors(codes)
         for k, one in enumerate(vectors):
             places[labels == k] = k * len(one) + nearest(rows[labels == k], one)
         return np.arange(len(codes)), places
 
     return cells
-
-
-def _vectors(columns: Columns, codes: Codes) -> Floats:
-    """Return vectors of whole numbers, float64 (n, D), so that sums of their products are exact in any order."""
-    return np.asarray(np.rint(columns.vectors(codes, _UNIT, _CATEGORY)), np.float64)
 
 
 def nearest(vectors: Floats, candidates: Floats) -> Integers:

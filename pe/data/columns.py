@@ -375,6 +375,10 @@ class Columns(Mapping[str, Column]):
                 parts.append(category * (column.bins(values, most)[:, None] == cells))
         return np.concatenate(parts, axis=1)
 
+    def whole_vectors(self, codes: Codes) -> npt.NDArray[np.float64]:
+        """Return `vectors` as whole numbers up to 1023, so that sums of their products are exact in any order."""
+        return np.asarray(np.rint(self.vectors(codes, 1023, 341)), np.float64)
+
 
 def cramers_v(one: Codes, other: Codes) -> float:
     """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a single value."""

@@ -1,12 +1,13 @@
-"""PublicImages and PublicTexts: a pool of public samples and its neighbourhoods."""
+"""PublicImages, PublicTexts and PublicTable: a pool of public samples and its neighbourhoods."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from adapters.pools import PublicImages, PublicTexts
+from adapters.pools import PublicImages, PublicTable, PublicTexts
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
@@ -39,7 +40,7 @@ def deal(api, *labels, start=0):
 
 def vary(api, parents, degree, label="", start=0):
     count = len(parents)
-    empty = Texts.of([""] * count) if isinstance(api, PublicTexts) else Images(np.zeros((count, 16, 16, 3), np.uint8))
+    empty = Images(np.zeros((count, 16, 16, 3), np.uint8)) if isinstance(api, PublicImages) else Texts.of([""] * count)
     conditions = Conditions({"pool": parents})
     return api.variation_api(VariationRequest(empty, (label,) * count, conditions, seeds(count, start), degree))
 
@@ -223,3 +224,42 @@ def test_a_pool_of_texts_that_cannot_be_read_is_refused(tmp_path, name, content,
         (tmp_path / name).write_bytes(content)
     with pytest.raises(error, match=sentence):
         PublicTexts(path=tmp_path / name)
+
+
+COLUMNS = {
+    "a": {"kind": "integer", "min": 0, "max": 11},
+    "color": {"kind": "category", "values": ["r", "g"], "missing": True},
+}
+
+
+def table_of(path, *last):
+    """Write twelve rows, of which those with `a` below 6 are `lo`, and then the `last` ones."""
+    rows = [f"{'rg'[a % 2]},{'lo' if a < 6 else 'hi'},{a}" for a in range(12)]
+    path.write_text("\n".join(["color,out,a", *rows, *last]))
+    return {"path": path, "columns": COLUMNS}
+
+
+def test_a_table_deals_its_rows_by_label_and_a_value_that_is_not_declared_is_missing(tmp_path):
+    api = PublicTable(**table_of(tmp_path / "pool.csv", "blue,lo,99"), label_column="out", by_label=True)
+    new = deal(api, *("lo", "hi") * 7)
+    assert sorted(row["a"] for row in new.samples.records[::2]) == [0, 1, 2, 3, 4, 5, 11]
+    assert {row["a"] for row in new.samples.records[1::2]} == {6, 7, 8, 9, 10, 11}
+    near = vary(api, np.full(300, 9), 0.4, "hi").samples
+    assert {row["a"] for row in near.records} == {7, 9, 11}  # of the same color
+    *_, (name, row) = api.public_samples((99,), None)
+    assert name == f"Row 13 of {tmp_path / 'pool.csv'}"
+    assert json.loads(bytes(row)) == {"a": 11, "color": None}
+
+
+@pytest.mark.parametrize(
+    ("last", "settings", "error", "sentence"),
+    [
+        ("r,lo,", {}, BadSample, r"Row 13 of .*pool\.csv has no integer in column 'a': declare missing"),
+        ("r,lo", {}, BadTable, "has 2 cells"),
+        ("r,lo,1", {"label_column": "put"}, BadTable, "did you mean 'out'"),
+        ("r,lo,1", {"by_label": True}, RecipeError, "name the column of the pool's labels"),
+    ],
+)
+def test_a_pool_of_rows_that_cannot_be_read_is_refused(tmp_path, last, settings, error, sentence):
+    with pytest.raises(error, match=sentence):
+        PublicTable(**table_of(tmp_path / "pool.csv", last), **settings)

@@ -36,6 +36,12 @@ def pool_of_images(folder):
     return {"path": str(folder / "pool.npz"), "size": 8}
 
 
+def pool_of_rows(folder):
+    (folder / "pool.csv").write_text("\n".join(["a,b,c", *(f"{i},{i // 9},{i // 30}" for i in range(120))]))
+    columns = {name: {"kind": "integer", "min": 0, "max": 119} for name in "abc"}
+    return {"path": folder / "pool.csv", "columns": columns}
+
+
 def pool_of_texts(folder):
     rng = np.random.default_rng(1)
     words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("a", "en", "ist", "or")]
@@ -74,6 +80,7 @@ LOCAL = {
     "pixel_diffusion": lambda folder: {"model": tiny.pixel_folder(folder, 3), "steps": 5} | ONE,
     "portfolio": lambda _: {"of": [{"kind": "glyphs", "size": 16, "name": name} for name in ("one", "other")]},
     "public_images": pool_of_images,
+    "public_table": pool_of_rows,
     "public_texts": pool_of_texts,
 }
 """Kind → its settings."""
