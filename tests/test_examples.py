@@ -1,16 +1,21 @@
-"""The script of examples/ that makes a set of public texts."""
+"""The scripts of examples/ that make texts and a table."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import io
+import runpy
+import shutil
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from examples.newswire import TOPICS, make_newswire
+from pe.recipe.schema import Recipe
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def words(topic: str, seed: int, count: int = 30) -> str:
@@ -49,3 +54,18 @@ def test_the_pool_of_texts_holds_no_text_of_the_private_topics_and_no_label(tmp_
     assert not any(topic.replace("-", "") in row["text"] for row in public for topic in TOPICS)
     assert not any("without a topic" in row["text"] for row in public)
     assert sum("gold" in row["text"] for row in public) >= 40
+
+
+def test_the_recipe_for_patients_declares_the_table_that_the_script_makes_up(tmp_path: Path) -> None:
+    for name in ("patients.py", "patients.yaml"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    runpy.run_path(str(tmp_path / "patients.py"))
+    private = Recipe.load(tmp_path / "patients.yaml").private
+    records = private.open()
+    assert len(set(records.units.tolist())) == private.declared_units == 2000
+    assert abs(len(records) - private.declared_size) < 100
+    assert records.check() == []
+    with (tmp_path / "patients.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["stage"] for row in rows} == {"I", "II", "III"}
+    assert 0.05 < sum(not row["weight"] for row in rows) / len(rows) < 0.15
