@@ -159,7 +159,8 @@ def init(
     if owner.silent_on:
         options = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
         click.echo(f"Declare in {out} before a run: {options}. Nobody has, and the records must not.")
-    tell_next(*([["doctor", out], ["probe", out]] if pool is None else []), ["plan", out])
+    to_try = [["doctor", out], *([] if isinstance(start, TableStart) else [["probe", out]])]
+    tell_next(*(to_try if pool is None else []), ["plan", out])
 
 
 @dataclass

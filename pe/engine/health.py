@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pe.errors import MissingDependency, PEError, pip_install
+from pe.fit.trainer import Trainer
 from pe.nearest import describe, nearest
 from pe.planning.checks import obstacles
 from pe.planning.parts import set_up
@@ -152,7 +153,7 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
     yield from (Finding("problem", sentence) for sentence in sentences)
     if not sentences:
         what = f"{kind} and {recipe.embedding.kind}: a run could start here"
-        yield Finding("ok", what, "look first: pe probe RECIPE")
+        yield Finding("ok", what, "" if isinstance(api, Trainer) else "look first: pe probe RECIPE")
 
 
 def endpoint_findings(kind: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
