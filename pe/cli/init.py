@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -98,23 +98,10 @@ def init(
         columns, kind, public = {"label_column": label_column}, kind or "max_entropy", public or Path()
         see = partial(look_at_names, is_looking=is_looking)
     records = see(where, **columns)
-    by_noun: dict[str, dict[str, object]] = {
-        ImageStart.noun: {"--size": size, "--channels": channels, "--image-column": image_column, "--public": public},
-        TextStart.noun: {"--longest": longest, "--text-column": text_column, "--public": public},
-        TableStart.noun: {},
-    }
-    for option, value in [pair for options in by_noun.values() for pair in options.items()]:
-        if value not in (None, Path()) and option not in by_noun[records.noun]:
-            raise click.UsageError(f"{option} is not of {records.noun}, which {where} holds: leave it out.")
-    if out.exists():
-        raise RecipeError(f"{out} exists already: name another --out, or remove it.")
-    if not out.parent.is_dir():
-        raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
-    for name in (str(where), *records.labels):
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise RecipeError(f"The name {name} is not UTF-8, so no recipe can hold it: rename it.") from None
+    options: dict[str, object] = {"--size": size, "--channels": channels, "--image-column": image_column}
+    options |= {"--longest": longest, "--text-column": text_column, "--public": public}
+    _check_options(where, records, {name: value for name, value in options.items() if value not in (None, Path())})
+    _check_names(where, records, out)
     begin = TextStart if records.noun == TextStart.noun else ImageStart
     owner = _Owner(_LOOK if see is look or is_looking else "No cell is looked at, and names alone are read.")
     for key in [key for key in records.settings if key.endswith("_column")]:
@@ -157,10 +144,34 @@ def init(
         click.echo(f"Embedding: {embedding.kind} ({embedding.why}).")
     _tell(out, start.noun, pool, names or [])
     if owner.silent_on:
-        options = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
-        click.echo(f"Declare in {out} before a run: {options}. Nobody has, and the records must not.")
+        undeclared = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
+        click.echo(f"Declare in {out} before a run: {undeclared}. Nobody has, and the records must not.")
     to_try = [["doctor", out], *([] if isinstance(start, TableStart) else [["probe", out]])]
     tell_next(*(to_try if pool is None else []), ["plan", out])
+
+
+def _check_options(where: Path, records: Seen, options: Iterable[str]) -> None:
+    """Refuse options that are of other records than these."""
+    from pe.recipe.starting import ImageStart, TextStart
+
+    of_images = {"--size", "--channels", "--image-column", "--public"}
+    of = {ImageStart.noun: of_images, TextStart.noun: {"--longest", "--text-column", "--public"}}
+    for option in options:
+        if option not in of.get(records.noun, ()):
+            raise click.UsageError(f"{option} is not of {records.noun}, which {where} holds: leave it out.")
+
+
+def _check_names(where: Path, records: Seen, out: Path) -> None:
+    """Refuse a recipe that is there already or has no folder, and names that no recipe can hold."""
+    if out.exists():
+        raise RecipeError(f"{out} exists already: name another --out, or remove it.")
+    if not out.parent.is_dir():
+        raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
+    for name in (str(where), *records.labels):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise RecipeError(f"The name {name} is not UTF-8, so no recipe can hold it: rename it.") from None
 
 
 @dataclass
