@@ -32,7 +32,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "adapters/diffusion": (2780, 12),
     "adapters/http": (2570, 11),
     "adapters/server": (1920, 10),
-    "adapters/trained": (6570, 25),
+    "adapters/trained": (6605, 26),
     "embeddings": (1640, 8),
 }
 """Room → most lines and files; `pe` and `adapters` stand for the files at their root."""

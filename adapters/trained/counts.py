@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from adapters.trained.fit import BELOW_ONE
+from adapters.trained.ranges import Bins, Cells, Floats, Integers
 from pe.data.columns import Codes, Columns
 from pe.data.rows import Rows
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
-"""(codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal length."""
-
 GRID = 2**22
 """Grid steps to which the vector of one record is cut, whose L2 norm is then at most 1."""
-BINS, GROUPS = 32, 8
-"""The most ranges into which a number, or a range of it, is cut; the groups of a column's values in pairs."""
-LEAST = 1e-9
-"""Number of records in a bin that holds none."""
+GROUPS = 8
+"""The groups of a column's values in pairs."""
 _BLOCK = 4096
 
 
@@ -63,66 +54,6 @@ def noisy_counts(
 def label_cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
     """Return each row's label as its cell; see `Cells`."""
     return np.arange(len(codes)), labels
-
-
-@dataclass(frozen=True, eq=False)
-class Bins:
-    """Ranges of codes in each column: bin b of column j holds edges[j][b] ≤ code < edges[j][b + 1]."""
-
-    edges: list[Integers]
-
-    @classmethod
-    def of(cls, columns: Columns) -> Bins:
-        """Return a bin for each category, and at most BINS for an ordered column; missing values, if any, have one."""
-        edges = []
-        for one in columns.values():
-            ends = cut(0, one.size, BINS) if one.is_ordered else np.arange(one.size + 1)
-            edges.append(np.append(ends, one.size + 1) if one.missing else ends)
-        return cls(edges)
-
-    @cached_property
-    def starts(self) -> Integers:
-        """The first cell of each column, and the number of cells, int64 (d + 1,)."""
-        return np.concatenate([[0], np.cumsum([len(one) - 1 for one in self.edges])])
-
-    def places(self, codes: Codes) -> Integers:
-        """Return the bin of each value, int64 (n, d)."""
-        places = [np.searchsorted(one[1:-1], codes[:, j], "right") for j, one in enumerate(self.edges)]
-        return np.stack(places, axis=1)
-
-    def cells(self, columns: Sequence[int]) -> Cells:
-        """Return the cells label × bins of some columns."""
-
-        def cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
-            places = (labels[:, None] * self.starts[-1] + self.starts[:-1] + self.places(codes))[:, list(columns)]
-            return np.repeat(np.arange(len(codes)), len(columns)), places.ravel()
-
-        return cells
-
-    def draw(self, shares: Sequence[Floats], count: int, rng: np.random.Generator) -> Codes:
-        """Return codes, int64 (count, d): a bin by `shares`, (bins,) of each column, and a value within it evenly."""
-        codes = np.empty((count, len(self.edges)), np.int64)
-        for j, edges in enumerate(self.edges):
-            ends = np.cumsum(shares[j])
-            bins = np.minimum(np.searchsorted(ends, rng.random(count) * ends[-1], "right"), len(ends) - 1)
-            codes[:, j] = edges[bins] + (rng.random(count) * np.diff(edges)[bins]).astype(np.int64)
-        return codes
-
-
-def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
-    """Mark the run of bins outside of which counts are hardly more than noise, bool (bins,).
-
-    It is the run with the largest sum of what each count is above half an even share of its range, or half the noise.
-
-    Args:
-        counts: noisy, float64 (bins,).
-        even: what each bin would hold if its range's records were spread evenly, float64 (bins,).
-        deviation: the counts' noise.
-    """
-    sums = np.concatenate([[0.0], np.cumsum(counts - np.minimum(even, deviation) / 2)])
-    end = int(np.argmax(sums - np.minimum.accumulate(sums)))
-    places = np.arange(len(counts))
-    return (places >= np.argmin(sums[: end + 1])) & (places < end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,53 +112,3 @@ def nearest(vectors: Floats, candidates: Floats) -> Integers:
     blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))
     places = [np.argmin(squares - 2 * (block @ candidates.T), axis=1) for block in blocks]
     return np.concatenate([*places, np.zeros(0, np.int64)]).astype(np.int64)
-
-
-def split_all(noisy: Floats, totals: Floats, parents: Integers, are_held: Mask, noise: float) -> Floats:
-    """Return each label's totals, float64 (labels, ranges), split by `split` into the bins that hold records.
-
-    `parents`: the range of each bin. `noise`: the counts' standard deviation.
-    """
-    shares = np.full(noisy.shape, LEAST)
-    for parent in range(totals.shape[1]):
-        bins = np.flatnonzero((parents == parent) & are_held)
-        if len(bins):
-            shares[:, bins] = split(noisy[:, bins], totals[:, parent], noise)
-    return shares
-
-
-def split(noisy: Floats, totals: Floats, deviation: float) -> Floats:
-    """Return each label's total split by its noisy counts, float64 (labels, bins), none below 0.
-
-    A label's split is drawn to that of all labels together, the more the less it differs beyond the noise (empirical
-    Bayes), then to the nearest one without numbers below 0.
-    """
-    pooled = _on_simplex(noisy.sum(axis=0), float(totals.sum())) / totals.sum()
-    prior = totals[:, None] * pooled
-    rest = noisy - prior
-    beyond = np.maximum(np.square(rest).mean(axis=1) - deviation**2, 0)
-    trust = beyond / (beyond + deviation**2) if deviation else np.ones(len(noisy))
-    parts = [_on_simplex(one, n) for one, n in zip(prior + trust[:, None] * rest, totals.tolist(), strict=True)]
-    return np.stack(parts) + LEAST
-
-
-def _on_simplex(values: Floats, total: float) -> Floats:
-    """Return the nearest numbers, none below 0, of this sum."""
-    if total <= 0:
-        return np.zeros_like(values)
-    ordered = np.sort(values)[::-1]
-    excess = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
-    last = np.flatnonzero(ordered > excess)[-1]
-    return np.asarray(np.maximum(values - excess[last], 0), np.float64)
-
-
-def cut(first: int, end: int, parts: int) -> Integers:
-    """Return the edges of at most `parts` ranges of nearly equal length from `first` to `end`."""
-    return np.unique(np.linspace(first, end, min(parts, end - first) + 1).astype(np.int64))
-
-
-def finer(edges: Integers, is_large: Mask) -> Integers:
-    """Return the edges with each large bin cut into at most BINS."""
-    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), is_large, strict=True)
-    parts = [cut(a, b, BINS)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins]
-    return np.append(np.concatenate(parts), edges[-1])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,24 +19,9 @@ import numpy as np
 from pydantic import Field
 
 from adapters.tables import MakesRows
-from adapters.trained.counts import (
-    BINS,
-    GRID,
-    LEAST,
-    Bins,
-    Cells,
-    Floats,
-    Groups,
-    Integers,
-    Mask,
-    finer,
-    label_cells,
-    nearest_cells,
-    noisy_counts,
-    occupied,
-    split_all,
-)
+from adapters.trained.counts import GRID, Groups, label_cells, nearest_cells, noisy_counts
 from adapters.trained.fit import Draws, Fit, FittedMethod, label_numbers, not_fitted, reading
+from adapters.trained.ranges import BINS, Cells, Floats, Integers, count_values, narrow
 from pe.data.columns import Codes, Column, Columns
 from pe.data.samples import Seeds, generator, uniforms
 from pe.fit.trainer import FIT, FitTerms
@@ -209,7 +195,10 @@ class MaxEntropy(FittedMethod, MakesRows):
     def _fit(self, fit: Fit) -> None:
         self._declare(self.columns)
         sizes = np.maximum(self._draw(fit, "labels", label_cells, 1)[0], 1.0)
-        bins, shares = self._narrow(fit, *self._count_values(fit, sizes))
+        draw, keep = partial(self._draw, fit), partial(self._keep, fit)
+        bins, shares = count_values(self._columns, self._levels, sizes, draw, keep)
+        bins, shares, ends = narrow(self._columns, bins, shares, keep)
+        self._restrict(*ends.T)
         rngs = [generator(fit.terms.seed, f"max_entropy/{k}") for k in range(len(sizes))]
         starts = [[share[k] for share in shares] for k in range(len(sizes))]
         pools = [
@@ -251,56 +240,6 @@ class MaxEntropy(FittedMethod, MakesRows):
             codes=np.where(codes < self._columns.sizes, codes + self._first, declared).astype(np.int32),
             weights=np.stack([pool.weights for pool in pools]).astype(np.float32),
         )
-
-    def _count_values(self, fit: Fit, sizes: Floats) -> tuple[Bins, list[Floats]]:
-        """Return the ranges of each column, and each label's records there, float64 (labels, bins) for each column."""
-        edges = Bins.of(self._columns).edges
-        parents = [np.zeros(len(one) - 1, np.int64) for one in edges]  # the coarser bin of each bin
-        shares = [sizes for _ in edges]
-        for level, some in enumerate(self._levels, 1):
-            bins = Bins(edges)
-            counts, deviation = self._draw(fit, f"values/{level}", bins.cells(some), int(bins.starts[-1]))
-            for j in some:
-                noisy = counts[:, bins.starts[j] : bins.starts[j + 1]]
-                totals = np.maximum(noisy.sum(axis=1), deviation)[:, None] if level == 1 else shares[j]
-                even = (totals.sum(axis=0) / np.bincount(parents[j]))[parents[j]]
-                are_held = self._are_held(j, noisy.sum(axis=0), even, deviation * len(sizes) ** 0.5)
-                shares[j] = split_all(noisy, totals, parents[j], are_held, deviation)
-            if level < len(self._levels):
-                are_large = [
-                    (share.sum(axis=0) > BINS * deviation) & (j in self._levels[level])
-                    for j, share in enumerate(shares)
-                ]
-                edges = self._keep(fit, f"ranges-{level}", [*map(finer, edges, are_large)])
-                parents = [
-                    np.searchsorted(old, new[:-1], "right") - 1 for old, new in zip(bins.edges, edges, strict=True)
-                ]
-        return Bins(edges), shares
-
-    def _are_held(self, j: int, counts: Floats, even: Floats, noise: float) -> Mask:
-        """Mark the bins of column j that hold records: of a number or date, see `occupied`; else all, bool (bins,)."""
-        column, marks = [*self._columns.values()][j], np.ones(len(counts), bool)
-        if column.min is not None:
-            values = slice(len(counts) - column.missing)
-            marks[values] = occupied(counts[values], even[values], noise)
-        return marks
-
-    def _narrow(self, fit: Fit, bins: Bins, shares: list[Floats]) -> tuple[Bins, list[Floats]]:
-        """Restrict each number and date to the bins that hold records; return all columns' bins and shares."""
-        values = [len(one) - 1 - column.missing for one, column in zip(bins.edges, self._columns.values(), strict=True)]
-        ends = []
-        for share, number, column in zip(shares, values, self._columns.values(), strict=True):
-            held = np.flatnonzero(share[:, :number].sum(axis=0) > 2 * LEAST * len(share))
-            ends.append((held[0], held[-1] + 1) if column.min is not None and len(held) else (0, number))
-        (places,) = self._keep(fit, "held", [np.array(ends)])
-        edges, rest = [], []
-        for one, share, number, (first, end) in zip(bins.edges, shares, values, places, strict=True):
-            some = one[first : end + 1] - one[first]
-            edges.append(np.append(some, some[-1] + one[number + 1 :] - one[number]))
-            rest.append(np.concatenate([share[:, first:end], share[:, number:]], axis=1))
-        first_last = [(one[first], one[end] - 1) for one, (first, end) in zip(bins.edges, places, strict=True)]
-        self._restrict(*np.transpose(first_last))
-        return Bins(edges), rest
 
     def _restrict(self, first: Integers, last: Integers) -> None:
         """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""

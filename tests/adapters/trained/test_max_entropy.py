@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pe
-from adapters.trained.counts import GRID, Bins, Groups, nearest, nearest_cells, noisy_counts, split
+from adapters.trained.counts import GRID, Groups, nearest, nearest_cells, noisy_counts
 from adapters.trained.max_entropy import CANDIDATES, Independent, MaxEntropy, max_entropy
+from adapters.trained.ranges import Bins, split
 from pe.data.columns import Columns
 from pe.fit.trainer import FitTerms, Kept, PrivateRecords
 from pe.plugins.protocols import RandomRequest
