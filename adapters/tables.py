@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.columns import Codes, Column, Columns
+from pe.data.constraints import Constraints, Declared, Mask
 from pe.data.rows import Rows
 from pe.data.samples import uniforms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Floats = npt.NDArray[np.float64]
+
+TRIES = 8
+"""Draws of a new row, before it is repaired."""
 
 
 class MakesRows(ABC):
@@ -25,8 +29,9 @@ class MakesRows(ABC):
 
     info = PluginInfo(modality="table", hosts=())
 
-    def _declare(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
+    def _declare(self, columns: Mapping[str, Column | Mapping[str, Any]], constraints: Sequence[Declared]) -> None:
         self._columns = Columns(columns)
+        self._constraints = Constraints(self._columns, constraints)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -34,14 +39,29 @@ class MakesRows(ABC):
         return Capabilities(max_chunk=4096)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Make new rows, each value drawn for itself."""
-        return Answer(self._rows(self._new(request.labels, request.seeds, "new")))
+        """Make new rows, each value drawn for itself; a row that breaks a constraint is drawn again, then repaired."""
+
+        def new(attempt: int) -> Codes:
+            return self._new(request.labels, request.seeds, f"new/{attempt}" if attempt else "new")
+
+        return Answer(self._rows(self._obeying(new, uniforms(request.seeds, "spare"))))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Mutate each parent: see the class."""
+        """Mutate each parent: see the class; a row that breaks a constraint is repaired, or stays as it was."""
         assert isinstance(request.samples, Rows)
         parents = self._columns.codes(request.samples)
-        return Answer(self._rows(self._mutate(parents, request.labels, request.seeds, request.degree)))
+        mutated = self._mutate(parents, request.labels, request.seeds, request.degree)
+        return Answer(self._rows(self._constraints.obey(mutated, parents)))
+
+    def _obeying(self, new: Callable[[int], Codes], numbers: Floats) -> Codes:
+        """Return new rows that obey the constraints: of several attempts, or repaired, or a spare one by its number."""
+        codes, constraints = new(0), self._constraints
+        for attempt in range(1, TRIES):
+            is_broken: Mask = np.any(constraints.broken(codes), axis=1)
+            if not is_broken.any():
+                return codes
+            codes = np.where(is_broken[:, None], new(attempt), codes)
+        return constraints.obey(codes, constraints.spare[(numbers * len(constraints.spare)).astype(np.int64)])
 
     @abstractmethod
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
@@ -79,13 +99,14 @@ class Mutate(MakesRows):
 
     Args:
         columns: each column's kind and values; by default the private table's.
+        constraints: what all rows obey; by default the private table's.
     """
 
     info = PluginInfo(modality="table", hosts=(), by_label=False)
     starter = ""
 
-    def __init__(self, *, columns: dict[str, Column]) -> None:
-        self._declare(columns)
+    def __init__(self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()) -> None:
+        self._declare(columns, constraints)
 
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
         """Draw uniformly; where a column may have missing values, they are one value more."""

@@ -21,8 +21,9 @@ from pydantic import Field
 from adapters.tables import MakesRows
 from adapters.trained.counts import GRID, Groups, label_cells, nearest_cells, noisy_counts
 from adapters.trained.fit import Draws, Fit, FittedMethod, label_numbers, not_fitted, reading
-from adapters.trained.ranges import BINS, Cells, Floats, Integers, count_values, narrow
+from adapters.trained.ranges import BINS, Bins, Cells, Floats, Integers, count_values, narrow
 from pe.data.columns import Codes, Column, Columns
+from pe.data.constraints import Constraints, Declared
 from pe.data.samples import Seeds, generator, uniforms
 from pe.fit.trainer import FIT, FitTerms
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest
@@ -113,6 +114,7 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     Args:
         columns: each column's kind and values; by default the private table's.
+        constraints: what all rows obey; by default the private table's.
         pairs: whether pairs of values are counted.
         rounds: rounds of votes; auto: 8 if most columns are ordered, since a nearest row tells little of categories;
             else 0.
@@ -123,11 +125,12 @@ class MaxEntropy(FittedMethod, MakesRows):
     info = PluginInfo(modality="table", hosts=(), by_label=True, degrees=())
 
     columns: dict[str, Column]
+    constraints: tuple[Declared, ...] = ()
     pairs: bool = True
     rounds: Literal["auto"] | Annotated[int, Field(ge=0, le=100)] = "auto"
 
     def __post_init__(self) -> None:
-        self._declare(self.columns)
+        self._declare(self.columns, self.constraints)
         self._model: tuple[Codes, Floats] | None = None
         self._classes: tuple[str, ...] = ()
 
@@ -193,21 +196,21 @@ class MaxEntropy(FittedMethod, MakesRows):
     # The fit.
 
     def _fit(self, fit: Fit) -> None:
-        self._declare(self.columns)
+        self._declare(self.columns, self.constraints)
         sizes = np.maximum(self._draw(fit, "labels", label_cells, 1)[0], 1.0)
         draw, keep = partial(self._draw, fit), partial(self._keep, fit)
         bins, shares = count_values(self._columns, self._levels, sizes, draw, keep)
-        bins, shares, ends = narrow(self._columns, bins, shares, keep)
+        bins, shares, ends = narrow(self._columns, bins, shares, self._constraints.places, keep)
         self._restrict(*ends.T)
         rngs = [generator(fit.terms.seed, f"max_entropy/{k}") for k in range(len(sizes))]
         starts = [[share[k] for share in shares] for k in range(len(sizes))]
         pools = [
-            _Pool(float(size[0]), bins.draw(start, POOL, rng), np.ones(POOL))
+            _Pool(float(size[0]), self._new_rows(bins, start, POOL, rng), np.ones(POOL))
             for size, start, rng in zip(sizes, starts, rngs, strict=True)
         ]
 
         def renew(k: int, step: float, redrawn: float) -> None:
-            anew = bins.draw(starts[k], POOL - int(STAYING * POOL), rngs[k])
+            anew = self._new_rows(bins, starts[k], POOL - int(STAYING * POOL), rngs[k])
             self._renew(pools[k], anew, step, redrawn, rngs[k])
 
         if "pairs" in self._parts():
@@ -241,18 +244,24 @@ class MaxEntropy(FittedMethod, MakesRows):
             weights=np.stack([pool.weights for pool in pools]).astype(np.float32),
         )
 
+    def _new_rows(self, bins: Bins, shares: list[Floats], count: int, rng: np.random.Generator) -> Codes:
+        """Return rows that obey the constraints, drawn by `Bins.draw`."""
+        return self._obeying(lambda _: bins.draw(shares, count, rng), rng.random(count))
+
     def _restrict(self, first: Integers, last: Integers) -> None:
         """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""
-        declared = Columns(self.columns)
+        declared, whole = Columns(self.columns), [*self._constraints.places]
+        first[whole], last[whole] = 0, declared.sizes[whole] - 1
         self._first = np.where([column.min is not None for column in declared.values()], first, 0)
         ends = zip(declared.items(), first.tolist(), last.tolist(), strict=True)
         self._columns = Columns({name: column.narrowed(*of) for (name, column), *of in ends})
+        self._constraints = Constraints(self._columns, self.constraints)
 
     def _renew(self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator) -> None:
         """Replace the pool's rows: some stay, by weight; the others are mutated, and draw values `anew` at a rate."""
         parents = pool.draw(len(anew), rng)
         moved = self._moved(parents, rng.random(parents.shape), step)
-        mutated = np.where(rng.random(parents.shape) < redrawn, anew, moved)
+        mutated = self._constraints.obey(np.where(rng.random(parents.shape) < redrawn, anew, moved), parents)
         pool.codes = np.concatenate([pool.draw(len(pool.codes) - len(anew), rng), mutated])
 
     def _keep(self, fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
@@ -312,7 +321,8 @@ class Independent(MaxEntropy):
 
     Args:
         columns: each column's kind and values; by default the private table's.
+        constraints: what all rows obey; by default the private table's.
     """
 
-    def __init__(self, *, columns: dict[str, Column]) -> None:
-        super().__init__(columns=columns, pairs=False, rounds=0)
+    def __init__(self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()) -> None:
+        super().__init__(columns=columns, constraints=constraints, pairs=False, rounds=0)

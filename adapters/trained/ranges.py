@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,16 +115,20 @@ def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: flo
     return marks
 
 
-def narrow(columns: Columns, bins: Bins, shares: list[Floats], keep: Keep) -> tuple[Bins, list[Floats], Integers]:
+def narrow(
+    columns: Columns, bins: Bins, shares: list[Floats], whole: Collection[int], keep: Keep
+) -> tuple[Bins, list[Floats], Integers]:
     """Return bins and shares with each number and date restricted to the bins that hold records, and those ends.
 
-    The ends are each column's first and last code, int64 (d, 2); in the bins, codes begin anew at the first one.
+    The columns at `whole` stay as they are. The ends are each column's first and last code, int64 (d, 2); in the bins,
+    codes begin anew at the first one.
     """
     values = [len(one) - 1 - column.missing for one, column in zip(bins.edges, columns.values(), strict=True)]
     ends = []
-    for share, number, column in zip(shares, values, columns.values(), strict=True):
+    for j, (share, number, column) in enumerate(zip(shares, values, columns.values(), strict=True)):
         held = np.flatnonzero(share[:, :number].sum(axis=0) > 2 * LEAST * len(share))
-        ends.append((held[0], held[-1] + 1) if column.min is not None and len(held) else (0, number))
+        is_cut = column.min is not None and j not in whole and len(held) > 0
+        ends.append((held[0], held[-1] + 1) if is_cut else (0, number))
     (places,) = keep("held", [np.array(ends)])
     edges, rest = [], []
     for one, share, number, (first, end) in zip(bins.edges, shares, values, places, strict=True):

@@ -120,7 +120,7 @@ def _spec(text: str) -> PluginSpec:
 
 def _page(values: dict[str, Any], path: Path) -> str:
     """Format an evaluation for people."""
-    from pe.report.sections import fidelity_rows, table_rows, utility_rows
+    from pe.report.sections import constraint_rows, fidelity_rows, table_rows, utility_rows
 
     run, test = values["run"], values["test"]
     state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
@@ -135,6 +135,8 @@ def _page(values: dict[str, Any], path: Path) -> str:
         lines.append("Lower is nearer to the real samples in the first two columns, higher in the others.")
     if rows := table_rows(values):
         lines += ["", "Total variation of values, alone and together; difference of associations", *aligned(rows)]
+    if rows := constraint_rows(values):
+        lines += ["", "Rows that break a constraint", *aligned(rows)]
     if "utility" in values:
         lines += ["", "Accuracy; macro-F1; AUC", *aligned(utility_rows(values))]
         lines.append("* the classifier chosen on held-out parts of the training set, never on the test set")

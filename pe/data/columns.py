@@ -185,6 +185,11 @@ class Column(BaseModel):
         value = self.value(code)
         return date.fromisoformat(value) if self.kind == "date" and isinstance(value, str) else value
 
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The number that code 0 stands for, and the step from a code to the next; of an ordinal, places from 0 on."""
+        return (_number(self.min), self.unit) if self.kind in _MEASURED else (0.0, 1.0)
+
     def texts(self, codes: Codes) -> list[str]:
         """Return the values with these codes, each as JSON."""
         if self.size < max(_FROM_MEMORY, len(codes)):

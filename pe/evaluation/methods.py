@@ -18,6 +18,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from pe.data.columns import Codes, Column, Columns
+from pe.data.constraints import Constraints
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.rows import Rows
@@ -442,7 +443,15 @@ class TableMethods(Methods):
         shares = {name: column.shares(codes) for (name, column), codes in zip(columns.items(), own.T, strict=True)}
         page = {"shares": shares, "associations": columns.associations(own, reference.labels)}
         heads = [*columns, *([] if label is None else ["(label)"])]
-        return {"table": compare_tables(measures, real, heads) | {"reference": page}}
+        compared = compare_tables(measures, real, heads) | {"reference": page}
+        assert isinstance(private, RowSource)
+        if private.constraints:
+            constraints = Constraints(columns, private.constraints)
+            compared["broken"] = {
+                name: constraints.shares_broken(columns.codes(_rows(one.samples)))
+                for name, one in {**sets, "reference": reference}.items()
+            }
+        return {"table": compared}
 
 
 def _columns(private: PrivateSource) -> Columns:

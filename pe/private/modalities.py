@@ -15,6 +15,7 @@ from PIL import Image
 from pydantic import AfterValidator, Field
 
 from pe.data.columns import Column, Columns
+from pe.data.constraints import Constraints, Declared
 from pe.data.decoding import Channels, Resize, UInt8Array, convert_pixels, decode_image, dimness
 from pe.data.images import Images
 from pe.data.rows import Rows
@@ -130,13 +131,19 @@ class RowSource(PrivateSource):
 
     Attributes:
         columns: each column's kind and values, by name (docs/tables.md); `!include columns.yaml` reads a file.
+        constraints: what all synthetic rows obey: `admitted <= discharged`, or the `allowed` combinations of `columns`.
     """
 
     _: KW_ONLY
     columns: Annotated[Mapping[str, Column], Field(min_length=1)]
+    constraints: tuple[Declared, ...] = ()
 
     modality: ClassVar[type[Samples]] = Rows
-    shared: ClassVar[tuple[str, ...]] = ("columns",)
+    shared: ClassVar[tuple[str, ...]] = ("columns", "constraints")
+
+    def __post_init__(self) -> None:
+        """Raise RecipeError if a constraint cannot be met."""
+        Constraints(self.declared, self.constraints)
 
     @cached_property
     def declared(self) -> Columns:

@@ -339,6 +339,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "utility_rows": utility_rows(metrics),
         "fidelity_rows": fidelity_rows,
         "table_rows": table_rows(metrics),
+        "constraint_rows": constraint_rows(metrics),
         "sets": [words for name, words in _SETS.items() if name in names],
         "judge": judge,
         "judged": by_judge,
@@ -436,6 +437,13 @@ def table_rows(metrics: Metrics) -> list[tuple[str, ...]]:
         worst = f"{column} {one['columns'][column]:.3f}", " and ".join(one["pair"] or ())
         rows.append((_title(name), *(show(one[key], ".3f") for key in names), *worst))
     return rows if len(rows) > 1 else []
+
+
+def constraint_rows(metrics: Metrics) -> list[tuple[str, ...]]:
+    """Return a table of the shares of rows that break each constraint, if there are any: a head, a row for each set."""
+    broken = (metrics.get("table") or {}).get("broken") or {}
+    heads = [("", *each) for each in [*broken.values()][:1]]
+    return [*heads, *((_title(name), *(f"{share:.1%}" for share in one.values())) for name, one in broken.items())]
 
 
 def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, str]]:

@@ -139,13 +139,19 @@ def read_table(folder: Path) -> Table:
 
 def declarations(folder: Path, samples: Samples) -> tuple[Any, str]:
     """Return the columns of samples that are rows, None for others; and the name of the labels' column."""
-    private = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))["private"]
+    private = _private(folder)
     if (columns := columns_of(samples, private)) is None:
         return None, _LABEL
     label = private.get("label_column") or _LABEL
     while label in columns:  # the records have no column of labels
         label += "_"
     return columns, label
+
+
+def _private(folder: Path) -> dict[str, Any]:
+    """Return the recipe's section `private`."""
+    section: dict[str, Any] = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))["private"]
+    return section
 
 
 def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
@@ -159,7 +165,8 @@ def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
     if form == "huggingface":
         write_card(folder, table, certificate)
     if table.columns is not None:
-        content = json.dumps({"columns": table.dictionary()}, indent=1, ensure_ascii=False)
+        declared = {"columns": table.dictionary(), "constraints": _private(folder).get("constraints") or []}
+        content = json.dumps(declared, indent=1, ensure_ascii=False)
         (folder / DICTIONARY).write_text(content + "\n", encoding="utf-8")
     for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
         path.unlink()

@@ -1,0 +1,251 @@
+"""Constraints between the columns of a table, as its owner declares them in public: which rows obey, and the nearest.
+
+A constraint is a comparison of sums of columns and numbers (`admitted <= discharged`, `net + tax = gross`), or a list
+of the combinations of values that some columns may have. A row in which one of its values is missing obeys it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from pe.data.columns import Codes, Columns
+from pe.data.samples import generator
+from pe.errors import RecipeError, nearest_name
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+PASSES, SPARE = 4, 512
+"""Passes of a repair over all constraints; rows that are tried, so that some that obey are held ready."""
+_ROUNDING = 1e-6  # of a step
+_CELLS = 2**22  # comparisons in memory at once
+_SIGN = re.compile(r"(<=|>=|==|=|<|>)")
+_TERM = re.compile(r"\s*([+-]?)\s*(?:`([^`]+)`|(\d+(?:\.\d+)?)|([^\W\d]\w*))\s*")
+
+
+class Allowed(BaseModel):
+    """The combinations of values that some columns may have; of a dependency, each value beside what follows from it.
+
+    Attributes:
+        columns: their names; a repair would rather keep the value of an earlier one.
+        allowed: the combinations, a value for each column.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    columns: tuple[str, ...] = Field(min_length=2)
+    allowed: tuple[tuple[Any, ...], ...] = Field(min_length=1)
+
+
+Declared = str | Allowed
+
+
+class _Constraint(Protocol):
+    """A constraint over the columns at `places`; rows are given by these columns' codes, int64 (n, k), none missing."""
+
+    name: str
+    places: Codes
+
+    def obeys(self, codes: Codes) -> Mask:
+        """Mark the rows that obey, bool (n,)."""
+
+    def repair(self, codes: Codes) -> Codes:
+        """Return rows near to these, which obey if any can."""
+
+
+@dataclass(eq=False)
+class _Sum:
+    """Σ factor · code + constant is at most 0, or is 0."""
+
+    name: str
+    places: Codes
+    factors: Floats  # by how much one step of each code changes the sum
+    constant: float
+    sizes: Codes
+    is_equality: bool
+
+    def obeys(self, codes: Codes) -> Mask:
+        sums, rounding = codes @ self.factors + self.constant, _ROUNDING * np.abs(self.factors).min()
+        return np.asarray(np.abs(sums) <= rounding if self.is_equality else sums <= rounding, np.bool_)
+
+    def repair(self, codes: Codes) -> Codes:
+        """Move the last column as far as it takes and its range allows, then the one before."""
+        for j in range(len(self.factors))[::-1]:
+            steps = (codes @ self.factors + self.constant) / self.factors[j]
+            if self.is_equality:
+                steps = np.rint(steps)
+            else:
+                steps = np.ceil(steps - _ROUNDING) if self.factors[j] > 0 else np.floor(steps + _ROUNDING)
+            moved = codes.copy()
+            moved[:, j] = np.clip(codes[:, j] - steps.astype(np.int64), 0, self.sizes[j] - 1)
+            codes = np.where(self.obeys(codes)[:, None], codes, moved)
+        return codes
+
+
+@dataclass(eq=False)
+class _Combinations:
+    """The codes are one of the allowed combinations, int64 (m, k)."""
+
+    name: str
+    places: Codes
+    allowed: Codes
+
+    def obeys(self, codes: Codes) -> Mask:
+        rows, allowed = (
+            np.ascontiguousarray(one).view(f"S{8 * one.shape[1]}").ravel() for one in (codes, self.allowed)
+        )
+        return np.isin(rows, allowed)
+
+    def repair(self, codes: Codes) -> Codes:
+        """Take the combination that keeps most, an earlier column before all later ones; the first of equals."""
+        repaired, block = codes.copy(), max(_CELLS // len(self.allowed), 1)
+        for start in range(0, len(codes), block):
+            some = codes[start : start + block]
+            kept = np.zeros((len(some), len(self.allowed)), np.int64)
+            for j in range(codes.shape[1]):
+                kept = 2 * kept + (some[:, j, None] == self.allowed[:, j])
+            repaired[start : start + block] = self.allowed[kept.argmax(axis=1)]
+        return repaired
+
+
+class Constraints:
+    """Constraints between declared columns.
+
+    Args:
+        columns: of the table.
+        declared: comparisons as text, and allowed combinations.
+
+    Raises:
+        RecipeError: a constraint cannot be read, names no column, or cannot be met, alone or with the others.
+    """
+
+    def __init__(self, columns: Columns, declared: Sequence[Declared]) -> None:
+        self._columns, self._all = columns, [_read(columns, one) for one in declared]
+        self.spare = self._spare()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def names(self) -> list[str]:
+        """Each constraint as text."""
+        return [one.name for one in self._all]
+
+    @property
+    def places(self) -> set[int]:
+        """The places of the columns that a constraint names."""
+        return {place for one in self._all for place in one.places.tolist()}
+
+    def broken(self, codes: Codes) -> Mask:
+        """Mark which rows, int64 (n, d), break which constraints, bool (n, constraints)."""
+        marks = np.zeros((len(codes), len(self._all)), np.bool_)
+        for i, one in enumerate(self._all):
+            marks[self._breaking(one, codes), i] = True
+        return marks
+
+    def shares_broken(self, codes: Codes) -> dict[str, float]:
+        """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint, by its text."""
+        return dict(zip(self.names, self.broken(codes).mean(axis=0).tolist(), strict=True))
+
+    def obey(self, codes: Codes, others: Codes) -> Codes:
+        """Return rows that obey, int64 (n, d), each by itself: repaired, or where that fails the one of `others`."""
+        if not self._all:
+            return codes
+        codes = codes.copy()
+        for _ in range(PASSES):
+            for one in self._all:
+                part = np.ix_(self._breaking(one, codes), one.places)
+                codes[part] = one.repair(codes[part])
+        is_broken: Mask = np.any(self.broken(codes), axis=1)
+        return np.where(is_broken[:, None], others, codes)
+
+    def _breaking(self, one: _Constraint, codes: Codes) -> Codes:
+        """Return the rows that break a constraint, in order."""
+        some = codes[:, one.places]
+        rows = np.flatnonzero((some < self._columns.sizes[one.places]).all(axis=1))
+        return rows[~one.obeys(some[rows])]
+
+    def _spare(self) -> Codes:
+        """Return rows that obey, int64 (·, d), for where no other does; raise RecipeError if none is found."""
+        rng, nothing = generator(0, "constraints"), np.full(len(self._columns), -1)
+        codes = rng.integers(0, self._columns.sizes, (SPARE, len(self._columns)))
+        obeying = self.obey(codes, nothing)
+        obeying = obeying[(obeying >= 0).all(axis=1)]
+        if not len(obeying):
+            most = self.names[int(self.broken(codes).sum(axis=0).argmax())]
+            raise RecipeError(
+                f"constraints: no row was found that obeys all; '{most}' is broken most: see its columns."
+            )
+        return obeying
+
+
+def _read(columns: Columns, declared: Declared) -> _Constraint:
+    one = _combinations(columns, declared) if isinstance(declared, Allowed) else _comparison(columns, declared)
+    if isinstance(one, _Sum):
+        ends = np.sort(np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]), axis=0).sum(axis=1)
+        low, high = (ends + one.constant).tolist()
+        if low > _ROUNDING or (one.is_equality and high < -_ROUNDING):
+            raise RecipeError(f"constraints: '{one.name}' holds for no values in the columns' ranges: declare others.")
+    return one
+
+
+def _place(columns: Columns, name: str, where: str) -> int:
+    if name not in columns:
+        raise RecipeError(f"constraints: '{where}' names no column '{name}'; {nearest_name(name, columns)}")
+    return [*columns].index(name)
+
+
+def _comparison(columns: Columns, text: str) -> _Sum:
+    """Read a comparison of two sums."""
+    sides = _SIGN.split(text)
+    if len(sides) != 3:
+        raise RecipeError(f"constraints: '{text}' is no comparison: write two sums with <, <=, =, >= or > between.")
+    factors: dict[int, float] = {}
+    constant, sign = 0.0, -1.0 if ">" in sides[1] else 1.0
+    for side, of_side in ((sides[0], sign), (sides[2], -sign)):
+        end = 0
+        while end < len(side):
+            term = _TERM.match(side, end)
+            if term is None or (end and not term[1]):
+                raise RecipeError(
+                    f"constraints: '{text}' cannot be read at '{side[end:].strip()}': write names (in backquotes, if "
+                    "they are more than a word) and numbers with + or - between."
+                )
+            end, value = term.end(), -of_side if term[1] == "-" else of_side
+            if term[3]:
+                constant += value * float(term[3])
+                continue
+            place = _place(columns, term[2] or term[4], text)
+            column = [*columns.values()][place]
+            if not column.is_ordered:
+                raise RecipeError(f"constraints: '{text}' compares a {column.kind}: list the combinations allowed.")
+            first, step = column.scale
+            factors[place] = factors.get(place, 0.0) + value * step
+            constant += value * first
+    factors = {place: factor for place, factor in factors.items() if factor}
+    if not factors:
+        raise RecipeError(f"constraints: '{text}' compares no columns: name one at least.")
+    places, steps = np.array([*factors], np.int64), np.array([*factors.values()])
+    least = float(np.abs(steps).min()) if sides[1] in "<>" else 0.0
+    return _Sum(text, places, steps, constant + least, columns.sizes[places], sides[1].strip("=") == "")
+
+
+def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
+    """Read allowed combinations."""
+    name = f"{', '.join(declared.columns)} among {len(declared.allowed):,} combinations"
+    places = np.array([_place(columns, one, name) for one in declared.columns], np.int64)
+    some = [[*columns.values()][place] for place in places]
+    for row in declared.allowed:
+        if len(row) != len(some) or any(one.value(one.code(x)) is None for one, x in zip(some, row, strict=False)):
+            raise RecipeError(
+                f"constraints: {list(row)} has not a declared value for each of {', '.join(declared.columns)}."
+            )
+    codes = np.array([[one.code(x) for one, x in zip(some, row, strict=True)] for row in declared.allowed], np.int64)
+    return _Combinations(name, places, codes)

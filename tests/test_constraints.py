@@ -1,0 +1,103 @@
+"""Constraints between a table's columns: every synthetic row obeys them, and what cannot be met is refused at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pe
+from adapters.tables import Mutate
+from pe.data.columns import Columns
+from pe.data.constraints import Allowed, Constraints
+from pe.errors import RecipeError
+from pe.plugins.protocols import RandomRequest, VariationRequest
+from tests.evaluation.conftest import evaluate
+
+COLUMNS: dict[str, Any] = {
+    "admitted": {"kind": "date", "min": "2020-01-01", "max": "2021-12-31", "missing": True},
+    "discharged": {"kind": "date", "min": "2020-01-01", "max": "2021-12-31"},
+    "net": {"kind": "real", "min": 0, "max": 100, "unit": 0.5},
+    "tax": {"kind": "integer", "min": 0, "max": 20},
+    "gross sum": {"kind": "real", "min": 0, "max": 150, "unit": 0.25},
+    "zip": {"kind": "category", "values": ["50667", "53111", "52062"]},
+    "city": {"kind": "category", "values": ["Köln", "Bonn", "Aachen"]},
+}
+CITIES = {"columns": ["zip", "city"], "allowed": [["50667", "Köln"], ["53111", "Bonn"], ["52062", "Aachen"]]}
+CONSTRAINTS: list[Any] = ["admitted < discharged", "net + tax = `gross sum`", "tax <= net - 1", CITIES]
+
+
+def breaks(row: dict[str, Any]) -> bool:
+    """Whether a row breaks one of them, by Python's own arithmetic."""
+    return not (
+        (row["admitted"] is None or row["admitted"] < row["discharged"])
+        and row["net"] + row["tax"] == row["gross sum"]
+        and row["tax"] <= row["net"] - 1
+        and [row["zip"], row["city"]] in CITIES["allowed"]
+    )
+
+
+def read(constraints: list[Any]) -> Constraints:
+    return Constraints(Columns(COLUMNS), parts(constraints))
+
+
+def parts(constraints: list[Any]) -> tuple[Any, ...]:
+    return tuple(one if isinstance(one, str) else Allowed(**one) for one in constraints)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.1, 0.6, 1.0]), st.integers(1, 40))
+@settings(max_examples=25, deadline=None)
+def test_every_row_obeys_and_is_the_same_whatever_is_beside_it(seed: int, degree: float, count: int) -> None:
+    api = Mutate(columns=dict(Columns(COLUMNS)), constraints=parts(CONSTRAINTS))
+    seeds, labels = np.random.default_rng(seed).integers(0, 2**63, count, np.uint64), ("",) * count
+    new = api.random_api(RandomRequest(labels, seeds)).samples
+    varied = api.variation_api(VariationRequest(new, labels, {}, seeds + np.uint64(1), degree)).samples  # type: ignore[arg-type]
+    assert not any(map(breaks, [*new.records, *varied.records]))
+    assert degree or (varied.array == new.array).all()
+    assert (api.random_api(RandomRequest(labels[-1:], seeds[-1:])).samples.array == new.array[-1:]).all()
+
+
+@pytest.mark.parametrize("kind", ["max_entropy", "independent"])
+def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(kind: str, tmp_path: Any) -> None:
+    columns = Columns(COLUMNS)
+    rows = columns.rows(np.random.default_rng(0).integers(0, columns.sizes, (400, 7))).records
+    terms = {"epsilon": 5.0, "delta": 1e-5, "declared_size": 400, "population": 300, "iterations": 2, "degree": 0.3}
+    about = {"constraints": CONSTRAINTS, "ledger_file": tmp_path / "l.json", "out": tmp_path / "run"}
+    run = pe.evolve(rows, pe.api(kind, fit={"budget_share": 0.7}), columns=COLUMNS, **about, **terms)
+    assert any(map(breaks, rows))
+    assert not any(map(breaks, [row for one in run.populations() for row in one.samples.records]))
+    run.export(tmp_path / "out", "csv")
+    assert json.loads((tmp_path / "out" / "data-dictionary.json").read_text())["constraints"] == CONSTRAINTS
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows[:100])))
+    table = evaluate(run, tmp_path / "test.jsonl", metrics=("fidelity",), classifiers=None, api=None, embedding=None)[
+        "table"
+    ]
+    assert set(table["broken"]["synthetic"].values()) == {0.0}
+    assert table["broken"]["reference"]["net + tax = `gross sum`"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        ("admited <= discharged", "names no column 'admited'; did you mean 'admitted'"),
+        ("admitted", "is no comparison"),
+        ("net <= tax <= 5", "is no comparison"),
+        ("net <= 2 * tax", r"cannot be read at '\* tax'"),
+        ("zip = city", "compares a category"),
+        ("tax > 20", "holds for no values"),
+        ("net + tax = 150", "holds for no values"),
+        (CITIES | {"allowed": [["50667", "Berlin"]]}, "has not a declared value for each"),
+    ],
+)
+def test_what_is_not_meant_or_cannot_be_met_is_refused_when_the_recipe_is_read(constraint: Any, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        pe.RowTable("private.csv", columns=COLUMNS, constraints=[constraint])
+
+
+def test_constraints_that_cannot_be_met_together_are_refused() -> None:
+    with pytest.raises(RecipeError, match="no row was found that obeys all"):
+        read(["net < tax", "tax < net"])
