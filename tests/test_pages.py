@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 
 import click
 import pytest
@@ -73,10 +74,14 @@ REST = {
     "limits": {"max_cost": 1},
 }
 """What a page leaves out that shows some sections of a recipe."""
+OF_COLUMNS = "private:\n  kind: table\n  path: private.csv\n  columns:\n"
+BLOCK = re.compile(r"(`columns\.yaml`:\n\n)?^```yaml\n(.*?)^```$", re.S | re.M)
 RECIPES = [
-    pytest.param(block, id=f"{page.relative_to(ROOT).as_posix()}:{i}")
+    pytest.param(
+        f"{OF_COLUMNS}{indent(block, '    ')}" if columns else block, id=f"{page.relative_to(ROOT).as_posix()}:{i}"
+    )
     for page in PAGES
-    for i, block in enumerate(re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M))
+    for i, (columns, block) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
 ]
 
 

@@ -97,5 +97,5 @@ def test_every_command_and_snippet_of_the_tutorial_runs(address, tmp_path, monke
         assert content.count("```") == 2 * len(BLOCK.findall(content)), page
         for name, language, block in BLOCK.findall(content):
             getattr(reader, language)(block, name)
-    assert {"plan", "run", "probe", "view", "verify", "export", "ledger"} <= set(reader.commands)
-    assert sorted(path.name for path in tmp_path.glob("*/certificate.md")) == ["certificate.md"] * 5
+    assert {"plan", "run", "probe", "view", "verify", "export", "ledger", "evaluate"} <= set(reader.commands)
+    assert sorted(path.name for path in tmp_path.glob("*/certificate.md")) == ["certificate.md"] * 7
