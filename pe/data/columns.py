@@ -387,11 +387,12 @@ class Columns(Mapping[str, Column]):
 
 def cramers_v(one: Codes, other: Codes) -> float:
     """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a single value."""
-    (rows, one), (columns, other) = (np.unique(each, return_inverse=True) for each in (one, other))
-    r, c, n = len(rows), len(columns), len(one)
+    n, height, width = len(one), int(one.max(initial=0)) + 1, int(other.max(initial=0)) + 1
+    counts = np.bincount(one * width + other, minlength=height * width).reshape(height, width)
+    counts = counts[counts.any(axis=1)][:, counts.any(axis=0)]
+    r, c = counts.shape
     if min(r, c) < 2:
         return 0.0
-    counts = np.bincount(one * c + other, minlength=r * c).reshape(r, c)
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n
     square = float((np.square(counts - expected) / expected).sum()) / n - (r - 1) * (c - 1) / (n - 1)
     most = min(r - (r - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
