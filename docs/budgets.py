@@ -15,7 +15,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe": (1410, 10),
     "pe/cli": (1910, 11),
     "pe/cluster": (480, 3),
-    "pe/data": (3130, 17),
+    "pe/data": (3140, 17),
     "pe/dispatch": (1010, 5),
     "pe/engine": (3305, 14),
     "pe/evaluation": (4400, 17),
