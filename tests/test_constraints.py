@@ -27,6 +27,7 @@ COLUMNS: dict[str, Any] = {
     "zip": {"kind": "category", "values": ["50667", "53111", "52062"]},
     "city": {"kind": "category", "values": ["Köln", "Bonn", "Aachen"]},
 }
+TEN = {"kind": "integer", "min": 0, "max": 10}
 CITIES = {"columns": ["zip", "city"], "allowed": [["50667", "Köln"], ["53111", "Bonn"], ["52062", "Aachen"]]}
 CONSTRAINTS: list[Any] = ["admitted < discharged", "net + tax = `gross sum`", "tax <= net - 1", CITIES]
 
@@ -87,15 +88,42 @@ def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(kind: str,
         ("admitted", "is no comparison"),
         ("net <= tax <= 5", "is no comparison"),
         ("net <= 2 * tax", r"cannot be read at '\* tax'"),
+        ("net >", "cannot be read at ''"),
+        ("admitted > 2020-13-01", "names the date 2020-13-01, which is none"),
         ("zip = city", "compares a category"),
         ("tax > 20", "holds for no values"),
         ("net + tax = 150", "holds for no values"),
         (CITIES | {"allowed": [["50667", "Berlin"]]}, "has not a declared value for each"),
+        ({"columns": ["tax", "city"], "allowed": [[21, "Bonn"]]}, "has not a declared value for each"),
     ],
 )
 def test_what_is_not_meant_or_cannot_be_met_is_refused_when_the_recipe_is_read(constraint: Any, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         pe.RowTable("private.csv", columns=COLUMNS, constraints=[constraint])
+
+
+@pytest.mark.parametrize(
+    ("constraint", "holds"),
+    [
+        ("admitted >= 2020-06-01", lambda row: row["admitted"] >= "2020-06-01"),
+        ("net > 40.3", lambda row: row["net"] > 40.3),
+        ("tax + 0.3 < `gross sum`", lambda row: row["tax"] + 0.3 < row["gross sum"]),
+        ("`gross sum` < tax", lambda row: row["gross sum"] < row["tax"]),
+    ],
+)
+def test_a_comparison_means_what_it_says_off_the_columns_steps_too(constraint: str, holds: Any) -> None:
+    columns, constraints = Columns(COLUMNS), read([constraint])
+    codes = np.random.default_rng(0).integers(0, columns.sizes, (500, 7))
+    assert constraints.broken(codes)[:, 0].tolist() == [not holds(row) for row in columns.rows(codes).records]
+    assert all(map(holds, columns.rows(constraints.obey(codes, codes)).records))
+
+
+def test_values_of_a_combination_are_written_as_in_a_recipe_whatever_the_records_write() -> None:
+    columns = Columns(
+        {"born": {"kind": "date", "min": "1950-01-01", "max": "1950-12-31", "format": "%d.%m.%Y"}, "c": TEN}
+    )
+    one = Constraints(columns, [Allowed(columns=("born", "c"), allowed=(("1950-02-03", 4),))])
+    assert one.broken(np.array([[33, 4], [33, 5]])).tolist() == [[False], [True]]
 
 
 def test_constraints_that_cannot_be_met_together_are_refused() -> None:

@@ -161,6 +161,11 @@ class Column(BaseModel):
         place = (number - _number(self.min)) / self.unit
         return round(min(max(place, 0), self.size - 1))
 
+    def declares(self, value: object) -> bool:
+        """True if a row may have this value as it stands: it is no missing one, nor becomes another."""
+        code = self.code(value)
+        return code < self.size and (self.kind == "boolean" or _text(self.value(code)) == _text(python_scalar(value)))
+
     def value(self, code: int) -> str | int | float | bool | None:
         """Return the value with this code, as JSON has it: a date as text; None for a missing one."""
         if code >= self.size:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from pe.data.columns import Codes, Columns
+from pe.data.columns import Codes, Column, Columns
 from pe.data.samples import generator
 from pe.errors import RecipeError, nearest_name
 
@@ -26,8 +27,8 @@ PASSES, SPARE = 4, 512
 """Passes of a repair over all constraints; rows that are tried, so that some that obey are held ready."""
 _ROUNDING = 1e-6  # of a step
 _CELLS = 2**22  # comparisons in memory at once
-_SIGN = re.compile(r"(<=|>=|==|=|<|>)")
-_TERM = re.compile(r"\s*([+-]?)\s*(?:`([^`]+)`|(\d+(?:\.\d+)?)|([^\W\d]\w*))\s*")
+_SIGN = re.compile(r"(<=|>=|==|=|<|>)(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backquotes
+_TERM = re.compile(r"\s*([+-]?)\s*(?:`([^`]+)`|(\d{4}-\d\d-\d\d)|(\d+(?:\.\d+)?)|([^\W\d]\w*))\s*")
 
 
 class Allowed(BaseModel):
@@ -71,20 +72,22 @@ class _Sum:
     sizes: Codes
     is_equality: bool
 
+    @property
+    def rounding(self) -> float:
+        """How far a sum may be off."""
+        return _ROUNDING * float(np.abs(self.factors).min())
+
     def obeys(self, codes: Codes) -> Mask:
-        sums, rounding = codes @ self.factors + self.constant, _ROUNDING * np.abs(self.factors).min()
-        return np.asarray(np.abs(sums) <= rounding if self.is_equality else sums <= rounding, np.bool_)
+        sums = codes @ self.factors + self.constant
+        return np.asarray((np.abs(sums) if self.is_equality else sums) <= self.rounding, np.bool_)
 
     def repair(self, codes: Codes) -> Codes:
         """Move the last column as far as it takes and its range allows, then the one before."""
         for j in range(len(self.factors))[::-1]:
-            steps = (codes @ self.factors + self.constant) / self.factors[j]
-            if self.is_equality:
-                steps = np.rint(steps)
-            else:
-                steps = np.ceil(steps - _ROUNDING) if self.factors[j] > 0 else np.floor(steps + _ROUNDING)
+            whole = np.rint if self.is_equality else np.ceil if self.factors[j] > 0 else np.floor
+            rest = codes @ self.factors + self.constant - (0 if self.is_equality else self.rounding)
             moved = codes.copy()
-            moved[:, j] = np.clip(codes[:, j] - steps.astype(np.int64), 0, self.sizes[j] - 1)
+            moved[:, j] = np.clip(codes[:, j] - whole(rest / self.factors[j]).astype(np.int64), 0, self.sizes[j] - 1)
             codes = np.where(self.obeys(codes)[:, None], codes, moved)
         return codes
 
@@ -191,7 +194,7 @@ def _read(columns: Columns, declared: Declared) -> _Constraint:
     if isinstance(one, _Sum):
         ends = np.sort(np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]), axis=0).sum(axis=1)
         low, high = (ends + one.constant).tolist()
-        if low > _ROUNDING or (one.is_equality and high < -_ROUNDING):
+        if low > one.rounding or (one.is_equality and high < -one.rounding):
             raise RecipeError(f"constraints: '{one.name}' holds for no values in the columns' ranges: declare others.")
     return one
 
@@ -211,18 +214,18 @@ def _comparison(columns: Columns, text: str) -> _Sum:
     constant, sign = 0.0, -1.0 if ">" in sides[1] else 1.0
     for side, of_side in ((sides[0], sign), (sides[2], -sign)):
         end = 0
-        while end < len(side):
+        while not end or end < len(side):
             term = _TERM.match(side, end)
             if term is None or (end and not term[1]):
                 raise RecipeError(
                     f"constraints: '{text}' cannot be read at '{side[end:].strip()}': write names (in backquotes, if "
-                    "they are more than a word) and numbers with + or - between."
+                    "they are more than a word), numbers and dates such as 2020-12-31 with + or - between."
                 )
             end, value = term.end(), -of_side if term[1] == "-" else of_side
-            if term[3]:
-                constant += value * float(term[3])
+            if term[3] or term[4]:
+                constant += value * (float(term[4]) if term[4] else _day(term[3], text))
                 continue
-            place = _place(columns, term[2] or term[4], text)
+            place = _place(columns, term[2] or term[5], text)
             column = [*columns.values()][place]
             if not column.is_ordered:
                 raise RecipeError(f"constraints: '{text}' compares a {column.kind}: list the combinations allowed.")
@@ -233,17 +236,24 @@ def _comparison(columns: Columns, text: str) -> _Sum:
     if not factors:
         raise RecipeError(f"constraints: '{text}' compares no columns: name one at least.")
     places, steps = np.array([*factors], np.int64), np.array([*factors.values()])
-    least = float(np.abs(steps).min()) if sides[1] in "<>" else 0.0
-    return _Sum(text, places, steps, constant + least, columns.sizes[places], sides[1].strip("=") == "")
+    one = _Sum(text, places, steps, constant, columns.sizes[places], sides[1].strip("=") == "")
+    return replace(one, constant=constant + 2 * one.rounding) if sides[1] in "<>" else one
+
+
+def _day(text: str, where: str) -> int:
+    try:
+        return date.fromisoformat(text).toordinal()
+    except ValueError:
+        raise RecipeError(f"constraints: '{where}' names the date {text}, which is none: correct it.") from None
 
 
 def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
     """Read allowed combinations."""
     name = f"{', '.join(declared.columns)} among {len(declared.allowed):,} combinations"
     places = np.array([_place(columns, one, name) for one in declared.columns], np.int64)
-    some = [[*columns.values()][place] for place in places]
+    some = [columns[one].model_copy(update={"format": None}) for one in declared.columns]
     for row in declared.allowed:
-        if len(row) != len(some) or any(one.value(one.code(x)) is None for one, x in zip(some, row, strict=False)):
+        if len(row) != len(some) or not all(map(Column.declares, some, row)):
             raise RecipeError(
                 f"constraints: {list(row)} has not a declared value for each of {', '.join(declared.columns)}."
             )
