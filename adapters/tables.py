@@ -47,11 +47,12 @@ class MakesRows(ABC):
         return Answer(self._rows(self._obeying(new, uniforms(request.seeds, "spare"))))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Mutate each parent: see the class; a row that breaks a constraint is repaired, or stays as it was."""
+        """Mutate each parent: see the class; a row that breaks a constraint is repaired, or as a parent that obeys."""
         assert isinstance(request.samples, Rows)
         parents = self._columns.codes(request.samples)
         mutated = self._mutate(parents, request.labels, request.seeds, request.degree)
-        return Answer(self._rows(self._constraints.obey(mutated, parents)))
+        others = self._obeying(lambda _: parents, uniforms(request.seeds, "spare"))
+        return Answer(self._rows(self._constraints.obey(mutated, others)))
 
     def _obeying(self, new: Callable[[int], Codes], numbers: Floats) -> Codes:
         """Return new rows that obey the constraints: of several attempts, or repaired, or a spare one by its number."""

@@ -126,6 +126,15 @@ def test_values_of_a_combination_are_written_as_in_a_recipe_whatever_the_records
     assert one.broken(np.array([[33, 4], [33, 5]])).tolist() == [[False], [True]]
 
 
+def test_no_variation_breaks_a_constraint_though_its_parent_does() -> None:
+    columns, count = Columns(dict.fromkeys("abcde", TEN)), 300
+    constraints = ("a + b = c", "c + d = e", "a < b", "d > 5")  # which a repair seldom meets together
+    parents = columns.rows(np.random.default_rng(0).integers(0, 11, (count, 5)))
+    request = VariationRequest(parents, ("",) * count, {}, np.arange(count, dtype=np.uint64), 0.3)  # type: ignore[arg-type]
+    answer = Mutate(columns=dict(columns), constraints=constraints).variation_api(request).samples
+    assert all(row["a"] + row["b"] == row["c"] and row["a"] < row["b"] and row["d"] > 5 for row in answer.records)
+
+
 def test_constraints_that_cannot_be_met_together_are_refused() -> None:
     with pytest.raises(RecipeError, match="no row was found that obeys all"):
         read(["net < tax", "tax < net"])
