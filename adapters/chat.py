@@ -126,7 +126,7 @@ class Chat:
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(ChatSettings, settings, "Chat")
+        self._config = config = read_settings(self.Settings, settings, "Chat")
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
         self._clients = OnFirstUse(self._open)
         self._host = urlsplit(config.url).netloc

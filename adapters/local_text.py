@@ -197,7 +197,7 @@ class CausalLM(LocalTexts["_Writer"]):
 """
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(CausalSettings, settings, "CausalLM")
+        self._config = config = read_settings(self.Settings, settings, "CausalLM")
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
         answers = self._answers
         super().__init__(config, config.longest, self._asking.prompts, lambda device: _Writer(config, device, answers))

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Conditions
+from pe.data.samples import Conditions, uniforms
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Seeds
 
@@ -19,6 +19,8 @@ PROMPT = "prompt"
 Texts = str | list[str]
 TextsByLabel = Texts | dict[str, Texts]
 TextByLabel = str | dict[str | int, str]
+Shares = Mapping[str, npt.NDArray[np.float64]]
+"""Label → running sums of the shares of its prompts, the last of which is infinite."""
 
 LADDER: dict[float, Texts] = {
     0.2: "Make an almost identical image of the same subject; change only the finest details.",
@@ -52,11 +54,14 @@ class Prompts:
         """True if the prompts tell a sample's label: they are given by label, or each holds `{label}`."""
         return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
 
-    def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
-        """Draw a prompt for each item by its seed alone; raise RecipeError if a label has none."""
-        texts = [self._of(label) for label in labels]
+    def draw(self, labels: Sequence[str], seeds: Seeds, shares: Shares | None = None) -> Conditions:
+        """Draw a prompt for each item by its seed alone, evenly or by `shares`; RecipeError if a label has none."""
+        texts = [self.of_label(label) for label in labels]
         places = np.array([len(choice) for choice in texts], dtype=np.uint64)
         picks = (seeds >> np.uint64(16)) % np.maximum(places, 1)
+        if shares is not None:
+            numbers = uniforms(seeds, "share").tolist()
+            picks = np.array([shares[label].searchsorted(x, "right") for label, x in zip(labels, numbers, strict=True)])
         prompts = [
             choice[int(place)].replace("{label}", label)
             for choice, place, label in zip(texts, picks, labels, strict=True)
@@ -66,9 +71,10 @@ class Prompts:
     def check(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt."""
         for label in labels:
-            self._of(label)
+            self.of_label(label)
 
-    def _of(self, label: str) -> Sequence[str]:
+    def of_label(self, label: str) -> Sequence[str]:
+        """Return the prompts that a label draws from; raise RecipeError if there are none."""
         if not isinstance(self.texts, Mapping):
             return self.texts
         if label not in self.texts:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor
 from threading import Lock
 
 import numpy as np
 
-from adapters.prompts import PROMPT, Ladder, Prompts, prompts_of
+from adapters.prompts import PROMPT, Ladder, Prompts, Shares, prompts_of
 from adapters.text_settings import BLANK, WORDINGS, Drawn, Written, fill_names
 from pe.data.markup import unwrap
 from pe.data.samples import Conditions, Samples, generator, uniforms
@@ -34,6 +34,7 @@ class TextPrompts:
 
     prompts: Prompts
     attributes: Mapping[str, Prompts]
+    shares: dict[str, Shares] = field(default_factory=dict)  # attribute → shares of its values; others: even
 
     @classmethod
     def of(cls, config: Drawn) -> TextPrompts:
@@ -66,7 +67,7 @@ class TextPrompts:
         columns = {}
         for name, values in self.attributes.items():  # other seeds for each, so that attributes are independent
             numbers = (uniforms(seeds, f"attribute/{name}") * 2.0**53).astype(seeds.dtype)
-            columns[name] = values.draw(labels, numbers)[PROMPT]
+            columns[name] = values.draw(labels, numbers, self.shares.get(name))[PROMPT]
         prompts = [
             fill_names(prompt, {name: str(column[i]) for name, column in columns.items()})
             for i, prompt in enumerate(self.prompts.draw(labels, seeds)[PROMPT].tolist())

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
-Vector = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float64]]
-"""Function from an image, uint8 (h, w, c), to a vector, float64 (length,)."""
+Vector = Callable[[npt.NDArray[Any]], npt.NDArray[np.float64]]
+"""Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,)."""
 
 TRAINING = f"{FIT}training"
 

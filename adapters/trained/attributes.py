@@ -1,0 +1,218 @@
+"""A start near the private texts: how often each value of each public attribute fits them, asked once under DP.
+
+After DP-KPS (Wu et al. 2025) and MAPLE (Xie et al. 2026), which draw a language model's prompts from a DP histogram.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters.chat import Chat, ChatSettings
+from adapters.local_text import CausalLM, CausalSettings
+from adapters.text_prompts import Asking
+from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, reading
+from adapters.trained.ranges import split
+from pe.data.texts import Texts
+from pe.errors import RecipeError
+from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.plugins.embed import embed_block
+from pe.plugins.protocols import Embedding, PluginInfo, info_of
+from pe.plugins.settings import Count, Settings
+from pe.plugins.specs import PluginSpec, construct
+from pe.privacy.noise import Noise
+from pe.privacy.release import Release
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+
+_MODEL = "attributes.json"
+_COUNTS = "attributes"
+
+
+def noisy_votes(
+    records: PrivateRecords, votes: Places, classes: int, cells: int, release: Release, noise: Noise
+) -> Places:
+    """Return noisy votes by label, int64 (classes, cells), in grid steps: see `noisy_sums`, whose guarantee it has.
+
+    `votes`, (n, k), holds the different cells that each record votes for, and −1 for none: each has 1/√k of a vote.
+    """
+
+    def vector(own: Places) -> Floats:
+        whole = np.zeros(cells)
+        whole[own[own >= 0]] = 1 / np.sqrt(len(own))
+        return whole
+
+    sums: Places = noisy_sums(replace(records, samples=votes), classes, vector, cells, release, noise)[0]
+    return sums
+
+
+class VoteSettings(Settings):
+    """Settings of a start by votes.
+
+    Attributes:
+        encoder: the embedding under which a private text votes for the nearest values of each attribute; it runs here.
+        votes: how many values of each attribute a text votes for.
+    """
+
+    encoder: PluginSpec = PluginSpec(kind="tfidf")
+    votes: Count = 1
+
+
+class VotesForAttributes(FittedMethod):
+    """RANDOM_API draws each attribute's values as often as the private texts of the label voted for them.
+
+    A text votes for the values that are nearest to it under the encoder; counts by label are released once, with noise.
+    Variations keep their attributes.
+    """
+
+    needs_torch: ClassVar[bool] = False
+    info: PluginInfo
+    _asking: Asking
+    _config: Any
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.info = replace(self.info, by_label=True)
+
+    def _values(self, classes: Sequence[str]) -> list[list[list[str]]]:
+        """Return the values of each attribute, for each label, as texts."""
+        attributes = self._asking.prompts.attributes.values()
+        return [
+            [[text.replace("{label}", label) for text in one.of_label(label)] for label in classes]
+            for one in attributes
+        ]
+
+    def _check(self, terms: FitTerms) -> None:
+        if not self._asking.prompts.attributes:
+            raise RecipeError("api.attributes is missing: list values, such as topics, for the private texts to vote.")
+        if hosts := info_of(self._encoder).hosts:
+            raise RecipeError(f"api.encoder would send private texts to {', '.join(hosts)}: take one that runs here.")
+
+    @property
+    def _encoder(self) -> Embedding:
+        spec: PluginSpec = self._config.encoder
+        encoder: Embedding = construct("pe.embeddings", spec.kind, spec.settings)
+        return encoder
+
+    def _draws(self, terms: FitTerms) -> Draws:
+        """Return one sum: vectors of norm 1 with no number below 0, so that replacing one moves it by √2."""
+        return [Sum(_COUNTS, sensitivities=(1.0, 2**0.5))]
+
+    def _fit(self, fit: Fit) -> None:
+        values, terms = self._values(fit.terms.classes), fit.terms
+        ends = np.cumsum([0, *(max(map(len, lists)) for lists in values)])
+
+        def draw(records: PrivateRecords, release: Release, noise: Noise) -> Places:
+            votes = self._votes(records, values, ends[:-1])
+            return noisy_votes(records, votes, len(terms.classes), int(ends[-1]), release, noise)
+
+        release = fit.release_of(_COUNTS)
+        noisy = fit.release(_COUNTS, draw) / release.grid
+        deviation = release.noise_multiplier * release.sensitivity
+        model = {
+            name: dict(zip(terms.classes, _shares(noisy[:, start:end], of_label, deviation), strict=True))
+            for name, start, end, of_label in zip(self._asking.prompts.attributes, ends, ends[1:], values, strict=False)
+        }
+        (fit.fitting.folder / _MODEL).write_text(json.dumps(model, indent=1, ensure_ascii=False), encoding="utf-8")
+
+    def _votes(self, records: PrivateRecords, values: list[list[list[str]]], starts: Places) -> Places:
+        """Return the cells that each text votes for, int64 (n, attributes · votes); below 0: none.
+
+        They follow from the text, its label and public values: a text is embedded in blocks of one size, and compared
+        by itself.
+        """
+        encoder, count = self._encoder, self._config.votes
+        lists = [[_embed(encoder, Texts.of(texts)) for texts in of_label] for of_label in values]
+        places = np.full((len(records.samples), len(values) * count), -1, np.int64)
+        for i, text in enumerate(_embed(encoder, Texts(records.samples))):
+            if not np.isfinite(text).all():
+                continue
+            for j, (start, of_label) in enumerate(zip(starts, lists, strict=True)):
+                likeness = of_label[records.labels[i]] @ text
+                if likeness.max() == likeness.min():  # as under TF-IDF, if no word is shared
+                    continue
+                nearest = np.argsort(-likeness, kind="stable")[:count]
+                places[i, j * count : j * count + len(nearest)] = start + nearest
+        return places
+
+    def load(self, folder: Path) -> None:
+        """Draw by the shares in `folder` from now on; raise RecipeError if there are none, or they are damaged."""
+        prompts = self._asking.prompts
+        with reading(folder, "shares of attributes"):
+            model: Mapping[str, Any] = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
+            for name, values in prompts.attributes.items():
+                if any(len(of) != len(values.of_label(label)) for label, of in model[name].items()):
+                    raise ValueError("other values")
+                prompts.shares[name] = {label: _ends([*of.values()]) for label, of in model[name].items()}
+
+
+def _embed(embedding: Embedding, texts: Texts) -> Floats:
+    """Return the texts' vectors, float64 (n, d) of length 1; embedded in blocks of one size, the last one filled up."""
+    size, blocks = embedding.batch_size, []
+    for start in range(0, len(texts), size):
+        block = texts.array[start : start + size]
+        filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
+        blocks.append(embed_block(embedding, Texts(filled))[: len(block)].astype(np.float64))
+    vectors: Floats = np.concatenate(blocks)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors
+
+
+def _shares(counts: Floats, values: list[list[str]], deviation: float) -> list[dict[str, float]]:
+    """Return each label's shares of its values, by noisy counts (labels, values).
+
+    Where all labels have the same values, a label's shares are drawn to those of all; see `split`.
+    """
+    are_alike, shares = all(of == values[0] for of in values), []
+    for k, of_label in enumerate(values):
+        some = (counts if are_alike else counts[k : k + 1])[:, : len(of_label)]
+        parts = split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0]
+        shares.append(dict(zip(of_label, (parts / parts.sum()).tolist(), strict=True)))
+    return shares
+
+
+def _ends(shares: Sequence[float]) -> Floats:
+    ends = np.cumsum(shares)
+    ends[-1] = np.inf
+    return ends
+
+
+class FittedChatSettings(ChatSettings, VoteSettings):
+    """Settings of `fitted_chat`: those of `chat`, and of the votes."""
+
+
+class FittedChat(VotesForAttributes, Chat):
+    """As `chat`, with attributes drawn as often as the private texts voted for them, once, under DP.
+
+    Args:
+        settings: see `FittedChatSettings`.
+
+    Raises:
+        RecipeError: a setting is wrong.
+    """
+
+    Settings = FittedChatSettings
+
+
+class FittedCausalSettings(CausalSettings, VoteSettings):
+    """Settings of `fitted_causal_lm`: those of `causal_lm`, and of the votes."""
+
+
+class FittedCausalLM(VotesForAttributes, CausalLM):
+    """As `causal_lm`, with attributes drawn as often as the private texts voted for them, once, under DP.
+
+    Args:
+        settings: see `FittedCausalSettings`.
+
+    Raises:
+        RecipeError: a setting is wrong.
+    """
+
+    Settings = FittedCausalSettings

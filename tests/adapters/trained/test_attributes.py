@@ -1,0 +1,101 @@
+"""A start by votes: a model's prompts have the topics of the private texts, and one text moves the counts by little."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import pe
+from adapters.trained.attributes import FittedChat, noisy_votes
+from pe.errors import RecipeError
+from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.privacy.ledger import Budget
+from pe.privacy.release import Relation
+from tests.adapters.trained.test_max_entropy import Silent
+from tests.endpoints.chat_server import ChatServer
+from tests.endpoints.serving import serving
+
+TOPICS = [
+    "cold soup",
+    "slow trains",
+    "loud music",
+    "old paintings",
+    "wet gardens",
+    "fast cars",
+    "warm bread",
+    "blue seas",
+]
+TONES = ["angry letter", "happy poem"]
+SETTINGS = {"model": "m", "prompts": "A {tone} about {topic}.", "attributes": {"topic": TOPICS, "tone": TONES}}
+
+
+class OnTopic(ChatServer):
+    """A model that writes on the topic it is asked for, in the tone."""
+
+    def _written(self, prompt, seed):
+        asked = re.search(r"A (.*) about (.*)\.", prompt)
+        return f"An {asked[1]} about {asked[2]} {seed}" if asked else prompt.partition("\n\n")[2]
+
+
+def texts(count):
+    """Texts of two topics by label: 3 of 4 the label's first, all in one tone."""
+    pairs = [(TOPICS[4 * (i % 2) + (i % 8 > 5)], "ab"[i % 2]) for i in range(count)]
+    return [f"{topic} in an angry letter" for topic, _ in pairs], [label for _, label in pairs]
+
+
+def test_the_first_samples_have_the_private_texts_topics(tmp_path):
+    private, labels = texts(800)
+    terms = {"epsilon": 0.5, "delta": 1e-5, "population": 300, "iterations": 0}
+    data, about = (
+        {"text": private, "label": labels},
+        {"declared_size": 800, "classes": ["a", "b"], "ledger_file": tmp_path / "l.json", "out": tmp_path / "run"},
+    )
+    with serving(OnTopic()) as url:
+        model = {"base_url": f"{url}/v1", "key_env": None, "seed_field": "seed", **SETTINGS}
+        api = pe.api("fitted_chat", **model)
+        run = pe.evolve(data, api, embedding="tfidf", **about, **terms)
+    first = run.synthetic
+    of_a = [text for text, label in zip(first.samples.strings, first.labels, strict=True) if label == 0]
+    shares = {topic: np.mean([topic in text for text in of_a]) for topic in TOPICS}
+    assert shares[TOPICS[0]] == pytest.approx(0.75, abs=0.1)
+    assert shares[TOPICS[1]] == pytest.approx(0.25, abs=0.1)
+    assert np.mean(["angry" in text for text in of_a]) > 0.9
+    model = json.loads((run.folder / "model" / "attributes.json").read_text())
+    assert list(model["topic"]["a"]) == TOPICS
+    assert "fit/attributes" in (run.folder / "certificate.json").read_text()
+
+
+def terms(**changes):
+    fields = {"classes": ("a", "b"), "shape": (60,), "declared_size": 80, "relation": Relation.ADD_REMOVE}
+    return FitTerms(**{**fields, "unit": "record", "budget": Budget(1, 1e-5), **changes})
+
+
+def test_one_author_moves_the_votes_by_one_at_most_and_another_in_their_place_by_root_two():
+    api = FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, votes=2, **SETTINGS)
+    private, _ = texts(6)
+    release = api.plan_releases(terms(unit="author"))[0]
+    assert release.sensitivity == 1
+    assert api.plan_releases(terms(relation=Relation.REPLACE_ONE))[0].sensitivity == 2**0.5
+
+    def sums(private, units):
+        labels = np.arange(len(private), dtype=np.int32) % 2
+        records = PrivateRecords(np.array([text.encode() for text in private], "S60"), labels, np.array(units))
+        votes = api._votes(records, api._values(("a", "b")), np.array([0, len(TOPICS)]))
+        return noisy_votes(records, votes, 2, len(TOPICS) + len(TONES), release, Silent()) / release.grid
+
+    others = sums(private, range(6))
+    mine = sums([*private, *["warm bread, a happy poem"] * 4], [*range(6), 6, 6, 6, 6])
+    yours = sums([*private, *["wet gardens, an angry letter"] * 4], [*range(6), 6, 6, 6, 6])
+    assert 0 < np.linalg.norm(mine - others) <= 1
+    assert np.linalg.norm(mine - yours) <= 2**0.5
+    broken = sums([*private, *["warm bread, a happy poem"] * 4], range(10))  # each text a unit of its own
+    assert np.linalg.norm(broken - others) > 2
+
+
+def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
+    with pytest.raises(RecipeError, match="attributes is missing"):
+        FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, model="m", prompts="x").plan_releases(terms())
+    encoder = {"kind": "openai_embeddings", "model": "e", "trusted_with_private_data": True}
+    with pytest.raises(RecipeError, match="would send private texts to"):
+        FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, encoder=encoder, **SETTINGS).plan_releases(terms())
