@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
@@ -112,6 +112,7 @@ class Chat:
     """
 
     Settings = ChatSettings
+    shows_examples: ClassVar[bool] = True
     starter = f"""\
   model: my-model\t# as the endpoint names it: names are retired often
   base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own

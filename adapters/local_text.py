@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -191,6 +191,7 @@ class CausalLM(LocalTexts["_Writer"]):
     """
 
     Settings = CausalSettings
+    shows_examples: ClassVar[bool] = True
     starter = f"""\
   model: my-model\t# a folder, or a repository of the Hugging Face hub
 {WRITTEN}  batch_size: 32

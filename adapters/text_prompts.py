@@ -14,8 +14,8 @@ import numpy as np
 from adapters.prompts import PROMPT, Ladder, Prompts, Shares, prompts_of
 from adapters.text_settings import BLANK, WORDINGS, Drawn, Written, fill_names
 from pe.data.markup import unwrap
-from pe.data.samples import Conditions, Samples, generator, uniforms
-from pe.data.texts import Texts, plain
+from pe.data.samples import EXAMPLES, Conditions, Samples, generator, uniforms
+from pe.data.texts import Texts, plain, runs_of_words
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Seeds, Usage, VariationRequest
 
@@ -86,6 +86,7 @@ class Asking:
     prompts: TextPrompts  # prompts of new samples
     ladder: Ladder  # wordings of the degrees
     fills: bool  # true if variations fill in blanks; false if they paraphrase
+    expansion: str
     length_sigma: float
     least_words: int
 
@@ -94,7 +95,7 @@ class Asking:
         """Read a recipe; raise RecipeError if a wording or a list is missing."""
         ladder = Ladder.of(WORDINGS[config.variation] if config.wordings is None else config.wordings)
         fills = config.variation == "fill_in"
-        return cls(TextPrompts.of(config), ladder, fills, config.length_sigma, config.least_words)
+        return cls(TextPrompts.of(config), ladder, fills, config.expansion, config.length_sigma, config.least_words)
 
     def describe(self, degree: float) -> str:
         """Describe `degree` for `pe plan`."""
@@ -118,6 +119,9 @@ class Asking:
         texts = []
         for i, (text, label) in enumerate(zip(strings_of(request.samples), request.labels, strict=True)):
             values = {name: str(column[i]) for name, column in columns.items()} | {"label": label}
+            if EXAMPLES in request.conditions:
+                texts.append(fill_names(self.expansion, values | {EXAMPLES: str(request.conditions[EXAMPLES][i])}))
+                continue
             if not text.strip() or (self.fills and request.degree == 1):
                 texts.append(values[PROMPT])
             else:
@@ -173,9 +177,22 @@ def answer_of(outcomes: Sequence[Outcome], longest: int, conditions: Conditions,
         conditions: the items' conditions; those of items without a text are left out.
         usage: cost of the answer; None: one call, and as many samples as there are texts.
     """
+    if EXAMPLES in conditions:
+        shown = conditions[EXAMPLES].tolist()
+        outcomes = [Failed(_COPY) if _is_copy(one, of) else one for one, of in zip(outcomes, shown, strict=True)]
+        conditions = Conditions({name: each for name, each in conditions.items() if name != EXAMPLES})
     texts = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
     return Answer(Texts.of(texts.values(), longest), conditions.take(list(texts)), missing, usage)
+
+
+_COPY = "the model wrote one of its examples again"
+
+
+def _is_copy(text: Outcome, examples: str) -> bool:
+    """True if at least half of a text's runs of eight words are in its examples."""
+    runs = runs_of_words(text) if isinstance(text, str) else set()
+    return len(runs & runs_of_words(examples)) * 2 >= len(runs) > 0
 
 
 # Turn the texts that a language model wrote into samples, and count what was taken off or failed.

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from adapters.prompts import Texts, TextsByLabel
+from pe.data.samples import EXAMPLES
 from pe.data.texts import LONGEST
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.settings import Count, Settings
@@ -38,6 +39,9 @@ PARAPHRASE: dict[float, Texts] = {
     0.8: f"Write a text on a subject close to that of the text below, in its style, with other facts. {_ALONE}",
     1.0: f"Write a new text of the same kind as the one below, otherwise unlike it. {_ALONE}",
 }
+EXPANSION = (
+    f"Texts of one kind follow. Write another one of this kind, with details of its own. {_ALONE}\n\n{{examples}}"
+)
 WORDINGS: Mapping[Variation, dict[float, Texts]] = {"fill_in": FILL_IN, "paraphrase": PARAPHRASE}
 
 _NAME = re.compile(r"\{([a-zA-Z]\w*)\}")
@@ -71,6 +75,8 @@ class Written(Drawn):
             `{text}` becomes the parent with its blanks (without `{text}` the parent follows after an empty line),
             `{words}` the length to write, and `{prompt}`, `{label}` and the names of `attributes` become those of the
             parent. None: those shipped.
+        expansion: the text by which `pe extend --examples` asks for one more; in it `{examples}` become texts of the
+            label, and `{prompt}`, `{label}` and the names of `attributes` those of the parent.
         length_sigma: the length asked for in `{words}` is the parent's plus a normal draw whose standard deviation is
             degree × length_sigma, in words.
         least_words: the length asked for in `{words}` is at least this.
@@ -83,6 +89,7 @@ class Written(Drawn):
     system: str | None = None
     variation: Variation = "fill_in"
     wordings: dict[float, Texts] | None = None
+    expansion: str = EXPANSION
     length_sigma: Annotated[float, Field(ge=0)] = 20.0
     least_words: Count = 10
     max_tokens: Count = 512
@@ -93,8 +100,12 @@ class Written(Drawn):
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         names = {*(self.attributes or {}), *_GIVEN}
-        for where, setting in (("prompts", self.prompts), ("wordings", self.wordings or {})):
-            names_here = names - {"prompt", "text", "words"} if where == "prompts" else names
+        of_parents = {"prompt", "text", "words"}
+        for where, setting, names_here in (
+            ("prompts", self.prompts, names - of_parents),
+            ("wordings", self.wordings or {}, names),
+            ("expansion", self.expansion, names - of_parents | {"prompt", EXAMPLES}),
+        ):
             for name in sorted({name for text in _all_texts(setting) for name in _NAME.findall(text)} - names_here):
                 raise RecipeError(f"{where} has {{{name}}}, which nothing replaces; {nearest_name(name, names_here)}")
         return self

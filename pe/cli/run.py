@@ -160,28 +160,42 @@ def _execute(
 @click.option(
     "--degree", type=click.FloatRange(0, 1), help="0 = copies, 1 = as new; default: that of RUN's last iteration."
 )
+@click.option(
+    "--examples", type=click.IntRange(1, 50), help="Show a language model so many texts of RUN, and ask for one more."
+)
 @machine_option
 @json_option
 @quiet_option
 @log_level_option
-def extend(run: Path, count: int, degree: float | None, changes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+def extend(
+    run: Path,
+    count: int,
+    degree: float | None,
+    examples: int | None,
+    changes: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Make more samples of the finished RUN, at no further ε.
 
     They are variations of its last population, or the next best candidates of a pool.
     """
     from pe.engine.execution import Surroundings
-    from pe.engine.extend import continues_ranking, extend_run, last_degree
+    from pe.engine.extend import continues_ranking, extend_run, last_degree, novelty
     from pe.engine.loggers import Bars
     from pe.recipe.schema import Recipe
     from pe.store.places import RECIPE
 
-    degree = last_degree(run) if degree is None else degree
+    degree = (1.0 if examples else last_degree(run)) if degree is None else degree
     with tell_if_unsigned(run), stop_on_interrupt() as stop:
-        path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop), changes)
+        path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop), changes, examples or 0)
+    share = novelty(path) if examples else None
     if as_json:
         click.echo(json.dumps({"samples": count, "degree": degree, "path": str(path)}))
     else:
         click.echo(f"{count} more samples: {path}")
+        if share is not None:
+            click.echo(f"Novelty: {share:.0%} of their runs of eight words are in none of the run's texts.")
         if not degree and not continues_ranking(Recipe.load(run / RECIPE), degree):
             click.echo("They are copies of the run's samples, as the degree is 0; a --degree above it varies them.")
     tell_if_purged(run)

@@ -15,6 +15,7 @@ The rules, in the order in which they apply:
 from __future__ import annotations
 
 import codecs
+import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from pe.data.fonts import font_for
 from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import BadSample, ContractError, check_list
 
+RUN = 8
+"""Words in a row by which texts are compared."""
 LONGEST = 2000
 """Bytes of the longest text, where nothing else is declared: some 300 English words."""
 
@@ -154,6 +157,12 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cs"))
+
+
+def runs_of_words(text: str) -> set[tuple[str, ...]]:
+    """Return the runs of RUN words in a text, in small letters; of a shorter text, all its words."""
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[i : i + RUN]) for i in range(max(len(words) - RUN, 0) + 1)} if words else set()
 
 
 def shorten(text: str, longest: int) -> bytes:

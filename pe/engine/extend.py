@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Population
+from pe.data.samples import EXAMPLES, Conditions, Readable, generator
+from pe.data.texts import runs_of_words
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import PublicPool
 from pe.engine.process import logging_to
@@ -22,24 +25,31 @@ from pe.planning.checks import check_named
 from pe.planning.forecast import differences
 from pe.planning.parts import build_dispatcher, build_generator
 from pe.planning.releases import plan_of
+from pe.plugins.protocols import ShowsExamples
 from pe.privacy.covered import release_file, sha256
 from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.sections import REPORT
 from pe.selection import parent_weights
-from pe.store.certified import digests, extension_numbers, read_certificate, reissue
+from pe.store.certified import digests, extension_numbers, extensions, read_certificate, reissue
 from pe.store.places import CONFIDENTIAL, EXTENSION, RECIPE, claims_file, extension_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter
 
 
 def extend_run(
-    folder: Path, count: int, degree: float, surroundings: Surroundings, changes: tuple[str, ...] = ()
+    folder: Path,
+    count: int,
+    degree: float,
+    surroundings: Surroundings,
+    changes: tuple[str, ...] = (),
+    examples: int = 0,
 ) -> Path:
     """Make `count` more samples of a finished run, resumable like the run itself; return their file.
 
     The members of the last population are varied in turn, so labels keep their shares; after a vote whose best
     candidates were taken once each, the next best are (`next_best`). The certificate is issued anew, with
-    the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged.
+    the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged. With
+    `examples`, a language model is shown so many of the run's texts of the label, and asked for one more of their kind.
 
     Raises:
         RunError: the run is an export or not finished, another extension of it is not finished, or the public images
@@ -66,7 +76,9 @@ def extend_run(
         source, parents = (
             next_best(run.run, recipe, count) if continues_ranking(recipe, degree) else (last, spread(len(last), count))
         )
-        index = _index(run, count, degree)
+        if examples:
+            source = with_examples(source, examples, api, recipe.seed)
+        index = _index(run, {"count": count, "degree": degree} | ({"examples": examples} if examples else {}))
         load_model(api, folder)
         dispatcher = build_dispatcher(
             recipe,
@@ -162,10 +174,37 @@ def spread(members: int, count: int) -> npt.NDArray[np.int64]:
     return np.concatenate([np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)])
 
 
-def _index(run: RunWriter, count: int, degree: float) -> int:
+def with_examples(last: Population, count: int, api: object, seed: int) -> Population:
+    """Return a population of texts with the condition EXAMPLES: each one's text, and others of its label.
+
+    Raises:
+        RecipeError: the generator shows no examples.
+    """
+    if not isinstance(api, ShowsExamples) or not isinstance(last.samples, Readable):
+        raise RecipeError("--examples is for generators that ask a language model (chat, causal_lm): leave it out.")
+    texts, rng, shown = last.samples.strings, generator(seed, EXAMPLES), []
+    for place, label in enumerate(last.labels):
+        others = np.flatnonzero((last.labels == label) & (np.arange(len(last)) != place))
+        some = rng.choice(others, min(count - 1, len(others)), replace=False)
+        shown.append("\n\n---\n\n".join(texts[i] for i in (place, *some)))
+    return replace(last, conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)}))
+
+
+def novelty(extension: Path) -> float:
+    """Return the share of the runs of eight words in an extension's texts that no text of the run's result has."""
+    run = Run.open_own(extension.parent, "pe extend")
+    place = extension_place(int(extension.stem.removeprefix("extension-")))
+    parts = (extensions(run.folder)[place], run.synthetic)
+    texts, others = (cast(Readable, one.samples).strings for one in parts)
+    known = set[tuple[str, ...]]().union(*map(runs_of_words, others))
+    runs = [one for text in texts for one in runs_of_words(text)]
+    return sum(one not in known for one in runs) / max(len(runs), 1)
+
+
+def _index(run: RunWriter, asked: dict[str, float]) -> int:
     """Return the number of this extension: the number of the one that was interrupted, or a new number."""
     if pending := pending_extension(run.run):
-        if (pending["count"], pending["degree"]) != (count, degree):
+        if {key: each for key, each in pending.items() if key != "index"} != asked:
             raise RunError(
                 f"An extension by {pending['count']} at degree {pending['degree']} was interrupted: "
                 "finish it first, with these numbers."
@@ -174,5 +213,5 @@ def _index(run: RunWriter, count: int, degree: float) -> int:
     files, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")
     names = [*files, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
     index = max(extension_numbers(names), default=0) + 1  # a deleted extension's number would give its samples again
-    run.write(EXTENSION, json.dumps({"index": index, "count": count, "degree": degree}))
+    run.write(EXTENSION, json.dumps({"index": index, **asked}))
     return index

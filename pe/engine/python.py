@@ -294,6 +294,7 @@ def extend(
     count: int,
     *,
     degree: float | None = None,
+    examples: int = 0,
     api: GenerationAPI | None = None,
     changes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -303,7 +304,8 @@ def extend(
     Args:
         run: the run, or its directory.
         count: samples wanted, ≥ 1.
-        degree: variation in [0, 1]: 0 = copies, 1 = as new; None: the degree of the run's last iteration.
+        degree: variation in [0, 1]: 0 = copies, 1 = as new; None: 1 with examples, else that of the last iteration.
+        examples: how many texts of the run a language model is shown, to write one more of their kind; 0: none.
         api: the generator, if it is an object of your own: pass it again.
         changes: as for `pe.resume`.
         progress: as for `pe.evolve`.
@@ -315,8 +317,8 @@ def extend(
         PEError: see `pe.engine.extend.extend_run`.
     """
     with _surroundings(api, None, progress) as surroundings:
-        at = last_degree(_folder(run)) if degree is None else degree
-        return extend_run(_folder(run), count, at, surroundings, _set_options(changes))
+        at = (1.0 if examples else last_degree(_folder(run))) if degree is None else degree
+        return extend_run(_folder(run), count, at, surroundings, _set_options(changes), examples)
 
 
 class Evaluation(dict[str, Any]):

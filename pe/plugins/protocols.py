@@ -412,6 +412,17 @@ class AsksOthers(Protocol):
 
 
 @runtime_checkable
+class ShowsExamples(Protocol):
+    """A generator that shows a model the parents' condition EXAMPLES, where they have it, and asks for one more.
+
+    Attributes:
+        shows_examples: True.
+    """
+
+    shows_examples: bool
+
+
+@runtime_checkable
 class PassesOn(Protocol):
     """A generator that passes each item on to another, by one of several ways that differ in their capabilities.
 

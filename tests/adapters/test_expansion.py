@@ -1,0 +1,60 @@
+"""`pe extend --examples` shows a model texts of the label, and takes no copy of them for a new one."""
+
+import re
+
+import pytest
+
+import pe
+from pe.data.texts import runs_of_words
+from pe.engine.extend import novelty
+from pe.errors import RecipeError
+from tests.endpoints.chat_server import ChatServer
+from tests.endpoints.serving import serving
+
+COUNT, SHOWN = 40, 3
+
+
+class Follower(ChatServer):
+    """A model that goes on as its examples do, with numbers of its own, and now and then repeats the first one."""
+
+    def _written(self, prompt, seed):
+        asked = re.fullmatch(r"About (\w+)\.", prompt)
+        if asked:
+            return " ".join(f"{asked[1]}{seed % 1000 + i}" for i in range(20))
+        examples = prompt.partition("\n\n")[2].split("\n\n---\n\n")
+        assert len(set(examples)) == SHOWN
+        self.repeats = getattr(self, "repeats", 0) + (seed % 5 == 0)
+        kind = re.match("[a-z]+", examples[0])[0]
+        assert all(example.startswith(kind) for example in examples)
+        return examples[0] if seed % 5 == 0 else " ".join(f"{kind}{seed % 10_000 + 2000 + i}" for i in range(20))
+
+
+def test_new_texts_are_of_the_label_and_none_repeats_an_example(tmp_path):
+    server = Follower()
+    model = {"model": "m", "key_env": None, "seed_field": "seed", "prompts": "About {label}.", "longest": 400}
+    data = {"text": ["cats1 cats2"] * 20 + ["dogs1 dogs2"] * 20, "label": ["cats"] * 20 + ["dogs"] * 20}
+    about = {"classes": ["cats", "dogs"], "declared_size": 40, "ledger_file": tmp_path / "l.json"}
+    terms = {"epsilon": 10.0, "delta": 1e-3, "population": 12, "iterations": 1, "degree": 1.0, "lookahead": 0}
+    with serving(server) as url:
+        api = pe.api("chat", base_url=f"{url}/v1", **model)
+        run = pe.evolve(data, api, embedding="tfidf", out=tmp_path / "run", **about, **terms)
+        path = pe.extend(run, COUNT, examples=SHOWN)
+    (more,) = run.extensions()
+    assert len(more) == COUNT
+    assert server.repeats > 0
+    assert "examples" not in more.conditions
+    known = [runs_of_words(text) for text in run.synthetic.samples.strings]
+    for text, label in zip(more.samples.strings, more.labels, strict=True):
+        assert text.startswith(about["classes"][label])
+        assert not any(runs_of_words(text) & one for one in known)
+    assert novelty(path) == 1.0
+
+
+def test_a_pool_shows_nothing(tmp_path):
+    (tmp_path / "public.txt").write_text("\n".join(f"cats {i} sleep" for i in range(40)))
+    data = {"text": ["cats sleep"] * 20}
+    about = {"classes": [], "declared_size": 20, "ledger_file": tmp_path / "l.json", "out": tmp_path / "run"}
+    terms = {"epsilon": 10.0, "delta": 1e-3, "population": 8, "iterations": 1, "degree": 0.5}
+    run = pe.evolve(data, pe.api("public_texts", path=tmp_path / "public.txt"), embedding="tfidf", **about, **terms)
+    with pytest.raises(RecipeError, match="--examples is for generators that ask a language model"):
+        pe.extend(run, 4, examples=2)
