@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from adapters.public_files import images_at, read_arrays, read_folder
 from pe.data import tables as public_texts
 from pe.data.columns import Column, Columns
+from pe.data.constraints import Constraints, Declared
 from pe.data.decoding import Resize
 from pe.data.images import Images
 from pe.data.rows import Rows
@@ -378,11 +379,13 @@ class PublicTable(FromPool):
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
     from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m rows that serve its label: degree 0 gives the
-    parent itself, degree 1 a random draw. A value that its column does not declare counts as for private rows.
+    parent itself, degree 1 a random draw. A value that its column does not declare counts as for private rows. Rows
+    that break a constraint are left out.
 
     Args:
         path: a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder of tables.
         columns: each column's kind and values; by default the private table's. The pool has all of them.
+        constraints: what all rows obey; by default the private table's.
         label_column: the column that holds the labels, if `by_label`.
         encoding: encoding of text files.
         by_label: draw for each label only from the rows to which `label_column` gives this label; false: from all.
@@ -406,6 +409,7 @@ class PublicTable(FromPool):
         *,
         path: Path,
         columns: dict[str, Column],
+        constraints: tuple[Declared, ...] = (),
         label_column: str | None = None,
         encoding: str = UTF_8,
         by_label: bool = False,
@@ -418,10 +422,13 @@ class PublicTable(FromPool):
         for _, name, row in self._read():
             names.append(name)
             rows.append(row)
-        if not rows:
-            raise RecipeError(f"path: '{path}' holds no rows: name a table of public rows.")
-        self._rows = Rows(np.array(rows, dtype=f"S{self._columns.width}"))
-        self._fill(len(rows), names if by_label else None)
+        whole = Rows(np.array(rows, dtype=f"S{self._columns.width}"))
+        broken = Constraints(self._columns, constraints).broken(self._columns.codes(whole))
+        places = np.flatnonzero(~broken.any(axis=1))
+        if not len(places):
+            raise RecipeError(f"path: '{path}' holds no rows that obey all constraints: name a table of public rows.")
+        self._rows = whole.take(places)
+        self._fill(len(places), [names[place] for place in places] if by_label else None)
 
     def public_paths(self) -> tuple[Path, ...]:
         """Path of the pool."""

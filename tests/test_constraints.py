@@ -135,6 +135,19 @@ def test_no_variation_breaks_a_constraint_though_its_parent_does() -> None:
     assert all(row["a"] + row["b"] == row["c"] and row["a"] < row["b"] and row["d"] > 5 for row in answer.records)
 
 
+def test_a_pool_s_rows_obey_and_a_generator_that_cannot_is_refused(tmp_path: Any) -> None:
+    rows = Columns(COLUMNS).rows(np.random.default_rng(0).integers(0, Columns(COLUMNS).sizes, (400, 7))).records
+    (tmp_path / "pool.jsonl").write_text("\n".join(map(json.dumps, rows[200:])))
+    pool = pe.api("public_table", path=tmp_path / "pool.jsonl")
+    about = {"columns": COLUMNS, "constraints": ["tax <= net"], "ledger_file": tmp_path / "l.json"}
+    terms = {"epsilon": 5.0, "delta": 1e-5, "declared_size": 400, "population": 20, "iterations": 1, "degree": 0.0}
+    run = pe.evolve(rows[:200], pool, out=tmp_path / "run", **about, **terms)
+    assert any(row["tax"] > row["net"] for row in rows[200:])
+    assert all(row["tax"] <= row["net"] for one in run.populations() for row in one.samples.records)
+    with pytest.raises(RecipeError, match="constraints: the generator 'trained' takes none"):
+        pe.evolve(rows, pe.api("trained", path=tmp_path / "run"), out=tmp_path / "b", **about, **terms)
+
+
 def test_constraints_that_cannot_be_met_together_are_refused() -> None:
     with pytest.raises(RecipeError, match="no row was found that obeys all"):
         read(["net < tax", "tax < net"])

@@ -6,6 +6,7 @@ After DP-KPS (Wu et al. 2025) and MAPLE (Xie et al. 2026), which draw a language
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,9 @@ Places = npt.NDArray[np.int64]
 
 _MODEL = "attributes.json"
 _COUNTS = "attributes"
+
+GRID = 2**12
+"""Length of a text's vector in whole numbers."""
 
 
 def noisy_votes(
@@ -92,6 +96,12 @@ class VotesForAttributes(FittedMethod):
     def _check(self, terms: FitTerms) -> None:
         if not self._asking.prompts.attributes:
             raise RecipeError("api.attributes is missing: list values, such as topics, for the private texts to vote.")
+        for name, values in self._asking.prompts.attributes.items():
+            for label in terms.classes:
+                if repeated := [one for one, count in Counter(values.of_label(label)).items() if count > 1]:
+                    raise RecipeError(
+                        f"api.attributes.{name} lists '{repeated[0]}' more than once: list each value once."
+                    )
         if hosts := info_of(self._encoder).hosts:
             raise RecipeError(f"api.encoder would send private texts to {', '.join(hosts)}: take one that runs here.")
 
@@ -125,8 +135,8 @@ class VotesForAttributes(FittedMethod):
     def _votes(self, records: PrivateRecords, values: list[list[list[str]]], starts: Places) -> Places:
         """Return the cells that each text votes for, int64 (n, attributes · votes); below 0: none.
 
-        They follow from the text, its label and public values: a text is embedded in blocks of one size, and compared
-        by itself.
+        They follow from the text, its label and public values: texts are embedded in blocks of one size, and vectors
+        are of whole numbers, so that sums of their products are exact in any order.
         """
         encoder, count = self._encoder, self._config.votes
         lists = [[_embed(encoder, Texts.of(texts)) for texts in of_label] for of_label in values]
@@ -148,21 +158,25 @@ class VotesForAttributes(FittedMethod):
         with reading(folder, "shares of attributes"):
             model: Mapping[str, Any] = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
             for name, values in prompts.attributes.items():
-                if any(len(of) != len(values.of_label(label)) for label, of in model[name].items()):
-                    raise ValueError("other values")
-                prompts.shares[name] = {label: _ends([*of.values()]) for label, of in model[name].items()}
+                for label, shares in model[name].items():
+                    if [*shares] != [text.replace("{label}", label) for text in values.of_label(label)]:
+                        raise ValueError("other values")
+                prompts.shares[name] = {label: _ends([*shares.values()]) for label, shares in model[name].items()}
 
 
 def _embed(embedding: Embedding, texts: Texts) -> Floats:
-    """Return the texts' vectors, float64 (n, d) of length 1; embedded in blocks of one size, the last one filled up."""
-    size, blocks = embedding.batch_size, []
+    """Return the texts' vectors as whole numbers, float64 (n, d) of length GRID, about; NaN where the embedding fails.
+
+    They are embedded in blocks of one size, the last one filled up with empty texts.
+    """
+    size, blocks = embedding.batch_size, [np.zeros((0, 0))] if not len(texts) else []
     for start in range(0, len(texts), size):
         block = texts.array[start : start + size]
         filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
         blocks.append(embed_block(embedding, Texts(filled))[: len(block)].astype(np.float64))
     vectors: Floats = np.concatenate(blocks)
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return vectors
+    whole: Floats = np.rint(vectors * (GRID / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)))
+    return whole
 
 
 def _shares(counts: Floats, values: list[list[str]], deviation: float) -> list[dict[str, float]]:

@@ -140,6 +140,7 @@ class RowSource(PrivateSource):
 
     modality: ClassVar[type[Samples]] = Rows
     shared: ClassVar[tuple[str, ...]] = ("columns", "constraints")
+    obeyed: ClassVar[tuple[str, ...]] = ("constraints",)
 
     def __post_init__(self) -> None:
         """Raise RecipeError if a constraint cannot be met."""

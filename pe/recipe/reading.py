@@ -212,6 +212,9 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
     """A recipe's content in which generator and embedding have the settings that the private source shares with them.
 
     One has such a setting if it takes one of that name, and gives none.
+
+    Raises:
+        RecipeError: the generator takes none of a name by which it must obey the source.
     """
     full, shared = dict(content), {key: getattr(private, key) for key in private.shared}
     for section, group in _SECTIONS.items():
@@ -221,6 +224,12 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
         if section == "private" or not shared or not isinstance(settings, dict):
             continue
         fields = fields_of(_reader(group, settings.get("kind")))
+        lacking = [key for key in private.obeyed if shared[key] and key not in fields]
+        if lacking and section == "api":
+            raise RecipeError(
+                f"private.{lacking[0]}: the generator '{settings.get('kind')}' takes none, so its samples might break "
+                "them: leave them out, or take another generator."
+            )
         more = {key: _PLAIN.dump_python(shared[key], mode="json", exclude_defaults=True) for key in shared}
         own = {key: one for key, one in more.items() if key in fields and key not in settings}
         full[section] = value.model_copy(update=own) if is_spec else settings | own
@@ -254,8 +263,8 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
         return type(value)(_full_value(one, annotations, folder) for one in value)
     if isinstance(value, dict):
         models = [model for annotation in annotations for model in models_in(annotation)]
-        if part_among(models):
-            model = _reader("pe.adapters", value.get("kind"))
+        if part_among(models) or PluginSpec in models:
+            model = _reader("pe.adapters" if part_among(models) else "pe.embeddings", value.get("kind"))
             return value if model is None else _full(value, model, folder)
         kinds = [one for one in models if len(models) == 1 or fields_of(one)["kind"].default == value.get("kind")]
         return _full(value, kinds[0], folder) if kinds else value

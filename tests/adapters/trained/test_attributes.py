@@ -96,6 +96,9 @@ def test_one_author_moves_the_votes_by_one_at_most_and_another_in_their_place_by
 def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
     with pytest.raises(RecipeError, match="attributes is missing"):
         FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, model="m", prompts="x").plan_releases(terms())
+    twice = SETTINGS | {"attributes": {"topic": ["soup", "soup"], "tone": TONES}}
+    with pytest.raises(RecipeError, match="topic lists 'soup' more than once"):
+        FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **twice).plan_releases(terms())
     encoder = {"kind": "openai_embeddings", "model": "e", "trusted_with_private_data": True}
     with pytest.raises(RecipeError, match="would send private texts to"):
         FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, encoder=encoder, **SETTINGS).plan_releases(terms())
