@@ -28,11 +28,11 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/recipe": (1400, 6),
     "pe/report": (1540, 8),
     "pe/store": (2305, 10),
-    "adapters": (5225, 20),
+    "adapters": (5230, 20),
     "adapters/diffusion": (2780, 12),
     "adapters/http": (2570, 11),
     "adapters/server": (1920, 10),
-    "adapters/trained": (6820, 27),
+    "adapters/trained": (6830, 27),
     "embeddings": (1640, 8),
 }
 """Room → most lines and files; `pe` and `adapters` stand for the files at their root."""
