@@ -89,13 +89,16 @@ class Asking:
     expansion: str
     length_sigma: float
     least_words: int
+    form: str  # what is asked for beside: empty, or the request of a structure
 
     @classmethod
     def of(cls, config: Written) -> Asking:
         """Read a recipe; raise RecipeError if a wording or a list is missing."""
         ladder = Ladder.of(WORDINGS[config.variation] if config.wordings is None else config.wordings)
         fills = config.variation == "fill_in"
-        return cls(TextPrompts.of(config), ladder, fills, config.expansion, config.length_sigma, config.least_words)
+        form = "" if config.structure is None else f"\n\n{config.structure.request}"
+        prompts = TextPrompts.of(config)
+        return cls(prompts, ladder, fills, config.expansion, config.length_sigma, config.least_words, form)
 
     def describe(self, degree: float) -> str:
         """Describe `degree` for `pe plan`."""
@@ -110,7 +113,7 @@ class Asking:
     def for_new(self, request: RandomRequest) -> list[str]:
         """Return the prompt of each new sample."""
         conditions = self.prompts.of_request(request)
-        return [str(prompt) for prompt in prompts_of(conditions, conditions.rows or 0)]
+        return [f"{prompt}{self.form}" for prompt in prompts_of(conditions, conditions.rows or 0)]
 
     def for_variations(self, request: VariationRequest) -> list[str]:
         """Return the text that asks for each parent's variation; the parent's prompt if no word of the parent stays."""
@@ -126,7 +129,7 @@ class Asking:
                 texts.append(values[PROMPT])
             else:
                 texts.append(self._variation(text, values, request.degree, int(request.seeds[i])))
-        return texts
+        return [f"{text}{self.form}" for text in texts]
 
     def _variation(self, text: str, values: Mapping[str, str], degree: float, seed: int) -> str:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
@@ -240,6 +243,13 @@ class TextAnswers:
             return Failed(f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set cut: true")
         if not config.cut and len(text.encode()) > config.longest:
             return Failed(f"the text has more than {config.longest:,} bytes: raise longest, or set cut: true")
+        if config.structure is not None:
+            try:
+                text = config.structure.read(text)
+            except ValueError as why:
+                return Failed(f"the text has not the declared form: {why}")
+            if len(text.encode()) > config.longest:
+                return Failed(f"the text has more than {config.longest:,} bytes, and cut it would lose its form")
         return text
 
     def take_finished(self, answer: str, reason: object) -> str | Failed | Refused:

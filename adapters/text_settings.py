@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from adapters.prompts import Texts, TextsByLabel
 from pe.data.samples import EXAMPLES
+from pe.data.structure import Structure
 from pe.data.texts import LONGEST
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.settings import Count, Settings
@@ -83,6 +84,8 @@ class Written(Drawn):
         max_tokens: most tokens of one answer.
         temperature: temperature of sampling; None: the model's default.
         top_p: sample among the likeliest tokens up to this joint share; None: the model's default.
+        structure: the form that each text has, which the model is asked for; a text of another form counts as failed,
+            and is asked for again. By default the private texts'.
         cut: keep a text that `max_tokens` or `longest` cut off; false: it counts as failed, and is asked for again.
     """
 
@@ -95,6 +98,7 @@ class Written(Drawn):
     max_tokens: Count = 512
     temperature: Annotated[float, Field(gt=0)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    structure: Structure | None = None
     cut: bool = True
 
     @model_validator(mode="after")

@@ -23,7 +23,8 @@ from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import Samples, distinct
-from pe.data.texts import plain
+from pe.data.structure import Structure
+from pe.data.texts import RUN, plain
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_ROWS, ON_WORDS, strings_of, words
 from pe.evaluation.features import Reals
@@ -50,8 +51,7 @@ LONGEST = 32
 """Longer side, in pixels, to which images are shrunk for classifiers on pixels: training time grows with the pixels."""
 LEAST_WORDS = 3
 """A text of fewer words shows nothing of a record: too many texts equal it."""
-RUN = 8
-"""Number of words in a row that count as a trace of a record if a generated text shares them with it."""
+_FORM = "not of the declared form"
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _LABEL_COLUMN = "label"  # of a table, if the run's own source names none
@@ -261,7 +261,9 @@ class TextMethods(Methods):
         """
         real, every = _counts(reference.samples), {**sets, "reference": reference}
         contents = {name: _content(one.samples, real) for name, one in every.items()}
-        return {"texts": {"levels": list(LEVELS), "sets": contents}}
+        assert isinstance(private, TextSource)
+        structure = _structure(every, private.structure) if private.structure is not None else {}
+        return {"texts": {"levels": list(LEVELS), "sets": contents}} | structure
 
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
         """Count texts that share RUN words in a row with a record, and canaries in generated texts. Confidential."""
@@ -294,6 +296,21 @@ class TextMethods(Methods):
                     f"{leaks:,} of {len(canaries):,} canaries stand in generated texts: do not share this run."
                 )
         return values | {"warnings": warnings}
+
+
+def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
+    """Return the shares of texts that have not the declared form, and how the fields of the others are distributed."""
+    whole = {name: [text for text in strings_of(one.samples) if structure.holds(text)] for name, one in every.items()}
+    broken = {name: {_FORM: 1 - len(texts) / len(every[name])} for name, texts in whole.items()}
+    columns = structure.columns
+    bins = {
+        name: columns.bins(columns.codes(Rows(np.array([text.encode() for text in texts]))))
+        for name, texts in whole.items()
+        if texts and structure.fields
+    }
+    reference = bins.pop("reference", None)
+    compared = {"sets": {}} if reference is None or not bins else compare_tables(bins, reference, [*columns])
+    return {"table": compared | {"broken": broken}}
 
 
 def _pairs_in_json(synthetic: list[str], private: list[str], distances: Reals) -> tuple[str, bytes]:

@@ -20,6 +20,7 @@ from pe.data.decoding import Channels, Resize, UInt8Array, convert_pixels, decod
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape
+from pe.data.structure import Structure
 from pe.data.texts import LONGEST, MARGIN, UTF_8, Texts, check_encoding, decode_text
 from pe.private.source import PrivateSource, source
 
@@ -99,14 +100,18 @@ class TextSource(PrivateSource):
         longest: the most bytes of UTF-8 that a text may have.
         cut: whether a longer text is cut; if not, it is a bad record.
         encoding: the encoding of the files, as Python names it; UTF-8 may begin with a byte order mark.
+        structure: the form that all synthetic texts have: JSON objects of declared `fields`, or lines (docs/text.md).
     """
 
     _: KW_ONLY
     longest: Annotated[int, Field(strict=True, ge=1, le=100_000)] = LONGEST
     cut: Annotated[bool, Field(strict=True)] = False
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
+    structure: Structure | None = None
 
     modality: ClassVar[type[Samples]] = Texts
+    shared: ClassVar[tuple[str, ...]] = ("structure",)
+    obeyed: ClassVar[tuple[str, ...]] = ("structure",)
 
     @property
     def shape(self) -> Shape:

@@ -1,0 +1,113 @@
+"""The form that texts must have, as their owner declares it in public: JSON objects of declared fields, or lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+from pe.data.columns import Column, Columns
+
+_FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.S)
+_MOST_NAMED = 30  # values of a field that a model is told
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"'{pattern}' is no regular expression ({error})") from error
+    return pattern
+
+
+class Structure(BaseModel):
+    """The form of a text.
+
+    Attributes:
+        fields: the keys of a JSON object whose values are declared as a table's columns are.
+        texts: the keys of the object whose values are any text.
+        line: a regular expression that each line of the text matches as a whole, instead of an object.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    fields: dict[str, Column] = {}
+    texts: tuple[str, ...] = ()
+    line: Annotated[str, AfterValidator(_check_pattern)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if bool(self.fields or self.texts) == (self.line is not None):
+            raise ValueError("declare fields and texts of a JSON object, or a line: one of the two")
+        if twice := self.fields.keys() & set(self.texts):
+            raise ValueError(f"'{min(twice)}' is among the fields and among the texts: leave it out of one")
+        return self
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The fields as columns of a table."""
+        return Columns(self.fields)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """Return the object that a text is, or {} if it is lines.
+
+        Raises:
+            ValueError: the text has not this form; the message says why, as the rest of a sentence.
+        """
+        if self.line is not None:
+            pattern = re.compile(self.line)
+            wrong = next((i for i, line in enumerate(text.splitlines(), 1) if not pattern.fullmatch(line)), 0)
+            if wrong or not text.strip():
+                raise ValueError(f"line {wrong} does not match the pattern" if wrong else "it has no line")
+            return {}
+        try:
+            value = json.loads(text)
+        except ValueError:
+            raise ValueError("it is no JSON") from None
+        if not isinstance(value, dict) or value.keys() != self.fields.keys() | set(self.texts):
+            raise ValueError(f"it is no object with the keys {', '.join((*self.fields, *self.texts))}")
+        for key, column in self.fields.items():
+            if not (column.declares(value[key]) or (value[key] is None and column.missing)):
+                raise ValueError(f"its '{key}' is none that is declared")
+        if wrong_texts := [key for key in self.texts if not isinstance(value[key], str)]:
+            raise ValueError(f"its '{wrong_texts[0]}' is no text")
+        return value
+
+    def read(self, text: str) -> str:
+        """Return a text in this form without a code block around it, an object on one line; raise as `parse`."""
+        fenced = _FENCED.fullmatch(text.strip())
+        inner = fenced[1] if fenced else text
+        value = self.parse(inner)
+        return inner if self.line is not None else json.dumps(value, ensure_ascii=False)
+
+    def holds(self, text: str) -> bool:
+        """True if a text has this form."""
+        try:
+            self.parse(text)
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def request(self) -> str:
+        """What a model is asked for, beside its prompt."""
+        if self.line is not None:
+            return f"Answer with lines alone, each of which matches the regular expression {self.line}"
+        keys = [f"{key} ({_words(column)})" for key, column in self.fields.items()]
+        keys += [f"{key} (text)" for key in self.texts]
+        return f"Answer with a JSON object alone, with the keys {'; '.join(keys)}."
+
+
+def _words(column: Column) -> str:
+    """Say what a field may hold."""
+    values = [str(column.value(code)) for code in range(min(column.size, _MOST_NAMED))]
+    if column.min is not None:
+        words = f"{column.kind} from {column.value(0)} to {column.value(column.size - 1)} in steps of {column.unit:g}"
+    elif column.kind == "boolean":
+        words = "true or false"
+    else:
+        words = f"one of {', '.join(values)}{' and others of their kind' * (column.size > len(values))}"
+    return words + " or null" * column.missing
