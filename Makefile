@@ -16,7 +16,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constr
 INDEX = $(BIN)/python -m pip config list | sed -n "s/^[^=]*\.index-url='\(.*\)'$$/--default-index=\1/p" | head -n 1
 UV = UV_HTTP_TIMEOUT=60 $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python -c constraints.txt $$($(INDEX))
 LIGHT := cpu,demo
-EVERYTHING := cpu,demo,diffusion,embeddings,evaluation,http,parquet,medical,server,sign,text,trained,test
+EVERYTHING := cpu,demo,diffusion,embeddings,evaluation,http,parquet,medical,server,sign,text,trained,words,test
 install = $(PIP) uv && $(UV) -e '.[$(1)]' || { echo "uv could not install, so pip does." >&2; $(PIP) --no-compile -e '.[$(1)]'; }
 
 .PHONY: demo docs test tests test-slow test-peers wheel gpu-check browser check looks types format collected clean

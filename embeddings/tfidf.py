@@ -7,10 +7,11 @@ fixed order: so it is the same to the last bit whichever texts are beside it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,56 +39,43 @@ _UNKNOWN = 0.1  # weight of a piece that the SVD does not know, hashed so that t
 _SMALLEST = 1e-8  # smaller entries would make denormal numbers in products
 
 
-class TfIdfSettings(Settings):
-    """Settings of `TfIdf`.
+class WordsSettings(Settings):
+    """Settings of every embedding of texts by their words.
 
     Attributes:
         public: public texts, like the private ones, that tell how rare each word is: a .txt file (a text a line), a
             folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder of tables.
         text_column: the column of the texts, in tables.
         encoding: of the public texts' files.
-        projection: `hash`, or `svd`, fitted on the public texts.
-        dimensions: length of a vector; None: 1,024 for hash, 256 for svd. With svd, fewer than there are public texts.
         batch_size: texts per call.
     """
 
     public: Path | None = None
     text_column: str = "text"
     encoding: str = UTF_8
-    projection: Literal["hash", "svd"] = "hash"
-    dimensions: Count | None = None
     batch_size: Count = 256
 
-    @model_validator(mode="after")
-    def _check_public(self) -> Self:
-        if self.projection == "svd" and self.public is None:
-            raise RecipeError(
-                "projection is 'svd', which is fitted on public texts: name them by public, or take hash."
-            )
-        return self
+
+S = TypeVar("S", bound=WordsSettings)
 
 
-class TfIdf:
-    """For texts by their words, without any model.
-
-    Texts → hashed or projected TF-IDF vectors of length 1.
-
-    Without `public`, a word counts by its length, which tells roughly how rare it is.
+class WordsEmbedding(ABC, Generic[S]):
+    """An embedding of texts by their words, whose rarity public texts tell.
 
     Raises:
         RecipeError: a setting is out of range, or `public` names no file or folder of texts.
     """
 
-    Settings = TfIdfSettings
+    kind: ClassVar[str]
+    Settings: type[S]
     info = PluginInfo(modality="texts", hosts=(), machine_settings=("public",))  # a run knows the texts again
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(TfIdfSettings, settings, "embedding 'tfidf'")
+        self._config: S = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
         self._public = None
-        if config.public is not None:
-            self._public = PublicTexts(config.public, config.text_column, None, config.encoding)
+        if self._config.public is not None:
+            self._public = PublicTexts(self._config.public, self._config.text_column, None, self._config.encoding)
             self._public.check()
-        self._dimensions = config.dimensions or DIMENSIONS[config.projection]
 
     @property
     def batch_size(self) -> int:
@@ -101,11 +89,12 @@ class TfIdf:
 
         Raises:
             ContractError: the samples are not texts.
+            MissingDependency: a library is not installed.
             PEError: the public texts cannot be read.
         """
         if not isinstance(samples, Texts):
-            raise ContractError(f"The embedding 'tfidf' takes texts, not {type(samples).__name__}.")
-        rows = [self._vector(text) for text in samples.strings]
+            raise ContractError(f"The embedding '{self.kind}' takes texts, not {type(samples).__name__}.")
+        rows = [to_length_1(self._vector(text)) for text in samples.strings]
         return np.array(rows, np.float32).reshape(len(rows), -1)
 
     def public_paths(self) -> tuple[Path, ...]:
@@ -118,16 +107,62 @@ class TfIdf:
             for text in self._public.read(shape[0]):
                 yield text.name, np.array(text.utf8)
 
+    @cached_property
+    def _texts(self) -> list[str]:
+        return [] if self._public is None else [text.utf8.decode() for text in self._public.read(_LONGEST)]
+
+    @abstractmethod
     def _vector(self, text: str) -> Matrix:
-        """Return the text's vector, float64 (d,), of length 1, or all zeros."""
+        """Return the text's vector, float64 (d,), of any length."""
+
+
+def to_length_1(vector: Matrix) -> Matrix:
+    """Return the vector, brought to length 1 unless it is 0, without tiny entries."""
+    length = np.sqrt(np.square(vector).sum())
+    vector = vector / length if length > 0 else vector
+    return np.where(np.abs(vector) < _SMALLEST, 0, vector)
+
+
+class TfIdfSettings(WordsSettings):
+    """Settings of `TfIdf`.
+
+    Attributes:
+        projection: `hash`, or `svd`, fitted on the public texts.
+        dimensions: length of a vector; None: 1,024 for hash, 256 for svd. With svd, fewer than there are public texts.
+    """
+
+    projection: Literal["hash", "svd"] = "hash"
+    dimensions: Count | None = None
+
+    @model_validator(mode="after")
+    def _check_public(self) -> Self:
+        if self.projection == "svd" and self.public is None:
+            raise RecipeError(
+                "projection is 'svd', which is fitted on public texts: name them by public, or take hash."
+            )
+        return self
+
+
+class TfIdf(WordsEmbedding[TfIdfSettings]):
+    """For texts by their words, without any model.
+
+    Texts → hashed or projected TF-IDF vectors of length 1.
+
+    Without `public`, a word counts by its length, which tells roughly how rare it is.
+    """
+
+    kind = "tfidf"
+    Settings = TfIdfSettings
+
+    @property
+    def _dimensions(self) -> int:
+        return self._config.dimensions or DIMENSIONS[self._config.projection]
+
+    def _vector(self, text: str) -> Matrix:
         keys, weights = self._weigh(text)
-        vector = (
-            self._project(keys, weights) if self._config.projection == "svd" else _hash(keys, weights, self._dimensions)
-        )
-        length = np.sqrt(np.square(vector).sum())
-        vector = vector / length if length > 0 else vector
-        vector[np.abs(vector) < _SMALLEST] = 0
-        return vector
+        if self._config.projection == "svd":
+            return self._project(keys, weights)
+        return _hash(keys, weights, self._dimensions)
 
     def _weigh(self, text: str) -> tuple[Keys, Weights]:
         """Return the text's pieces and their TF-IDF weights."""
@@ -137,11 +172,6 @@ class TfIdf:
         if self._public is None:
             return keys, weights * np.concatenate([worth, np.ones(len(runs))])
         return keys, weights * self._rarity.of(keys)
-
-    @cached_property
-    def _texts(self) -> list[str]:
-        assert self._public is not None
-        return [text.utf8.decode() for text in self._public.read(_LONGEST)]
 
     @cached_property
     def _rarity(self) -> Rarity:

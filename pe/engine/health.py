@@ -43,6 +43,7 @@ _EXTRAS = {
     "sign": "pe export --sign-with, pe verify --key",
     "text": "texts by local models",
     "trained": "generators that are fitted on the private records",
+    "words": "WordLlama, for texts",
 }
 _GROUPS: tuple[Group, ...] = ("pe.adapters", "pe.embeddings", "pe.commands")
 

@@ -6,6 +6,7 @@ import pytest
 from embeddings.http import OpenAIEmbeddings
 from embeddings.pixels import Pixels
 from embeddings.tfidf import TfIdf
+from embeddings.wordllama import WordLlama
 from pe.data.images import Images
 from pe.data.texts import Texts
 from pe.errors import ContractError
@@ -22,9 +23,11 @@ EMBEDDINGS = {
     "pyramid": Pixels(features="pyramid", size=12, batch_size=8),
     "gradients": Pixels(features="gradients", size=12, cells=3, batch_size=8),
     "tfidf": TfIdf(batch_size=8),
+    "wordllama": WordLlama(batch_size=8),
     "the tests' own": Mean(),
 }
-OTHERS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_transformers", "static", "hash", "svd")
+OTHERS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_transformers", "static")
+ON_PUBLIC_TEXTS = ("hash", "svd", "centred")
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +35,16 @@ def made(tmp_path_factory):
     """All of them; the last over an endpoint that counts words."""
     public = tmp_path_factory.mktemp("public") / "texts.txt"
     public.write_text("\n".join(texts(60, seed=5).strings))
-    common = {"public": public, "dimensions": 20, "batch_size": 8}
-    projected = {name: TfIdf(projection=name, **common) for name in ("hash", "svd")}
+    common = {"public": public, "batch_size": 8}
+    on_texts = {name: TfIdf(projection=name, dimensions=20, **common) for name in ("hash", "svd")}
+    on_texts["centred"] = WordLlama(**common)
     given = {"model": "m", "trusted_with_private_data": True, "key_env": None, "batch_size": 8}
     with serving(TextEmbeddingsServer(Script())) as url:
         served = {"openai_embeddings": OpenAIEmbeddings(base_url=f"{url}/v1", **given)}
-        yield EMBEDDINGS | networks(tmp_path_factory.mktemp("weights")) | projected | served
+        yield EMBEDDINGS | networks(tmp_path_factory.mktemp("weights")) | on_texts | served
 
 
-@pytest.fixture(params=[*EMBEDDINGS, *OTHERS, "openai_embeddings"])
+@pytest.fixture(params=[*EMBEDDINGS, *OTHERS, *ON_PUBLIC_TEXTS, "openai_embeddings"])
 def embedding(request, made):
     return made[request.param]
 

@@ -1,4 +1,4 @@
-"""TF-IDF: texts of the same subject are near, rare words count more, and public texts alone are fitted on."""
+"""Texts by their words: those of the same subject are near, rare words count more, public texts alone are fitted on."""
 
 import json
 import subprocess
@@ -12,6 +12,7 @@ from embeddings.tfidf import TfIdf
 from pe.data.images import Images
 from pe.data.texts import Texts
 from pe.errors import BadTable, ContractError, RecipeError
+from pe.plugins.specs import construct
 
 SUBJECTS = {
     "wine": "vineyard harvest barrel grape cellar tasting vintage cork",
@@ -37,16 +38,17 @@ def public(tmp_path):
 
 
 def ways(public):
-    """Settings: without public texts, hashed with them, and projected."""
+    """Kind and settings: both embeddings without public texts and with them, and TF-IDF projected."""
     files = {"public": str(public), "text_column": "note"}
-    return {}, files, files | {"projection": "svd", "dimensions": 30}
+    plain = [(kind, settings) for kind in ("tfidf", "wordllama") for settings in ({}, files)]
+    return [*plain, ("tfidf", files | {"projection": "svd", "dimensions": 30})]
 
 
 def test_the_nearest_text_is_of_the_same_subject(public):
     batches = [Texts.of([text for name in SUBJECTS for text in written(name, 20, seed)]) for seed in (8, 9)]
     subjects = np.repeat(np.arange(3), 20)
-    for settings in ways(public):
-        one, other = map(TfIdf(**settings).embed, batches)
+    for way in ways(public):
+        one, other = map(construct("pe.embeddings", *way).embed, batches)
         assert np.mean(subjects[(one @ other.T).argmax(axis=1)] == subjects) > 0.9
         np.testing.assert_allclose(np.linalg.norm(one, axis=1), 1, rtol=1e-6)
 
@@ -54,11 +56,12 @@ def test_the_nearest_text_is_of_the_same_subject(public):
 def test_vectors_are_the_same_in_another_process_and_of_odd_texts_too(public):
     odd = ["", "!?", "日本語のテキスト", "مرحبا", "👩‍👩‍👧", "x" * 3000, "Vineyard"]
     code = (
-        "import sys, json; from embeddings.tfidf import TfIdf; from pe.data.texts import Texts\n"
-        "for settings in json.loads(sys.argv[1]):\n"
-        "    sys.stdout.buffer.write(TfIdf(**settings).embed(Texts.of(json.loads(sys.argv[2]))).tobytes())"
+        "import sys, json; from pe.data.texts import Texts; from pe.plugins.specs import construct\n"
+        "for way in json.loads(sys.argv[1]):\n"
+        "    vectors = construct('pe.embeddings', *way).embed(Texts.of(json.loads(sys.argv[2])))\n"
+        "    sys.stdout.buffer.write(vectors.tobytes())"
     )
-    made = [TfIdf(**settings).embed(Texts.of(odd)) for settings in ways(public)]
+    made = [construct("pe.embeddings", *way).embed(Texts.of(odd)) for way in ways(public)]
     command = [sys.executable, "-c", code, json.dumps(ways(public)), json.dumps(odd)]
     again = subprocess.run(command, capture_output=True, check=True).stdout
     assert again == b"".join(vectors.tobytes() for vectors in made)
