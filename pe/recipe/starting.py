@@ -26,7 +26,7 @@ from pe.private.folder import SUFFIXES
 from pe.private.look import text_kind_at
 from pe.private.source import RECORD
 from pe.private.tables import TextTable
-from pe.recipe.usual_embedding import ProposedEmbedding, propose_embedding
+from pe.recipe.usual_embedding import ProposedEmbedding, propose_embedding, propose_for_texts
 
 _COLUMN = 29  # where comments begin; in starting.yaml.jinja a tab stands before them
 
@@ -242,14 +242,11 @@ class TextStart:
         return _pool("public_texts", settings, by_label, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding:
-        """TF-IDF, which needs no model, with the pool's words where there is a pool."""
-        why = "words and runs of characters; no network, no weights"
+        """Propose the usual embedding of texts, with the pool's words where there is a pool."""
         if pool is None:
-            return ProposedEmbedding(
-                Texts.embedding, why, "  # public: public.jsonl\t# public texts tell how rare a word is\n"
-            )
+            return propose_for_texts("  # public: public.jsonl\t# public texts tell how rare a word is\n")
         settings = {"public": path_from(folder, pool.path), "text_column": pool.text_column}
-        return ProposedEmbedding(Texts.embedding, why, _lines(settings))
+        return propose_for_texts(_lines(settings))
 
 
 @dataclass(frozen=True)

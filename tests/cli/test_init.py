@@ -79,7 +79,7 @@ def test_texts_are_seen_and_the_recipe_is_planned(tmp_path, name):
     assert (recipe.private.kind, recipe.private.class_names) == (kind, ("bad", "good"))
     settings = {"path": str(tmp_path / "public.jsonl"), "text_column": "review", "label_column": "topic"}
     assert recipe.api.settings == settings | {"longest": 250, "by_label": True}
-    assert (recipe.embedding.kind, recipe.embedding.settings["text_column"]) == ("tfidf", "review")
+    assert (recipe.embedding.kind, recipe.embedding.settings["text_column"]) == ("wordllama", "review")
     assert "image" not in result.stdout + (tmp_path / "recipe.yaml").read_text()
     assert not [line for line in planned(tmp_path, "recipe.yaml") if "would not start" in line]
 

