@@ -122,7 +122,7 @@ def test_votes_choose_among_a_public_tables_rows_of_which_none_is_private(tmp_pa
     pool = tmp_path / "pool" / "b.csv"
     pool.parent.mkdir()
     pool.write_text("\n".join(["a", *map(str, range(11, 100))]))
-    run = pe.evolve(private, pe.api("public_table", path=pool), epsilon=20.0, delta=1e-3, out=tmp_path / "run")
+    run = pe.evolve(private, pe.api("public_table", path=pool), epsilon=80.0, delta=1e-3, out=tmp_path / "run")
     assert isinstance(run.synthetic.samples, Rows)
     assert {row["a"] for row in run.synthetic.samples.records} <= set(range(11, 100))
     assert 11 in {row["a"] for row in run.synthetic.samples.take(run.synthetic.labels == 1).records}

