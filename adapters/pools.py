@@ -423,8 +423,8 @@ class PublicTable(FromPool):
             names.append(name)
             rows.append(row)
         whole = Rows(np.array(rows, dtype=f"S{self._columns.width}"))
-        broken = Constraints(self._columns, constraints).broken(self._columns.codes(whole))
-        places = np.flatnonzero(~broken.any(axis=1))
+        breaks = Constraints(self._columns, constraints).breaks(self._columns.codes(whole))
+        places = np.flatnonzero(~breaks.any(axis=1))
         if not len(places):
             raise RecipeError(f"path: '{path}' holds no rows that obey all constraints: name a table of public rows.")
         self._rows = whole.take(places)

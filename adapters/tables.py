@@ -58,10 +58,10 @@ class MakesRows(ABC):
         """Return new rows that obey the constraints: of several attempts, or repaired, or a spare one by its number."""
         codes, constraints = new(0), self._constraints
         for attempt in range(1, TRIES):
-            is_broken: Mask = np.any(constraints.broken(codes), axis=1)
-            if not is_broken.any():
+            does_break: Mask = np.any(constraints.breaks(codes), axis=1)
+            if not does_break.any():
                 return codes
-            codes = np.where(is_broken[:, None], new(attempt), codes)
+            codes = np.where(does_break[:, None], new(attempt), codes)
         return constraints.obey(codes, constraints.spare[(numbers * len(constraints.spare)).astype(np.int64)])
 
     @abstractmethod

@@ -77,8 +77,8 @@ def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(kind: str,
     table = evaluate(run, tmp_path / "test.jsonl", metrics=("fidelity",), classifiers=None, api=None, embedding=None)[
         "table"
     ]
-    assert set(table["broken"]["synthetic"].values()) == {0.0}
-    assert table["broken"]["reference"]["net + tax = `gross sum`"] > 0.5
+    assert set(table["breaks"]["synthetic"].values()) == {0.0}
+    assert table["breaks"]["reference"]["net + tax = `gross sum`"] > 0.5
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_is_not_meant_or_cannot_be_met_is_refused_when_the_recipe_is_read(c
 def test_a_comparison_means_what_it_says_off_the_columns_steps_too(constraint: str, holds: Any) -> None:
     columns, constraints = Columns(COLUMNS), read([constraint])
     codes = np.random.default_rng(0).integers(0, columns.sizes, (500, 7))
-    assert constraints.broken(codes)[:, 0].tolist() == [not holds(row) for row in columns.rows(codes).records]
+    assert constraints.breaks(codes)[:, 0].tolist() == [not holds(row) for row in columns.rows(codes).records]
     assert all(map(holds, columns.rows(constraints.obey(codes, codes)).records))
 
 
@@ -123,7 +123,7 @@ def test_values_of_a_combination_are_written_as_in_a_recipe_whatever_the_records
         {"born": {"kind": "date", "min": "1950-01-01", "max": "1950-12-31", "format": "%d.%m.%Y"}, "c": TEN}
     )
     one = Constraints(columns, [Allowed(columns=("born", "c"), allowed=(("1950-02-03", 4),))])
-    assert one.broken(np.array([[33, 4], [33, 5]])).tolist() == [[False], [True]]
+    assert one.breaks(np.array([[33, 4], [33, 5]])).tolist() == [[False], [True]]
 
 
 def test_no_variation_breaks_a_constraint_though_its_parent_does() -> None:

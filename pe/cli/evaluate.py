@@ -136,7 +136,7 @@ def _page(values: dict[str, Any], path: Path) -> str:
     if rows := table_rows(values):
         lines += ["", "Total variation of values, alone and together; difference of associations", *aligned(rows)]
     if rows := constraint_rows(values):
-        lines += ["", "Rows that break a constraint", *aligned(rows)]
+        lines += ["", "Share that breaks what is declared", *aligned(rows)]
     if "utility" in values:
         lines += ["", "Accuracy; macro-F1; AUC", *aligned(utility_rows(values))]
         lines.append("* the classifier chosen on held-out parts of the training set, never on the test set")

@@ -146,16 +146,16 @@ class Constraints:
         """The places of the columns that a constraint names."""
         return {place for one in self._all for place in one.places.tolist()}
 
-    def broken(self, codes: Codes) -> Mask:
+    def breaks(self, codes: Codes) -> Mask:
         """Mark which rows, int64 (n, d), break which constraints, bool (n, constraints)."""
         marks = np.zeros((len(codes), len(self._all)), np.bool_)
         for i, one in enumerate(self._all):
             marks[self._breaking(one, codes), i] = True
         return marks
 
-    def shares_broken(self, codes: Codes) -> dict[str, float]:
+    def break_shares(self, codes: Codes) -> dict[str, float]:
         """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint, by its text."""
-        return dict(zip(self.names, self.broken(codes).mean(axis=0).tolist(), strict=True))
+        return dict(zip(self.names, self.breaks(codes).mean(axis=0).tolist(), strict=True))
 
     def obey(self, codes: Codes, others: Codes) -> Codes:
         """Return rows that obey, int64 (n, d), each by itself: repaired, or where that fails the one of `others`."""
@@ -166,8 +166,8 @@ class Constraints:
             for one in self._all:
                 part = np.ix_(self._breaking(one, codes), one.places)
                 codes[part] = one.repair(codes[part])
-        is_broken: Mask = np.any(self.broken(codes), axis=1)
-        return np.where(is_broken[:, None], others, codes)
+        does_break: Mask = np.any(self.breaks(codes), axis=1)
+        return np.where(does_break[:, None], others, codes)
 
     def _breaking(self, one: _Constraint, codes: Codes) -> Codes:
         """Return the rows that break a constraint, in order."""
@@ -182,7 +182,7 @@ class Constraints:
         obeying = self.obey(codes, nothing)
         obeying = obeying[(obeying >= 0).all(axis=1)]
         if not len(obeying):
-            most = self.names[int(self.broken(codes).sum(axis=0).argmax())]
+            most = self.names[int(self.breaks(codes).sum(axis=0).argmax())]
             raise RecipeError(
                 f"constraints: no row was found that obeys all; '{most}' is broken most: see its columns."
             )

@@ -301,7 +301,7 @@ class TextMethods(Methods):
 def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
     """Return the shares of texts that have not the declared form, and how the fields of the others are distributed."""
     whole = {name: [text for text in strings_of(one.samples) if structure.holds(text)] for name, one in every.items()}
-    broken = {name: {_FORM: 1 - len(texts) / len(every[name])} for name, texts in whole.items()}
+    breaks = {name: {_FORM: 1 - len(texts) / len(every[name])} for name, texts in whole.items()}
     columns = structure.columns
     bins = {
         name: columns.bins(columns.codes(Rows(np.array([text.encode() for text in texts]))))
@@ -310,7 +310,7 @@ def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
     }
     reference = bins.pop("reference", None)
     compared = {"sets": {}} if reference is None or not bins else compare_tables(bins, reference, [*columns])
-    return {"table": compared | {"broken": broken}}
+    return {"table": compared | {"breaks": breaks}}
 
 
 def _pairs_in_json(synthetic: list[str], private: list[str], distances: Reals) -> tuple[str, bytes]:
@@ -464,8 +464,8 @@ class TableMethods(Methods):
         assert isinstance(private, RowSource)
         if private.constraints:
             constraints = Constraints(columns, private.constraints)
-            compared["broken"] = {
-                name: constraints.shares_broken(columns.codes(_rows(one.samples)))
+            compared["breaks"] = {
+                name: constraints.break_shares(columns.codes(_rows(one.samples)))
                 for name, one in {**sets, "reference": reference}.items()
             }
         return {"table": compared}

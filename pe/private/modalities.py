@@ -111,7 +111,7 @@ class TextSource(PrivateSource):
 
     modality: ClassVar[type[Samples]] = Texts
     shared: ClassVar[tuple[str, ...]] = ("structure",)
-    obeyed: ClassVar[tuple[str, ...]] = ("structure",)
+    binding: ClassVar[tuple[str, ...]] = ("structure",)
 
     @property
     def shape(self) -> Shape:
@@ -145,7 +145,7 @@ class RowSource(PrivateSource):
 
     modality: ClassVar[type[Samples]] = Rows
     shared: ClassVar[tuple[str, ...]] = ("columns", "constraints")
-    obeyed: ClassVar[tuple[str, ...]] = ("constraints",)
+    binding: ClassVar[tuple[str, ...]] = ("constraints",)
 
     def __post_init__(self) -> None:
         """Raise RecipeError if a constraint cannot be met."""

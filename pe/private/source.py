@@ -97,7 +97,7 @@ class PrivateSource(ABC):
     """Settings that tell where the records lie: a run's shareable recipe withholds their values."""
     shared: ClassVar[tuple[str, ...]] = ()
     """Settings that a generator or an embedding with a setting of the same name gets, too, if it does not give it."""
-    obeyed: ClassVar[tuple[str, ...]] = ()
+    binding: ClassVar[tuple[str, ...]] = ()
     """Those of them, where they are not empty, without which no generator may be asked."""
 
     @property

@@ -224,7 +224,7 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
         if section == "private" or not shared or not isinstance(settings, dict):
             continue
         fields = fields_of(_reader(group, settings.get("kind")))
-        lacking = [key for key in private.obeyed if shared[key] and key not in fields]
+        lacking = [key for key in private.binding if shared[key] and key not in fields]
         if lacking and section == "api":
             raise RecipeError(
                 f"private.{lacking[0]}: the generator '{settings.get('kind')}' takes none, so its samples might break "

@@ -441,9 +441,9 @@ def table_rows(metrics: Metrics) -> list[tuple[str, ...]]:
 
 def constraint_rows(metrics: Metrics) -> list[tuple[str, ...]]:
     """Return a table of the shares of rows that break each constraint, if there are any: a head, a row for each set."""
-    broken = (metrics.get("table") or {}).get("broken") or {}
-    heads = [("", *each) for each in [*broken.values()][:1]]
-    return [*heads, *((_title(name), *(f"{share:.1%}" for share in one.values())) for name, one in broken.items())]
+    breaks = (metrics.get("table") or {}).get("breaks") or {}
+    heads = [("", *each) for each in [*breaks.values()][:1]]
+    return [*heads, *((_title(name), *(f"{share:.1%}" for share in one.values())) for name, one in breaks.items())]
 
 
 def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, str]]:

@@ -54,7 +54,7 @@ def test_every_text_has_the_form_and_an_evaluation_counts_those_that_have_not(tm
         assert (value.keys(), 18 <= value["age"] <= 99) == ({"age", "ward", "note"}, True)
     asked = {"metrics": ("fidelity",), "classifiers": None, "api": None, "embedding": None}
     table = evaluate(run, tmp_path / "test.jsonl", **asked)["table"]
-    assert table["broken"]["synthetic"] == {"not of the declared form": 0.0}
+    assert table["breaks"]["synthetic"] == {"not of the declared form": 0.0}
     assert table["sets"]["synthetic"]["columns"].keys() == {"age", "ward"}
     with pytest.raises(RecipeError, match="structure: the generator 'masked_lm' takes none"):
         pe.evolve({"text": private}, pe.api("masked_lm", model="m", path="p"), embedding="tfidf", **about, **terms)
