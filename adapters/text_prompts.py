@@ -14,7 +14,7 @@ import numpy as np
 from adapters.prompts import PROMPT, Ladder, Prompts, Shares, prompts_of
 from adapters.text_settings import BLANK, WORDINGS, Drawn, Written, fill_names
 from pe.data.markup import unwrap
-from pe.data.samples import EXAMPLES, Conditions, Samples, generator, uniforms
+from pe.data.samples import BETWEEN, EXAMPLES, Conditions, Samples, generator, uniforms
 from pe.data.texts import Texts, plain, runs_of_words
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Seeds, Usage, VariationRequest
@@ -193,9 +193,10 @@ _COPY = "the model wrote one of its examples again"
 
 
 def _is_copy(text: Outcome, examples: str) -> bool:
-    """True if at least half of a text's runs of eight words are in its examples."""
+    """True if at least half of a text's runs of eight words are in its examples; of a shorter text, all its words."""
     runs = runs_of_words(text) if isinstance(text, str) else set()
-    return len(runs & runs_of_words(examples)) * 2 >= len(runs) > 0
+    older = set[tuple[str, ...]]().union(*map(runs_of_words, examples.split(BETWEEN)))
+    return len(runs & older) * 2 >= len(runs) > 0
 
 
 # Turn the texts that a language model wrote into samples, and count what was taken off or failed.

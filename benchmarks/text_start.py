@@ -1,4 +1,4 @@
-"""What a start by votes for attributes is worth: `python benchmarks/text_start.py [--wheel FILE] [--runs 3]`.
+"""Worth of a start by votes for attributes: `python benchmarks/text_start.py [--wheel FILE] [--runs 3]`.
 
 Eight uneven topics of 20 Newsgroups are private. A scripted model on this machine, asked for "A post about {topic}.",
 answers with 80 words of a real post of that newsgroup, or of that topic of Reuters. Its 24 topics are the attribute's
@@ -110,8 +110,8 @@ def main() -> None:
         names = {name: group for groups, _ in TOPICS.values() for name, group in groups.items()} | OTHERS
         posts = {name: [text for group, text in [*test, *reuters] if group == own][::2] for name, own in names.items()}
         of = {group: topic for topic, (groups, _) in TOPICS.items() for group in groups.values()}
-        known = {text for texts in posts.values() for text in texts}
-        rest = [(text, of[group]) for group, text in test if group in of and text not in known]
+        of_model = {text for texts in posts.values() for text in texts}
+        rest = [(text, of[group]) for group, text in test if group in of and text not in of_model]
         mine = {text for text, _ in private}
         public = [text for group, text in train if group in OTHERS.values() and text not in mine][::4]
         newswire.write_table(folder / "public.csv", ("text",), ((text,) for text in public))

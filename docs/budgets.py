@@ -17,7 +17,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/cluster": (480, 3),
     "pe/data": (3270, 18),
     "pe/dispatch": (1010, 5),
-    "pe/engine": (3335, 14),
+    "pe/engine": (3345, 14),
     "pe/evaluation": (4400, 17),
     "pe/fit": (370, 2),
     "pe/nearest": (930, 6),
@@ -32,7 +32,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "adapters/diffusion": (2780, 12),
     "adapters/http": (2570, 11),
     "adapters/server": (1920, 10),
-    "adapters/trained": (6830, 27),
+    "adapters/trained": (6835, 27),
     "embeddings": (1755, 9),
 }
 """Room → most lines and files; `pe` and `adapters` stand for the files at their root."""

@@ -33,7 +33,7 @@ CONSTRAINTS: list[Any] = ["admitted < discharged", "net + tax = `gross sum`", "t
 
 
 def breaks(row: dict[str, Any]) -> bool:
-    """Whether a row breaks one of them, by Python's own arithmetic."""
+    """Return whether a row breaks one of them, by Python's own arithmetic."""
     return not (
         (row["admitted"] is None or row["admitted"] < row["discharged"])
         and row["net"] + row["tax"] == row["gross sum"]

@@ -35,6 +35,7 @@ Places = npt.NDArray[np.int64]
 
 _MODEL = "attributes.json"
 _COUNTS = "attributes"
+_PUBLIC = "encoder.public"  # the encoder knows its public texts again
 
 GRID = 2**12
 """Length of a text's vector in whole numbers."""
@@ -213,6 +214,7 @@ class FittedChat(VotesForAttributes, Chat):
     """
 
     Settings = FittedChatSettings
+    info = replace(Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC))
 
 
 class FittedCausalSettings(CausalSettings, VoteSettings):
@@ -230,3 +232,4 @@ class FittedCausalLM(VotesForAttributes, CausalLM):
     """
 
     Settings = FittedCausalSettings
+    info = replace(CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC))

@@ -74,7 +74,7 @@ class _Sum:
 
     @property
     def rounding(self) -> float:
-        """How far a sum may be off."""
+        """The most that a sum may be off."""
         return _ROUNDING * float(np.abs(self.factors).min())
 
     def obeys(self, codes: Codes) -> Mask:
@@ -111,10 +111,10 @@ class _Combinations:
         repaired, block = codes.copy(), max(_CELLS // len(self.allowed), 1)
         for start in range(0, len(codes), block):
             some = codes[start : start + block]
-            kept = np.zeros((len(some), len(self.allowed)), np.int64)
+            likeness = np.zeros((len(some), len(self.allowed)), np.int64)
             for j in range(codes.shape[1]):
-                kept = 2 * kept + (some[:, j, None] == self.allowed[:, j])
-            repaired[start : start + block] = self.allowed[kept.argmax(axis=1)]
+                likeness = 2 * likeness + (some[:, j, None] == self.allowed[:, j])
+            repaired[start : start + block] = self.allowed[likeness.argmax(axis=1)]
         return repaired
 
 
@@ -177,9 +177,10 @@ class Constraints:
 
     def _spare(self) -> Codes:
         """Return rows that obey, int64 (·, d), for where no other does; raise RecipeError if none is found."""
-        rng, nothing = generator(0, "constraints"), np.full(len(self._columns), -1)
-        codes = rng.integers(0, self._columns.sizes, (SPARE, len(self._columns)))
-        obeying = self.obey(codes, nothing)
+        sizes = enumerate(self._columns.sizes.tolist())
+        # each column by itself: where other columns are narrowed, the same rows obey
+        codes = np.stack([generator(0, f"constraints/{j}").integers(0, size, SPARE) for j, size in sizes], axis=1)
+        obeying = self.obey(codes, np.full(codes.shape[1], -1))
         obeying = obeying[(obeying >= 0).all(axis=1)]
         if not len(obeying):
             most = self.names[int(self.breaks(codes).sum(axis=0).argmax())]

@@ -238,8 +238,9 @@ DRAWN = "drawn"
 Unlike other conditions it does not decide which samples a request asks for together."""
 GENERATOR = "generator"
 """Column of the name of the generator that made each sample, if there are several."""
-EXAMPLES = "examples"
-"""Column of texts of the label, for `pe extend --examples` to show to a language model; no sample keeps it."""
+EXAMPLES, BETWEEN = "examples", "\n\n---\n\n"
+"""Column of texts of the label, for `pe extend --examples` to show to a language model, and what stands between two of
+them; no sample keeps it."""
 PART = "."
 """Mark in the name of a column that only the samples of one of several generators have: `hand.font`. In the rows of all
 other samples the column is 0, or empty."""

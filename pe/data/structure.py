@@ -93,7 +93,7 @@ class Structure(BaseModel):
 
     @property
     def request(self) -> str:
-        """What a model is asked for, beside its prompt."""
+        """The words that ask a model for this form, beside its prompt."""
         if self.line is not None:
             return f"Answer with lines alone, each of which matches the regular expression {self.line}"
         keys = [f"{key} ({_words(column)})" for key, column in self.fields.items()]

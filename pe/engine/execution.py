@@ -78,12 +78,14 @@ class Surroundings:
     work: PrivateWork = field(default_factory=InThisProcess)  # embeds the private records and counts their votes
     loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
-    def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0) -> str:
+    def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0, examples: int = 0) -> str:
         """Return the command or Python call that goes on with the run in `folder`; `key`: the limit to raise in it."""
         if self.python:
             more = f", {count}, degree={degree:g}" if count else ""
+            more += f", examples={examples}" if examples else ""
             return f"pe.{verb}('{folder}'{more}" + (f", changes={{'{key}': …}})" if key else ")")
         more = f" -n {count} --degree {degree:g}" if count else ""
+        more += f" --examples {examples}" if examples else ""
         command = "run" if verb == "resume" else verb
         return f"pe {command} {folder}{more}" + (f" --set {key}=…" if key else "")
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Population
-from pe.data.samples import EXAMPLES, Conditions, Readable, generator
+from pe.data.samples import BETWEEN, EXAMPLES, Conditions, Readable, generator
 from pe.data.texts import runs_of_words
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import PublicPool
@@ -73,12 +73,12 @@ def extend_run(
         pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
         if pool is not None:
             pool.check_same(folder)
-        source, parents = (
-            next_best(run.run, recipe, count) if continues_ranking(recipe, degree) else (last, spread(len(last), count))
-        )
         if examples:
-            source = with_examples(source, examples, api, recipe.seed)
-        index = _index(run, {"count": count, "degree": degree} | ({"examples": examples} if examples else {}))
+            last = with_examples(last, examples, degree, api, recipe.seed)
+        ranks = continues_ranking(recipe, degree)
+        source, parents = next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
+        numbers: dict[str, Any] = {"count": count, "degree": degree} | ({"examples": examples} if examples else {})
+        index = _index(run, numbers)
         load_model(api, folder)
         dispatcher = build_dispatcher(
             recipe,
@@ -86,7 +86,7 @@ def extend_run(
             run,
             progress=surroundings.progress,
             stop=surroundings.stop,
-            command=partial(surroundings.hint, "extend", folder, count=count, degree=degree),
+            command=partial(surroundings.hint, "extend", folder, **numbers),
         )
         place, t = extension_place(index), max(recipe.evolution.iterations, 1)
         with report_answers(api, surroundings.progress):
@@ -174,19 +174,21 @@ def spread(members: int, count: int) -> npt.NDArray[np.int64]:
     return np.concatenate([np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)])
 
 
-def with_examples(last: Population, count: int, api: object, seed: int) -> Population:
+def with_examples(last: Population, count: int, degree: float, api: object, seed: int) -> Population:
     """Return a population of texts with the condition EXAMPLES: each one's text, and others of its label.
 
     Raises:
-        RecipeError: the generator shows no examples.
+        RecipeError: the generator shows no examples, or degree 0 asks it for nothing.
     """
+    if not degree:
+        raise RecipeError("--degree is 0, which copies texts, and --examples asks for new ones: leave one of them out.")
     if not isinstance(api, ShowsExamples) or not isinstance(last.samples, Readable):
         raise RecipeError("--examples is for generators that ask a language model (chat, causal_lm): leave it out.")
     texts, rng, shown = last.samples.strings, generator(seed, EXAMPLES), []
     for place, label in enumerate(last.labels):
         others = np.flatnonzero((last.labels == label) & (np.arange(len(last)) != place))
         some = rng.choice(others, min(count - 1, len(others)), replace=False)
-        shown.append("\n\n---\n\n".join(texts[i] for i in (place, *some)))
+        shown.append(BETWEEN.join(texts[i] for i in (place, *some)))
     return replace(last, conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)}))
 
 
@@ -196,22 +198,23 @@ def novelty(extension: Path) -> float:
     place = extension_place(int(extension.stem.removeprefix("extension-")))
     parts = (extensions(run.folder)[place], run.synthetic)
     texts, others = (cast(Readable, one.samples).strings for one in parts)
-    known = set[tuple[str, ...]]().union(*map(runs_of_words, others))
+    older = set[tuple[str, ...]]().union(*map(runs_of_words, others))
     runs = [one for text in texts for one in runs_of_words(text)]
-    return sum(one not in known for one in runs) / max(len(runs), 1)
+    return sum(one not in older for one in runs) / max(len(runs), 1)
 
 
-def _index(run: RunWriter, asked: dict[str, float]) -> int:
+def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
     """Return the number of this extension: the number of the one that was interrupted, or a new number."""
     if pending := pending_extension(run.run):
-        if {key: each for key, each in pending.items() if key != "index"} != asked:
+        if {key: each for key, each in pending.items() if key != "index"} != numbers:
             raise RunError(
-                f"An extension by {pending['count']} at degree {pending['degree']} was interrupted: "
+                f"An extension by {pending['count']} at degree {pending['degree']}"
+                f"{', with examples: ' + str(pending['examples']) if 'examples' in pending else ''} was interrupted: "
                 "finish it first, with these numbers."
             )
         return int(pending["index"])
     files, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")
     names = [*files, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
     index = max(extension_numbers(names), default=0) + 1  # a deleted extension's number would give its samples again
-    run.write(EXTENSION, json.dumps({"index": index, **asked}))
+    run.write(EXTENSION, json.dumps({"index": index, **numbers}))
     return index

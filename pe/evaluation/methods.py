@@ -41,8 +41,10 @@ Mask = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
 Values = dict[str, Any]
 Training = dict[str, Labelled]
-Views = dict[str, tuple[Training, Labelled]]
-"""Classifier → the training sets and the test set in the form in which that classifier gets them."""
+View = tuple[Training, Labelled]
+"""The training sets and the test set."""
+Views = dict[str, View]
+"""Classifier → the sets in the form in which that classifier gets them."""
 
 MNIST = "mnist"
 LEVEL = 0.01
@@ -68,16 +70,9 @@ class Methods:
     equality: str = "value by value"  # what makes two samples equal, as words within a sentence
     equal_by_chance: bool = False  # whether samples of two people may well be equal
 
-    def views(
-        self,
-        names: Sequence[str],
-        training: Training,
-        test: Labelled,
-        private: PrivateSource,
-        note: Callable[[str], None],
-    ) -> Views:
+    def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
         """Return the sets in the form for each classifier; `note` is called with a sentence on each change."""
-        return dict.fromkeys(names, (training, test))
+        return dict.fromkeys(names, sets)
 
     def shows(self, samples: Samples) -> Mask:
         """Mark the samples that show something of a record, bool (n,); the others never count as copies."""
@@ -150,16 +145,9 @@ class ImageMethods(Methods):
     classifiers = (LINEAR_PROBE, "mlp")
     equality = "pixel by pixel"
 
-    def views(
-        self,
-        names: Sequence[str],
-        training: Training,
-        test: Labelled,
-        private: PrivateSource,
-        note: Callable[[str], None],
-    ) -> Views:
+    def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
         """Return all images in the test images' shape; for classifiers on pixels, with sides of at most LONGEST."""
-        large = {}
+        large, (training, test) = {}, sets
         for name, whole in training.items():
             if whole.images.shape != test.images.shape:
                 sizes = f"from {_size(whole)} to the test set's {_size(test)}"
@@ -261,9 +249,10 @@ class TextMethods(Methods):
         """
         real, every = _counts(reference.samples), {**sets, "reference": reference}
         contents = {name: _content(one.samples, real) for name, one in every.items()}
-        assert isinstance(private, TextSource)
-        structure = _structure(every, private.structure) if private.structure is not None else {}
-        return {"texts": {"levels": list(LEVELS), "sets": contents}} | structure
+        values: Values = {"texts": {"levels": list(LEVELS), "sets": contents}}
+        if isinstance(private, TextSource) and private.structure is not None:
+            values |= _structure(every, private.structure)
+        return values
 
     def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
         """Count texts that share RUN words in a row with a record, and canaries in generated texts. Confidential."""
@@ -405,22 +394,15 @@ class TableMethods(Methods):
     classifiers = tuple(ON_ROWS)
     equal_by_chance = True
 
-    def views(
-        self,
-        names: Sequence[str],
-        training: Training,
-        test: Labelled,
-        private: PrivateSource,
-        note: Callable[[str], None],
-    ) -> Views:
+    def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
         """Return the rows with vectors: for logistic regression `one_hot`, for trees the codes."""
-        columns = _columns(private)
+        columns, (training, test) = _columns(private), sets
         codes = {name: columns.codes(_rows(one.samples)) for name, one in training.items()}
         of_test, views = columns.codes(_rows(test.samples)), {}
         for name in names:
             features = one_hot if name == "logistic_regression" else ordinals
-            sets = {key: replace(one, vectors=features(codes[key], columns)) for key, one in training.items()}
-            views[name] = sets, replace(test, vectors=features(of_test, columns))
+            vectors = {key: replace(one, vectors=features(codes[key], columns)) for key, one in training.items()}
+            views[name] = vectors, replace(test, vectors=features(of_test, columns))
         return views
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:

@@ -239,7 +239,8 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
                 f"The classifier '{each.name}' is of {' and '.join(each.modalities)}, and the run's data are {noun}: "
                 f"take {' or '.join(sets.methods.classifiers)}."
             )
-    views = sets.methods.views([each.name for each in classifiers], training, test, sets.recipe.private, sets.notes.add)
+    names = [each.name for each in classifiers]
+    views = sets.methods.views(names, (training, test), sets.recipe.private, sets.notes.add)
     trials = []
     for classifier in classifiers:
         if classifier.name != LINEAR_PROBE:

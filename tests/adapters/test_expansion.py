@@ -2,11 +2,16 @@
 
 import re
 
+import numpy as np
 import pytest
 
 import pe
-from pe.data.texts import runs_of_words
-from pe.engine.extend import novelty
+from adapters.text_prompts import answer_of
+from pe.data.population import Population
+from pe.data.samples import BETWEEN, EXAMPLES, Conditions
+from pe.data.texts import Texts, runs_of_words
+from pe.engine.execution import Surroundings
+from pe.engine.extend import novelty, with_examples
 from pe.errors import RecipeError
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.serving import serving
@@ -18,9 +23,9 @@ class Follower(ChatServer):
     """A model that goes on as its examples do, with numbers of its own, and now and then repeats the first one."""
 
     def _written(self, prompt, seed):
-        asked = re.fullmatch(r"About (\w+)\.", prompt)
-        if asked:
-            return " ".join(f"{asked[1]}{seed % 1000 + i}" for i in range(20))
+        request = re.fullmatch(r"About (\w+)\.", prompt)
+        if request:
+            return " ".join(f"{request[1]}{seed % 1000 + i}" for i in range(20))
         examples = prompt.partition("\n\n")[2].split("\n\n---\n\n")
         assert len(set(examples)) == SHOWN
         self.repeats = getattr(self, "repeats", 0) + (seed % 5 == 0)
@@ -43,10 +48,10 @@ def test_new_texts_are_of_the_label_and_none_repeats_an_example(tmp_path):
     assert len(more) == COUNT
     assert server.repeats > 0
     assert "examples" not in more.conditions
-    known = [runs_of_words(text) for text in run.synthetic.samples.strings]
+    older = [runs_of_words(text) for text in run.synthetic.samples.strings]
     for text, label in zip(more.samples.strings, more.labels, strict=True):
         assert text.startswith(about["classes"][label])
-        assert not any(runs_of_words(text) & one for one in known)
+        assert not any(runs_of_words(text) & one for one in older)
     assert novelty(path) == 1.0
 
 
@@ -58,3 +63,22 @@ def test_a_pool_shows_nothing(tmp_path):
     run = pe.evolve(data, pe.api("public_texts", path=tmp_path / "public.txt"), embedding="tfidf", **about, **terms)
     with pytest.raises(RecipeError, match="--examples is for generators that ask a language model"):
         pe.extend(run, 4, examples=2)
+
+
+def test_degree_0_asks_for_no_new_text(tmp_path):
+    population = Population(Texts.of(["a b"]), np.zeros(1, np.int32), Conditions(), np.zeros(1, np.int64))
+    with pytest.raises(RecipeError, match="--degree is 0, which copies texts"):
+        with_examples(population, 2, 0.0, object(), 0)
+
+
+def test_what_is_to_be_typed_again_names_the_examples(tmp_path):
+    around = Surroundings()
+    assert around.hint("extend", tmp_path, "", 9, 1.0, 3) == f"pe extend {tmp_path} -n 9 --degree 1 --examples 3"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_copy"), [("Cats sleep.", True), ("cats sleep long", False), ("dogs sleep", False)]
+)
+def test_a_short_text_is_a_copy_if_an_example_has_its_words(text, is_copy):
+    conditions = Conditions({EXAMPLES: np.array([f"a b c{BETWEEN}cats sleep"])})
+    assert bool(answer_of([text], 100, conditions).missing) is is_copy

@@ -35,8 +35,8 @@ class Clerk(ChatServer):
     """A model that writes records, of which one in three has not the form."""
 
     def _written(self, prompt, seed):
-        asked = "age (integer from 18 to 99 in steps of 1); ward (one of A, B); note (text)"
-        assert prompt.endswith(f"Answer with a JSON object alone, with the keys {asked}.")
+        keys = "age (integer from 18 to 99 in steps of 1); ward (one of A, B); note (text)"
+        assert prompt.endswith(f"Answer with a JSON object alone, with the keys {keys}.")
         return written(seed)
 
 
@@ -52,8 +52,8 @@ def test_every_text_has_the_form_and_an_evaluation_counts_those_that_have_not(tm
     for text in run.synthetic.samples.strings:
         value = json.loads(text)
         assert (value.keys(), 18 <= value["age"] <= 99) == ({"age", "ward", "note"}, True)
-    asked = {"metrics": ("fidelity",), "classifiers": None, "api": None, "embedding": None}
-    table = evaluate(run, tmp_path / "test.jsonl", **asked)["table"]
+    options = {"metrics": ("fidelity",), "classifiers": None, "api": None, "embedding": None}
+    table = evaluate(run, tmp_path / "test.jsonl", **options)["table"]
     assert table["breaks"]["synthetic"] == {"not of the declared form": 0.0}
     assert table["sets"]["synthetic"]["columns"].keys() == {"age", "ward"}
     with pytest.raises(RecipeError, match="structure: the generator 'masked_lm' takes none"):

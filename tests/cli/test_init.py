@@ -235,9 +235,11 @@ def test_a_table_s_cells_are_not_looked_at(tmp_path):
     written = []
     for name, more in (("without", ""), ("with", "c,999,x,1066-10-14,gone\n")):
         write(tmp_path / name / "a.csv", (PATIENTS + more).encode())
-        told = pe("init", "a.csv", "--table", "--declared-size", 100, *UNIT, cwd=tmp_path / name)
-        assert told.returncode == 0, told.stderr
-        written.append((told.stdout, *((tmp_path / name / f"{one}.yaml").read_text() for one in ("recipe", "columns"))))
+        answer = pe("init", "a.csv", "--table", "--declared-size", 100, *UNIT, cwd=tmp_path / name)
+        assert answer.returncode == 0, answer.stderr
+        written.append(
+            (answer.stdout, *((tmp_path / name / f"{one}.yaml").read_text() for one in ("recipe", "columns")))
+        )
     assert written[0] == written[1]
     assert "age:                         # declare this\n" in written[0][2]
     assert_one_sentence(pe("plan", "recipe.yaml", cwd=tmp_path / "with"), r"must be .*, not empty: declare it")

@@ -61,11 +61,11 @@ def test_vectors_are_the_same_in_another_process_and_of_odd_texts_too(public):
         "    vectors = construct('pe.embeddings', *way).embed(Texts.of(json.loads(sys.argv[2])))\n"
         "    sys.stdout.buffer.write(vectors.tobytes())"
     )
-    made = [construct("pe.embeddings", *way).embed(Texts.of(odd)) for way in ways(public)]
+    every = [construct("pe.embeddings", *way).embed(Texts.of(odd)) for way in ways(public)]
     command = [sys.executable, "-c", code, json.dumps(ways(public)), json.dumps(odd)]
     again = subprocess.run(command, capture_output=True, check=True).stdout
-    assert again == b"".join(vectors.tobytes() for vectors in made)
-    for vectors in made:
+    assert again == b"".join(vectors.tobytes() for vectors in every)
+    for vectors in every:
         assert not vectors[0].any()
         assert np.linalg.norm(vectors[1:], axis=1) == pytest.approx(1)
         assert len(np.unique(vectors, axis=0)) == len(odd)

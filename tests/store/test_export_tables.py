@@ -86,9 +86,9 @@ def test_frames_and_data_sets_have_the_columns_in_their_types(run, rows):
     frame = run.to_pandas()
     assert frame.dtypes.astype(str).tolist() == DTYPES
     assert frame["stage"].cat.ordered
-    found = frame.to_dict("records")
+    records = frame.to_dict("records")
     assert same(
-        [row | {"@born": row["@born"] if pd.isna(row["@born"]) else row["@born"].date()} for row in found], rows
+        [row | {"@born": row["@born"] if pd.isna(row["@born"]) else row["@born"].date()} for row in records], rows
     )
     loaded = run.to_datasets()
     assert loaded.features["risk"].names == ["+low", "high"]

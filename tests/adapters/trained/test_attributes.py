@@ -34,8 +34,8 @@ class OnTopic(ChatServer):
     """A model that writes on the topic it is asked for, in the tone."""
 
     def _written(self, prompt, seed):
-        asked = re.search(r"A (.*) about (.*)\.", prompt)
-        return f"An {asked[1]} about {asked[2]} {seed}" if asked else prompt.partition("\n\n")[2]
+        request = re.search(r"A (.*) about (.*)\.", prompt)
+        return f"An {request[1]} about {request[2]} {seed}" if request else prompt.partition("\n\n")[2]
 
 
 def texts(count):
