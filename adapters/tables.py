@@ -42,36 +42,46 @@ class MakesRows(ABC):
         """Make new rows, each value drawn for itself; a row that breaks a constraint is drawn again, then repaired."""
 
         def new(attempt: int) -> Codes:
-            return self._new(request.labels, request.seeds, f"new/{attempt}" if attempt else "new")
+            return self._new(request.labels, request.seeds, f"new{_again(attempt)}")
 
-        return Answer(self._rows(self._obeying(new, uniforms(request.seeds, "spare"))))
+        return Answer(self._rows(self._obeying(new, self._spare(uniforms(request.seeds, "spare")))))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Mutate each parent: see the class; a row that breaks a constraint is repaired, or as a parent that obeys."""
+        """Mutate each parent: see the class; what breaks a constraint is mutated again, repaired, or left as it was."""
         assert isinstance(request.samples, Rows)
         parents = self._columns.codes(request.samples)
-        mutated = self._mutate(parents, request.labels, request.seeds, request.degree)
-        others = self._obeying(lambda _: parents, uniforms(request.seeds, "spare"))
-        return Answer(self._rows(self._constraints.obey(mutated, others)))
 
-    def _obeying(self, new: Callable[[int], Codes], numbers: Floats) -> Codes:
-        """Return new rows that obey the constraints: of several attempts, or repaired, or a spare one by its number."""
+        def mutate(attempt: int) -> Codes:
+            return self._mutate(parents, request.labels, request.seeds, request.degree, _again(attempt))
+
+        others = self._obeying(lambda _: parents, self._spare(uniforms(request.seeds, "spare")))
+        return Answer(self._rows(self._obeying(mutate, others)))
+
+    def _spare(self, numbers: Floats) -> Codes:
+        """Return rows that obey the constraints, held ready, by numbers in [0, 1), float64 (n,)."""
+        spare = self._constraints.spare
+        return spare[(numbers * len(spare)).astype(np.int64)]
+
+    def _obeying(self, new: Callable[[int], Codes], others: Codes) -> Codes:
+        """Return new rows that obey the constraints: of several attempts, or repaired, or the one of `others`."""
         codes, constraints = new(0), self._constraints
         for attempt in range(1, TRIES):
             does_break: Mask = np.any(constraints.breaks(codes), axis=1)
             if not does_break.any():
                 return codes
             codes = np.where(does_break[:, None], new(attempt), codes)
-        return constraints.obey(codes, constraints.spare[(numbers * len(constraints.spare)).astype(np.int64)])
+        return constraints.obey(codes, others)
 
     @abstractmethod
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
         """Return codes of new rows, int64 (n, d), drawn by the seeds."""
 
-    def _mutate(self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float) -> Codes:
+    def _mutate(self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float, again: str) -> Codes:
         """Return mutated codes: each value is drawn anew at the rate `degree`, a number moved by up to that share."""
-        anew = np.where(self._numbers(seeds, "which") < degree, self._new(labels, seeds, "anew"), parents)
-        moved = self._moved(parents, self._numbers(seeds, "move"), degree)
+        anew = np.where(
+            self._numbers(seeds, f"which{again}") < degree, self._new(labels, seeds, f"anew{again}"), parents
+        )
+        moved = self._moved(parents, self._numbers(seeds, f"move{again}"), degree)
         return np.where(self._can_move(parents), moved, anew)
 
     def _moved(self, parents: Codes, numbers: Floats, step: float) -> Codes:
@@ -90,6 +100,11 @@ class MakesRows(ABC):
 
     def _rows(self, codes: Codes) -> Rows:
         return self._columns.rows(codes)
+
+
+def _again(attempt: int) -> str:
+    """Return the end of a purpose for which an attempt draws its numbers; the first has none."""
+    return f"/{attempt}" if attempt else ""
 
 
 class Mutate(MakesRows):

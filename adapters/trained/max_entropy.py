@@ -246,7 +246,7 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     def _new_rows(self, bins: Bins, shares: list[Floats], count: int, rng: np.random.Generator) -> Codes:
         """Return rows that obey the constraints, drawn by `Bins.draw`."""
-        return self._obeying(lambda _: bins.draw(shares, count, rng), rng.random(count))
+        return self._obeying(lambda _: bins.draw(shares, count, rng), self._spare(rng.random(count)))
 
     def _restrict(self, first: Integers, last: Integers) -> None:
         """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""
@@ -260,8 +260,12 @@ class MaxEntropy(FittedMethod, MakesRows):
     def _renew(self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator) -> None:
         """Replace the pool's rows: some stay, by weight; the others are mutated, and draw values `anew` at a rate."""
         parents = pool.draw(len(anew), rng)
-        moved = self._moved(parents, rng.random(parents.shape), step)
-        mutated = self._constraints.obey(np.where(rng.random(parents.shape) < redrawn, anew, moved), parents)
+
+        def mutate(_: int) -> Codes:
+            moved = self._moved(parents, rng.random(parents.shape), step)
+            return np.where(rng.random(parents.shape) < redrawn, anew, moved)
+
+        mutated = self._obeying(mutate, parents)
         pool.codes = np.concatenate([pool.draw(len(pool.codes) - len(anew), rng), mutated])
 
     def _keep(self, fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
