@@ -20,6 +20,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
 from typing import ClassVar
@@ -140,8 +141,9 @@ class Texts(Samples):
 
     def distances(self, others: Texts) -> npt.NDArray[np.float64]:
         """Return, for each text and counterpart, the share of pieces (three characters) that only one has, 0 to 1."""
-        pairs = zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True)
-        return np.array([len(one ^ other) / len(one | other) for one, other in pairs], np.float64)
+        pairs = list(zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True))
+        common = np.array([len(one & other) for one, other in pairs], np.float64)
+        return 1 - common / ([len(one) + len(other) for one, other in pairs] - common)
 
     def pictures(self) -> list[Image.Image]:
         """Draw the beginning of each text, as a card."""
@@ -171,10 +173,11 @@ def shorten(text: str, longest: int) -> bytes:
     return text.encode()[:longest].decode(errors="ignore").encode()
 
 
-def _pieces(text: str) -> set[str]:
+@lru_cache(maxsize=512)  # whoever compares all pairs asks for each text again and again
+def _pieces(text: str) -> frozenset[str]:
     """Return a text's runs of three characters; its ends are marked, so that even an empty text has one."""
     text_with_ends = f"\0{text}\0\0"
-    return {text_with_ends[i : i + 3] for i in range(len(text_with_ends) - 2)}
+    return frozenset(text_with_ends[i : i + 3] for i in range(len(text_with_ends) - 2))
 
 
 def card(text: str) -> Image.Image:
