@@ -1,9 +1,9 @@
 """Worth of a start by votes for attributes: `python benchmarks/text_start.py [--wheel FILE] [--runs 3]`.
 
-Eight uneven topics of 20 Newsgroups are private. A scripted model on this machine, asked for "A post about {topic}.",
+Nine uneven topics of 20 Newsgroups are private. A scripted model on this machine, asked for "A post about {topic}.",
 answers with 80 words of a real post of that newsgroup, or of that topic of Reuters. Its 24 topics are the attribute's
-values; 11 of them are private. `chat` draws them evenly, `fitted_chat` as the private texts voted, with a fifth of
-ε = 1; then one vote chooses among the first samples. Results are in results/text.md.
+values; 11 of them are private. `chat` draws them evenly, `fitted_chat` as the private texts voted, with two fifths of
+ε = 1; then one vote chooses among the first samples. Results are in results/text_start.md.
 """
 
 from __future__ import annotations
@@ -127,7 +127,6 @@ def run(
     """Return the share of first samples in private topics, and accuracy and macro-F1 of a classifier of the result."""
     with (folder / "private.csv").open(encoding="utf-8") as file:
         size = sum(1 for _ in csv.DictReader(file))
-    fitted = {"encoder": {"kind": "wordllama", "public": str(folder / "public.csv")}, "fit": {"budget_share": 0.2}}
     api = {"base_url": url, "key_env": None, "model": "m", "seed_field": "seed", "prompts": "A post about {topic}."}
     with tempfile.TemporaryDirectory(dir=folder) as place:
         data = pe.TextTable(
@@ -141,7 +140,7 @@ def run(
         terms = {"iterations": 1, "population": [calls, calls // 4], "degree": 0.0, "lookahead": 0, "selection": "rank"}
         result = pe.evolve(
             data,
-            pe.api(kind, attributes={"topic": topics}, **api, **(fitted if kind == "fitted_chat" else {})),
+            pe.api(kind, attributes={"topic": topics}, **api),
             embedding=pe.embedding("wordllama", public=folder / "public.csv"),
             epsilon=1.0,
             delta=1e-5,

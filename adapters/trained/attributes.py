@@ -39,6 +39,12 @@ _PUBLIC = "encoder.public"  # the encoder knows its public texts again
 
 GRID = 2**12
 """Length of a text's vector in whole numbers."""
+ASTRAY = 0.3
+"""A text of one value votes for another exp((their likeness − 1)/ASTRAY) times as often as for its own."""
+SHARE = 0.4
+"""Share of ε that the votes for attributes get where the recipe names none (benchmarks/results/text_start.md)."""
+ROUNDS = 500
+"""Rounds of expectation and maximisation."""
 
 
 def noisy_votes(
@@ -62,11 +68,12 @@ class VoteSettings(Settings):
     """Settings of a start by votes.
 
     Attributes:
-        encoder: the embedding under which a private text votes for the nearest values of each attribute; it runs here.
+        encoder: the embedding under which a private text votes for the nearest values of each attribute; it runs here;
+            None: the run's own.
         votes: how many values of each attribute a text votes for.
     """
 
-    encoder: PluginSpec = PluginSpec(kind="tfidf")
+    encoder: PluginSpec | None = None
     votes: Count = 1
 
 
@@ -103,12 +110,13 @@ class VotesForAttributes(FittedMethod):
                     raise RecipeError(
                         f"api.attributes.{name} lists '{repeated[0]}' more than once: list each value once."
                     )
-        if hosts := info_of(self._encoder).hosts:
+        if hosts := info_of(self._encoder(terms)).hosts:
             raise RecipeError(f"api.encoder would send private texts to {', '.join(hosts)}: take one that runs here.")
 
-    @property
-    def _encoder(self) -> Embedding:
-        spec: PluginSpec = self._config.encoder
+    def _encoder(self, terms: FitTerms) -> Embedding:
+        spec: PluginSpec | None = self._config.encoder or terms.embedding
+        if spec is None:
+            raise RecipeError("api.encoder is missing, and the run's embedding is an object: name an encoder of texts.")
         encoder: Embedding = construct("pe.embeddings", spec.kind, spec.settings)
         return encoder
 
@@ -119,39 +127,24 @@ class VotesForAttributes(FittedMethod):
     def _fit(self, fit: Fit) -> None:
         values, terms = self._values(fit.terms.classes), fit.terms
         ends = np.cumsum([0, *(max(map(len, lists)) for lists in values)])
+        encoder = self._encoder(terms)
+        vectors = [[_embed(encoder, Texts.of(texts)) for texts in of_label] for of_label in values]
 
         def draw(records: PrivateRecords, release: Release, noise: Noise) -> Places:
-            votes = self._votes(records, values, ends[:-1])
+            votes = _votes(encoder, records, vectors, ends[:-1], self._config.votes)
             return noisy_votes(records, votes, len(terms.classes), int(ends[-1]), release, noise)
 
         release = fit.release_of(_COUNTS)
         noisy = fit.release(_COUNTS, draw) / release.grid
         deviation = release.noise_multiplier * release.sensitivity
-        model = {
-            name: dict(zip(terms.classes, _shares(noisy[:, start:end], of_label, deviation), strict=True))
-            for name, start, end, of_label in zip(self._asking.prompts.attributes, ends, ends[1:], values, strict=False)
-        }
+        parts, model = zip(ends, ends[1:], values, vectors, strict=False), {}
+        for name, (start, end, texts, of_label) in zip(self._asking.prompts.attributes, parts, strict=True):
+            shares = map(_correct, _split(noisy[:, start:end], texts, deviation), of_label)
+            model[name] = {
+                label: dict(zip(of, one.tolist(), strict=True))
+                for label, of, one in zip(terms.classes, texts, shares, strict=True)
+            }
         (fit.fitting.folder / _MODEL).write_text(json.dumps(model, indent=1, ensure_ascii=False), encoding="utf-8")
-
-    def _votes(self, records: PrivateRecords, values: list[list[list[str]]], starts: Places) -> Places:
-        """Return the cells that each text votes for, int64 (n, attributes · votes); below 0: none.
-
-        They follow from the text, its label and public values: texts are embedded in blocks of one size, and vectors
-        are of whole numbers, so that sums of their products are exact in any order.
-        """
-        encoder, count = self._encoder, self._config.votes
-        lists = [[_embed(encoder, Texts.of(texts)) for texts in of_label] for of_label in values]
-        places = np.full((len(records.samples), len(values) * count), -1, np.int64)
-        for i, text in enumerate(_embed(encoder, Texts(records.samples))):
-            if not np.isfinite(text).all():
-                continue
-            for j, (start, of_label) in enumerate(zip(starts, lists, strict=True)):
-                likeness = of_label[records.labels[i]] @ text
-                if likeness.max() == likeness.min():  # as under TF-IDF, if no word is shared
-                    continue
-                nearest = np.argsort(-likeness, kind="stable")[:count]
-                places[i, j * count : j * count + len(nearest)] = start + nearest
-        return places
 
     def load(self, folder: Path) -> None:
         """Draw by the shares in `folder` from now on; raise RecipeError if there are none, or they are damaged."""
@@ -163,6 +156,27 @@ class VotesForAttributes(FittedMethod):
                     if [*shares] != [text.replace("{label}", label) for text in values.of_label(label)]:
                         raise ValueError("other values")
                 prompts.shares[name] = {label: _ends([*shares.values()]) for label, shares in model[name].items()}
+
+
+def _votes(
+    encoder: Embedding, records: PrivateRecords, vectors: list[list[Floats]], starts: Places, count: int
+) -> Places:
+    """Return the cells that each text votes for, int64 (n, attributes · count); below 0: none.
+
+    They follow from the text, its label and the values' public vectors: texts are embedded in blocks of one size,
+    and vectors are of whole numbers, so that sums of their products are exact in any order.
+    """
+    places = np.full((len(records.samples), len(vectors) * count), -1, np.int64)
+    for i, text in enumerate(_embed(encoder, Texts(records.samples))):
+        if not np.isfinite(text).all():
+            continue
+        for j, (start, of_label) in enumerate(zip(starts, vectors, strict=True)):
+            likeness = of_label[records.labels[i]] @ text
+            if likeness.max() == likeness.min():  # as under TF-IDF, if no word is shared
+                continue
+            nearest = np.argsort(-likeness, kind="stable")[:count]
+            places[i, j * count : j * count + len(nearest)] = start + nearest
+    return places
 
 
 def _embed(embedding: Embedding, texts: Texts) -> Floats:
@@ -180,16 +194,30 @@ def _embed(embedding: Embedding, texts: Texts) -> Floats:
     return whole
 
 
-def _shares(counts: Floats, values: list[list[str]], deviation: float) -> list[dict[str, float]]:
-    """Return each label's shares of its values, by noisy counts (labels, values).
+def _split(counts: Floats, values: list[list[str]], deviation: float) -> list[Floats]:
+    """Return each label's counts of its values without numbers below 0, by noisy counts (labels, values).
 
-    Where all labels have the same values, a label's shares are drawn to those of all; see `split`.
+    Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
     """
-    are_alike, shares = all(of == values[0] for of in values), []
+    are_alike, parts = all(of == values[0] for of in values), []
     for k, of_label in enumerate(values):
         some = (counts if are_alike else counts[k : k + 1])[:, : len(of_label)]
-        parts = split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0]
-        shares.append(dict(zip(of_label, (parts / parts.sum()).tolist(), strict=True)))
+        parts.append(split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0])
+    return parts
+
+
+def _correct(votes: Floats, vectors: Floats) -> Floats:
+    """Return the shares of values that explain the votes best, where texts vote for values like theirs, too: ASTRAY.
+
+    By expectation and maximisation from even shares (Richardson 1972; Lucy 1974). Post-processing.
+    """
+    whole = np.nan_to_num(vectors)  # nobody votes for a value without a vector
+    chances = np.exp(whole @ whole.T / (GRID**2 * ASTRAY))
+    chances /= chances.sum(axis=1, keepdims=True)  # row: a text's value; column: that of its vote
+    shares = np.full(len(votes), 1 / len(votes))
+    for _ in range(ROUNDS):
+        shares = shares * (chances @ (votes / (shares @ chances)))
+        shares /= shares.sum()
     return shares
 
 
@@ -214,7 +242,7 @@ class FittedChat(VotesForAttributes, Chat):
     """
 
     Settings = FittedChatSettings
-    info = replace(Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC))
+    info = replace(Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC), fit_share=SHARE)
 
 
 class FittedCausalSettings(CausalSettings, VoteSettings):
@@ -232,4 +260,4 @@ class FittedCausalLM(VotesForAttributes, CausalLM):
     """
 
     Settings = FittedCausalSettings
-    info = replace(CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC))
+    info = replace(CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC), fit_share=SHARE)

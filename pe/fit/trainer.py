@@ -19,6 +19,7 @@ import yaml
 
 from pe.data.samples import Array, Shape
 from pe.errors import PrivacyError, RecipeError
+from pe.plugins.specs import PluginSpec
 from pe.privacy.covered import sha256
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation, Release
@@ -75,6 +76,7 @@ class FitTerms:
         unit: the privacy unit's name.
         budget: the most that the fit may cost.
         seed: of everything but noise and sampling coins.
+        embedding: the run's own; None: it is an object.
     """
 
     classes: tuple[str, ...]
@@ -84,6 +86,7 @@ class FitTerms:
     unit: str
     budget: Budget
     seed: int = 0
+    embedding: PluginSpec | None = field(default=None, compare=False)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from pe.privacy.calibration import calibrate
 from pe.privacy.certificate import certified_releases
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
-from pe.recipe.schema import Evolution, Recipe, check_length
+from pe.recipe.schema import OBJECT, Evolution, Recipe, check_length
 from pe.selection import Descent
 from pe.steps import Plan, Step
 from pe.store.certified import read_certificate
@@ -183,13 +183,15 @@ def fit_terms(recipe: Recipe) -> FitTerms:
         unit=private.privacy_unit,
         budget=Budget(privacy.epsilon * _share(recipe), privacy.delta),
         seed=recipe.seed,
+        embedding=None if recipe.embedding.kind.startswith(OBJECT) else recipe.embedding,
     )
 
 
 def _share(recipe: Recipe) -> float:
     """Return the fit's share of ε: all that label counts leave where nothing evolves; all that an earlier run paid."""
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
-    if info_of(load("pe.adapters", recipe.api.kind)).fitted_before:
+    info = info_of(load("pe.adapters", recipe.api.kind))
+    if info.fitted_before:
         if share is not None:
             raise RecipeError(
                 f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is spent: leave it out."
@@ -198,6 +200,7 @@ def _share(recipe: Recipe) -> float:
     counted = recipe.evolution.estimate_label_sizes
     if recipe.evolution.iterations == 0 and (share is None or counted is None):
         return 1.0 - (counted or 0.0) if share is None else share
+    share = info.fit_share if share is None else share
     if share is None:
         raise RecipeError(
             f"api.fit.budget_share is missing: say which share of epsilon fits '{recipe.api.kind}', and the rest "

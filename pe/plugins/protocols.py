@@ -173,6 +173,8 @@ class PluginInfo:
         anew: True if variations are drawn from scratch, of a varied caption, say. Their distance to the parent then
             does not tell whether the degree was heeded, so a run measures that only if told to.
         fitted_before: True for a `Trainer` that an earlier run fitted, so that no share of the budget is set apart.
+        fit_share: the share of ε that a `Trainer` is fitted with where a recipe that evolves it names none; None: the
+            recipe must name it.
         disjoint_from: folders of runs whose models or data it uses, and which it declares to have no privacy unit in
             common with this run; () for none; None if not declared. Paths among its settings need no declaration.
         standard_inception: True for an embedding if distances between its vectors are FID and KID as published.
@@ -195,6 +197,7 @@ class PluginInfo:
     degrees: tuple[float, ...] = (0.7, 0.6, 0.5, 0.4)
     anew: bool = False
     fitted_before: bool = False
+    fit_share: float | None = None
     disjoint_from: tuple[Path, ...] | None = None
     standard_inception: bool = False
 

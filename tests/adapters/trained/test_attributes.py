@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import pe
-from adapters.trained.attributes import FittedChat, noisy_votes
+from adapters.trained.attributes import GRID, FittedChat, _correct, _embed, _votes, noisy_votes
+from embeddings.wordllama import WordLlama
+from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.plugins.specs import PluginSpec
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation
 from tests.adapters.trained.test_max_entropy import Silent
@@ -46,7 +49,7 @@ def texts(count):
 
 def test_the_first_samples_have_the_private_texts_topics(tmp_path):
     private, labels = texts(800)
-    terms = {"epsilon": 0.5, "delta": 1e-5, "population": 300, "iterations": 0}
+    terms = {"epsilon": 1.0, "delta": 1e-5, "population": [300, 100], "iterations": 1, "degree": 0.0, "lookahead": 0}
     data, about = (
         {"text": private, "label": labels},
         {"declared_size": 800, "classes": ["a", "b"], "ledger_file": tmp_path / "l.json", "out": tmp_path / "run"},
@@ -55,7 +58,7 @@ def test_the_first_samples_have_the_private_texts_topics(tmp_path):
         model = {"base_url": f"{url}/v1", "key_env": None, "seed_field": "seed", **SETTINGS}
         api = pe.api("fitted_chat", **model)
         run = pe.evolve(data, api, embedding="tfidf", **about, **terms)
-    first = run.synthetic
+    first = run.populations()[0]
     of_a = [text for text, label in zip(first.samples.strings, first.labels, strict=True) if label == 0]
     shares = {topic: np.mean([topic in text for text in of_a]) for topic in TOPICS}
     assert shares[TOPICS[0]] == pytest.approx(0.75, abs=0.1)
@@ -68,12 +71,25 @@ def test_the_first_samples_have_the_private_texts_topics(tmp_path):
 
 def terms(**changes):
     fields = {"classes": ("a", "b"), "shape": (60,), "declared_size": 80, "relation": Relation.ADD_REMOVE}
-    return FitTerms(**{**fields, "unit": "record", "budget": Budget(1, 1e-5), **changes})
+    fields |= {"unit": "record", "budget": Budget(1, 1e-5), "embedding": PluginSpec(kind="tfidf")}
+    return FitTerms(**{**fields, **changes})
+
+
+def test_votes_for_values_like_those_of_the_private_texts_are_put_down_to_these():
+    values = Texts.of(["fast red cars", "fast blue cars", "fast green cars", "wet gardens", "warm bread"])
+    vectors = _embed(WordLlama(), values)
+    votes = np.array([550.0, 190.0, 190.0, 35.0, 35.0])  # as 1,000 texts on red cars would vote
+    shares = _correct(votes, vectors)
+    assert shares[0] > 0.9
+    assert shares.sum() == pytest.approx(1)
+    assert _correct(votes, GRID * np.eye(5))[0] < 0.75  # of values that are not alike, fewer votes go astray
 
 
 def test_one_author_moves_the_votes_by_one_at_most_and_another_in_their_place_by_root_two():
     api = FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, votes=2, **SETTINGS)
     private, _ = texts(6)
+    encoder = api._encoder(terms())
+    vectors = [[_embed(encoder, Texts.of(values))] * 2 for values in (TOPICS, TONES)]
     release = api.plan_releases(terms(unit="author"))[0]
     assert release.sensitivity == 1
     assert api.plan_releases(terms(relation=Relation.REPLACE_ONE))[0].sensitivity == 2**0.5
@@ -81,7 +97,7 @@ def test_one_author_moves_the_votes_by_one_at_most_and_another_in_their_place_by
     def sums(private, units):
         labels = np.arange(len(private), dtype=np.int32) % 2
         records = PrivateRecords(np.array([text.encode() for text in private], "S60"), labels, np.array(units))
-        votes = api._votes(records, api._values(("a", "b")), np.array([0, len(TOPICS)]))
+        votes = _votes(encoder, records, vectors, np.array([0, len(TOPICS)]), 2)
         return noisy_votes(records, votes, 2, len(TOPICS) + len(TONES), release, Silent()) / release.grid
 
     others = sums(private, range(6))
