@@ -18,6 +18,7 @@ import numpy.typing as npt
 from adapters.chat import Chat, ChatSettings
 from adapters.local_text import CausalLM, CausalSettings
 from adapters.text_prompts import Asking
+from adapters.text_settings import PROMPTED
 from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, reading
 from adapters.trained.ranges import split
 from pe.data.texts import Texts
@@ -45,6 +46,12 @@ SHARE = 0.4
 """Share of ε that the votes for attributes get where the recipe names none (benchmarks/results/text_start.md)."""
 ROUNDS = 500
 """Rounds of expectation and maximisation."""
+
+
+_VALUES = """\
+  prompts: "Write a short text on {{topic}}."\t# public: it names each attribute, and {{label}} where texts have labels
+  attributes: {{topic: [sports, politics, health]}}\t# public: values for the private texts to vote for; list many
+"""
 
 
 def noisy_votes(
@@ -242,6 +249,7 @@ class FittedChat(VotesForAttributes, Chat):
     """
 
     Settings = FittedChatSettings
+    starter = Chat.starter.replace(PROMPTED, _VALUES)
     info = replace(Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC), fit_share=SHARE)
 
 
@@ -260,4 +268,5 @@ class FittedCausalLM(VotesForAttributes, CausalLM):
     """
 
     Settings = FittedCausalSettings
+    starter = CausalLM.starter.replace(PROMPTED, _VALUES)
     info = replace(CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC), fit_share=SHARE)
