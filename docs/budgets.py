@@ -22,7 +22,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/fit": (370, 2),
     "pe/nearest": (930, 6),
     "pe/planning": (2760, 10),
-    "pe/plugins": (1805, 10),
+    "pe/plugins": (1810, 10),
     "pe/privacy": (2320, 11),
     "pe/private": (3020, 13),
     "pe/recipe": (1400, 6),
@@ -32,7 +32,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "adapters/diffusion": (2780, 12),
     "adapters/http": (2570, 11),
     "adapters/server": (1920, 10),
-    "adapters/trained": (6870, 27),
+    "adapters/trained": (6880, 27),
     "embeddings": (1755, 9),
 }
 """Room → most lines and files; `pe` and `adapters` stand for the files at their root."""
