@@ -453,7 +453,8 @@ def _usage(price: Price, api: GenerationAPI | None, calls: int | None, images: i
 
 _MACHINE_ONLY = (
     "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price", "refusals.max_share",
-    "evolution.neighbor_search", "evolution.measure_degree", "privacy.public_clock", "privacy.clock_slack",
+    "evolution.neighbor_search", "evolution.measure_degree", "evolution.attempts", "privacy.public_clock",
+    "privacy.clock_slack",
 )  # fmt: skip
 _MOST = 200
 """Characters of a value in a message."""

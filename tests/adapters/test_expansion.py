@@ -12,7 +12,7 @@ from pe.data.samples import BETWEEN, EXAMPLES, Conditions
 from pe.data.texts import Texts, runs_of_words
 from pe.engine.execution import Surroundings
 from pe.engine.extend import novelty, with_examples
-from pe.errors import RecipeError
+from pe.errors import APIError, RecipeError
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.serving import serving
 
@@ -20,7 +20,9 @@ COUNT, SHOWN = 40, 3
 
 
 class Follower(ChatServer):
-    """A model that goes on as its examples do, with numbers of its own, and now and then repeats the first one."""
+    """A model that goes on as its examples do, with numbers of its own, and by some seeds repeats the first one."""
+
+    copying = (0,)  # last digits, to the base of five, of these seeds
 
     def _written(self, prompt, seed):
         request = re.fullmatch(r"About (\w+)\.", prompt)
@@ -28,21 +30,36 @@ class Follower(ChatServer):
             return " ".join(f"{request[1]}{seed % 1000 + i}" for i in range(20))
         examples = prompt.partition("\n\n")[2].split("\n\n---\n\n")
         assert len(set(examples)) == SHOWN
-        self.repeats = getattr(self, "repeats", 0) + (seed % 5 == 0)
+        repeats = seed % 5 in self.copying
+        self.repeats = getattr(self, "repeats", 0) + repeats
         kind = re.match("[a-z]+", examples[0])[0]
         assert all(example.startswith(kind) for example in examples)
-        return examples[0] if seed % 5 == 0 else " ".join(f"{kind}{seed % 10_000 + 2000 + i}" for i in range(20))
+        return examples[0] if repeats else " ".join(f"{kind}{seed % 10_000 + 2000 + i}" for i in range(20))
+
+
+class Copier(Follower):
+    """A model that repeats an example four times of five."""
+
+    copying = (0, 1, 2, 3)
+
+
+CLASSES = ["cats", "dogs"]
+
+
+def evolve(place, url):
+    """Return a run over a chat model, with 12 texts of two labels."""
+    model = {"model": "m", "key_env": None, "seed_field": "seed", "prompts": "About {label}.", "longest": 400}
+    data = {"text": ["cats1 cats2"] * 20 + ["dogs1 dogs2"] * 20, "label": ["cats"] * 20 + ["dogs"] * 20}
+    about = {"classes": CLASSES, "declared_size": 40, "ledger_file": place / "l.json"}
+    terms = {"epsilon": 10.0, "delta": 1e-3, "population": 12, "iterations": 1, "degree": 1.0, "lookahead": 0}
+    api = pe.api("chat", base_url=f"{url}/v1", **model)
+    return pe.evolve(data, api, embedding="tfidf", out=place / "run", **about, **terms)
 
 
 def test_new_texts_are_of_the_label_and_none_repeats_an_example(tmp_path):
     server = Follower()
-    model = {"model": "m", "key_env": None, "seed_field": "seed", "prompts": "About {label}.", "longest": 400}
-    data = {"text": ["cats1 cats2"] * 20 + ["dogs1 dogs2"] * 20, "label": ["cats"] * 20 + ["dogs"] * 20}
-    about = {"classes": ["cats", "dogs"], "declared_size": 40, "ledger_file": tmp_path / "l.json"}
-    terms = {"epsilon": 10.0, "delta": 1e-3, "population": 12, "iterations": 1, "degree": 1.0, "lookahead": 0}
     with serving(server) as url:
-        api = pe.api("chat", base_url=f"{url}/v1", **model)
-        run = pe.evolve(data, api, embedding="tfidf", out=tmp_path / "run", **about, **terms)
+        run = evolve(tmp_path, url)
         path = pe.extend(run, COUNT, examples=SHOWN)
     (more,) = run.extensions()
     assert len(more) == COUNT
@@ -50,9 +67,18 @@ def test_new_texts_are_of_the_label_and_none_repeats_an_example(tmp_path):
     assert "examples" not in more.conditions
     older = [runs_of_words(text) for text in run.synthetic.samples.strings]
     for text, label in zip(more.samples.strings, more.labels, strict=True):
-        assert text.startswith(about["classes"][label])
+        assert text.startswith(CLASSES[label])
         assert not any(runs_of_words(text) & one for one in older)
     assert novelty(path) == 1.0
+
+
+def test_a_model_that_mostly_copies_is_asked_as_often_as_the_owner_says(tmp_path):
+    with serving(Copier()) as url:
+        run = evolve(tmp_path, url)
+        with pytest.raises(APIError, match=r"in 5 attempts: the model wrote one of its examples again"):
+            pe.extend(run, COUNT, examples=SHOWN)
+        pe.extend(run, COUNT, examples=SHOWN, changes={"evolution.attempts": 200})
+    assert len(run.extensions()[0]) == COUNT
 
 
 def test_a_pool_shows_nothing(tmp_path):
