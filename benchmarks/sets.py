@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from examples import emoji, newswire
 from examples.emoji import CLASSES, SIDE, make_picture_set
 from examples.newswire import TOPICS, make_newswire, read_table
 
-__all__ = ["CLASSES", "SIDE", "TOPICS", "make_newswire", "make_picture_set", "read_table"]
+__all__ = ["CLASSES", "SIDE", "TOPICS", "make_newswire", "make_picture_set", "newswire", "read_table"]
 
 
 def pictures_recipe(folder: Path) -> dict[str, Any]:
@@ -33,10 +34,19 @@ def pictures_recipe(folder: Path) -> dict[str, Any]:
     return content
 
 
-def texts_recipe(folder: Path) -> dict[str, Any]:
+def texts_recipe(folder: Path, embedding: str = "wordllama") -> dict[str, Any]:
+    """The recipe of examples/newswire.py for a folder like its own, with the labels of its private.csv."""
     content: dict[str, Any] = read_yaml(newswire.RECIPE)
-    content["private"]["path"] = str(folder / "private.csv")
-    content["api"]["path"] = content["embedding"]["public"] = str(folder / "public.csv")
+    labels = [label for _, label in read_texts(folder / "private.csv")]
+    classes, public = sorted(set(labels)), str(folder / "public.csv")
+    content["private"] |= {"path": str(folder / "private.csv"), "classes": classes}
+    content["private"]["declared_size"] = round(len(labels), -2)
+    content["api"]["path"] = public
+    content["embedding"] = {"kind": embedding, "public": public} | (
+        {"projection": "svd"} if embedding == "tfidf" else {}
+    )
+    of_one = [size // len(TOPICS) for size in content["evolution"]["population"]]
+    content["evolution"]["population"] = [size * len(classes) for size in of_one]
     return content
 
 
@@ -55,3 +65,10 @@ def probe_accuracies(
             scores[name] = round(float(np.mean(predict(tested).argmax(axis=1) == test.labels)), 4)
             task.advance(1)
     return scores | {"chance": round(float(np.bincount(test.labels).max() / len(test)), 4)}
+
+
+def read_texts(path: Path) -> list[tuple[str, str]]:
+    """Return the texts of a CSV file with their labels; those of a pool, which has none, are empty."""
+    csv.field_size_limit(2**31 - 1)
+    with path.open(encoding="utf-8", newline="") as file:
+        return [(row["text"], row.get("label", "")) for row in csv.DictReader(file)]
