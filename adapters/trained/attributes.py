@@ -6,6 +6,7 @@ After DP-KPS (Wu et al. 2025) and MAPLE (Xie et al. 2026), which draw a language
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, read
 from adapters.trained.ranges import split
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.fit.trainer import FIT, DryRun, FitTerms, PrivateRecords
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, PluginInfo, info_of
 from pe.plugins.settings import Count, Settings
@@ -152,6 +153,17 @@ class VotesForAttributes(FittedMethod):
                 for label, of, one in zip(terms.classes, texts, shares, strict=True)
             }
         (fit.fitting.folder / _MODEL).write_text(json.dumps(model, indent=1, ensure_ascii=False), encoding="utf-8")
+
+    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+        """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are declared."""
+        encoder, values = self._encoder(terms), self._values(terms.classes)
+        texts = Texts.examples(encoder.batch_size, terms.shape)
+        _embed(encoder, texts)  # loads its vectors
+        started = time.perf_counter()
+        _embed(encoder, texts)
+        seconds = (time.perf_counter() - started) * (1.1 * terms.declared_size / encoder.batch_size + 1)
+        counts = len(terms.classes) * sum(max(map(len, lists)) for lists in values)
+        return [DryRun(f"{FIT}{_COUNTS}", 1, seconds, counts, memory=None)]
 
     def load(self, folder: Path) -> None:
         """Draw by the shares in `folder` from now on; raise RecipeError if there are none, or they are damaged."""

@@ -106,7 +106,7 @@ def deadlines(
     if plan.class_counts is not None:
         estimates[plan.class_counts.name] = records / _DRAWS
     for release in plan.fit:
-        part = next((one for one in dry_runs if release.name.startswith(f"{one.part}/")), None)
+        part = next((one for one in dry_runs if f"{release.name}/".startswith(f"{one.part}/")), None)
         if part is not None:  # whichever is drawn first in a process reads the records
             estimates[release.name] = release.count * (part.seconds_per_step + part.parameters / _DRAWS) + decoding
     search: dict[int, tuple[float, float]] = {}

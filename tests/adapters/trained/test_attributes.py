@@ -8,13 +8,17 @@ import pytest
 
 import pe
 from adapters.trained.attributes import GRID, FittedChat, _correct, _embed, _votes, noisy_votes
+from embeddings.tfidf import TfIdf
 from embeddings.wordllama import WordLlama
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.planning.deadlines import deadlines
+from pe.planning.releases import fit_dry_runs, lay_out
 from pe.plugins.specs import PluginSpec
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation
+from pe.recipe.schema import Recipe
 from tests.adapters.trained.test_max_entropy import Silent
 from tests.endpoints.chat_server import ChatServer
 from tests.endpoints.serving import serving
@@ -107,6 +111,23 @@ def test_one_author_moves_the_votes_by_one_at_most_and_another_in_their_place_by
     assert np.linalg.norm(mine - yours) <= 2**0.5
     broken = sums([*private, *["warm bread, a happy poem"] * 4], range(10))  # each text a unit of its own
     assert np.linalg.norm(broken - others) > 2
+
+
+def test_a_host_that_times_requests_does_not_learn_how_long_the_votes_took(tmp_path):
+    (tmp_path / "private.txt").write_text("wet gardens\n")
+    content = {
+        "private": {"kind": "text_folder", "path": str(tmp_path), "declared_size": 5000},
+        "api": {"kind": "fitted_chat", "base_url": "http://127.0.0.1:9/v1", "key_env": None, **SETTINGS},
+        "embedding": {"kind": "tfidf"},
+        "privacy": {"epsilon": 1, "delta": 1e-5},
+        "evolution": {"iterations": 1, "population": 100},
+    }
+    recipe = Recipe.parse(content, "the test")
+    plan = lay_out(recipe)
+    seconds, without = deadlines(recipe, plan, TfIdf(), fit_dry_runs(recipe))
+    assert seconds["fit/attributes"] > 0.4
+    assert not without
+    assert deadlines(recipe, plan, TfIdf())[1] == ["fit/attributes"]
 
 
 def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
