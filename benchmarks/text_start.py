@@ -10,19 +10,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
+from scripted import draw_window, score_words, serve_model
 
 import pe
 
@@ -57,40 +50,6 @@ OTHERS = {
 }
 
 
-@contextmanager
-def model(posts: dict[str, list[str]]) -> Iterator[str]:
-    """Serve the scripted model; yield its address."""
-
-    class Scripted(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            rng = np.random.default_rng(body["seed"])
-            texts = posts[body["messages"][-1]["content"].removeprefix("A post about ").removesuffix(".")]
-            words = texts[rng.integers(len(texts))].split()
-            start = int(rng.integers(max(len(words) - 80, 0) + 1))
-            message = {"role": "assistant", "content": " ".join(words[start : start + 80]) or "nothing"}
-            answer = {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
-            content = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wheel", type=Path)
@@ -115,7 +74,12 @@ def main() -> None:
         mine = {text for text, _ in private}
         public = [text for group, text in train if group in OTHERS.values() and text not in mine][::4]
         newswire.write_table(folder / "public.csv", ("text",), ((text,) for text in public))
-        with model(posts) as url:
+
+        def answer(prompt: str, rng: np.random.Generator) -> str:
+            texts = posts[prompt.removeprefix("A post about ").removesuffix(".")]
+            return draw_window(texts[rng.integers(len(texts))], 80, rng)
+
+        with serve_model(answer) as url:
             for kind, calls in (one.split(":") for one in arguments.starts.split(",")):
                 results = [run(folder, url, kind, int(calls), [*names], rest, seed) for seed in range(arguments.runs)]
                 print(kind, calls, np.median(results, axis=0).round(3), np.round(results, 3).tolist(), flush=True)
@@ -153,13 +117,8 @@ def run(
         first, last = result.populations()[0], result.synthetic
         private = {name for groups, _ in TOPICS.values() for name in groups}
         share = float(np.isin(first.conditions["topic"].astype(str), [*private]).mean())
-        words = TfidfVectorizer(sublinear_tf=True)
-        classifier = LogisticRegression(C=10, max_iter=200).fit(
-            words.fit_transform(last.samples.strings), np.array([*TOPICS])[last.labels]
-        )
-    truth = [topic for _, topic in test]
-    guesses = classifier.predict(words.transform([text[:2000] for text, _ in test]))
-    return [share, float((guesses == np.array(truth)).mean()), float(f1_score(truth, guesses, average="macro"))]
+        train = zip(last.samples.strings, (list(TOPICS)[label] for label in last.labels), strict=True)
+    return [share, *score_words(list(train), test)]
 
 
 if __name__ == "__main__":
