@@ -1,9 +1,12 @@
-"""Worth of a start by votes for attributes: `python benchmarks/text_start.py [--wheel FILE] [--runs 3]`.
+"""Worth of a start by votes for attributes: `python benchmarks/text_start.py [--wheel FILE] [--runs 3] [--more 5000]`.
 
 Nine uneven topics of 20 Newsgroups are private. A scripted model on this machine, asked for "A post about {topic}.",
 answers with 80 words of a real post of that newsgroup, or of that topic of Reuters. Its 24 topics are the attribute's
 values; 11 of them are private. `chat` draws them evenly, `fitted_chat` as the private texts voted, with two fifths of
 ε = 1; then one vote chooses among the first samples. Results are in results/text_start.md.
+
+With `--more`, `pe extend --examples 3` asks for so many more texts. Shown texts, the model takes the topic, of all 24,
+whose posts are nearest to them by TF-IDF, and writes on that. Results are in results/text_expansion.md.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import argparse
 import csv
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from scripted import draw_window, score_words, serve_model
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 import pe
 
@@ -55,6 +60,7 @@ def main() -> None:
     parser.add_argument("--wheel", type=Path)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--starts", default="chat:720,chat:1440,chat:4320,fitted_chat:720,fitted_chat:1440")
+    parser.add_argument("--more", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -75,20 +81,31 @@ def main() -> None:
         public = [text for group, text in train if group in OTHERS.values() and text not in mine][::4]
         newswire.write_table(folder / "public.csv", ("text",), ((text,) for text in public))
 
+        words = TfidfVectorizer(sublinear_tf=True)
+        words.fit([text for texts in posts.values() for text in texts])
+        means = np.vstack([np.asarray(words.transform(texts).mean(axis=0)) for texts in posts.values()])
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+
         def answer(prompt: str, rng: np.random.Generator) -> str:
-            texts = posts[prompt.removeprefix("A post about ").removesuffix(".")]
+            examples = prompt.partition("\n\n")[2]
+            nearest = [*posts][int((means @ words.transform([examples]).T).argmax())]
+            texts = posts[nearest if examples else prompt.removeprefix("A post about ").removesuffix(".")]
             return draw_window(texts[rng.integers(len(texts))], 80, rng)
 
         with serve_model(answer) as url:
             for kind, calls in (one.split(":") for one in arguments.starts.split(",")):
-                results = [run(folder, url, kind, int(calls), [*names], rest, seed) for seed in range(arguments.runs)]
+                one = partial(run, folder, url, kind, int(calls), [*names], rest, arguments.more)
+                results = [one(seed) for seed in range(arguments.runs)]
                 print(kind, calls, np.median(results, axis=0).round(3), np.round(results, 3).tolist(), flush=True)
 
 
 def run(
-    folder: Path, url: str, kind: str, calls: int, topics: list[str], test: list[tuple[str, str]], seed: int
+    folder: Path, url: str, kind: str, calls: int, topics: list[str], test: list[tuple[str, str]], more: int, seed: int
 ) -> list[float]:
-    """Return the share of first samples in private topics, and accuracy and macro-F1 of a classifier of the result."""
+    """Return the share of first samples in private topics, and accuracy and macro-F1 of a classifier of the result.
+
+    With `more`, also those of a classifier of that many more texts.
+    """
     with (folder / "private.csv").open(encoding="utf-8") as file:
         size = sum(1 for _ in csv.DictReader(file))
     api = {"base_url": url, "key_env": None, "model": "m", "seed_field": "seed", "prompts": "A post about {topic}."}
@@ -117,8 +134,13 @@ def run(
         first, last = result.populations()[0], result.synthetic
         private = {name for groups, _ in TOPICS.values() for name in groups}
         share = float(np.isin(first.conditions["topic"].astype(str), [*private]).mean())
-        train = zip(last.samples.strings, (list(TOPICS)[label] for label in last.labels), strict=True)
-    return [share, *score_words(list(train), test)]
+        sets = [last]
+        if more:
+            pe.extend(result, more, degree=1.0, examples=3)
+            sets += result.extensions()
+    names = [*TOPICS]
+    trains = [list(zip(one.samples.strings, (names[label] for label in one.labels), strict=True)) for one in sets]
+    return [share, *(score for train in trains for score in score_words(train, test))]
 
 
 if __name__ == "__main__":
