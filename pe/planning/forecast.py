@@ -301,7 +301,8 @@ class Forecast:
         if clock.on:
             yield "", "so that nobody who times requests or the console learns of records or their number"
         if clock.unheld:
-            yield "", f"without a deadline, which shows on the console: {', '.join(clock.unheld)}"
+            tried = "" if self.dry_runs or not self.fit else " (--dry-run tries a fit)"
+            yield "", f"without a deadline{tried}, which shows on the console: {', '.join(clock.unheld)}"
 
     def _fit(self) -> Iterator[tuple[str, str]]:
         """Yield the releases by which the generator is fitted, equal ones in one line."""
