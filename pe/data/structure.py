@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from pe.data.columns import Column, Columns
+from pe.data.texts import plain
 
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.S)
 _MOST_NAMED = 30  # values of a field that a model is told
@@ -65,7 +66,7 @@ class Structure(BaseModel):
             return {}
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError("it is no JSON") from None
         if not isinstance(value, dict) or value.keys() != self.fields.keys() | set(self.texts):
             raise ValueError(f"it is no object with the keys {', '.join((*self.fields, *self.texts))}")
@@ -81,7 +82,7 @@ class Structure(BaseModel):
         fenced = _FENCED.fullmatch(text.strip())
         inner = fenced[1] if fenced else text
         value = self.parse(inner)
-        return inner if self.line is not None else json.dumps(value, ensure_ascii=False)
+        return inner if self.line is not None else plain(json.dumps(value, ensure_ascii=False))
 
     def holds(self, text: str) -> bool:
         """True if a text has this form."""

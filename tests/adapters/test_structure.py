@@ -64,6 +64,7 @@ def test_every_text_has_the_form_and_an_evaluation_counts_those_that_have_not(tm
     ("form", "text", "why"),
     [
         (FORM, "hello", "it is no JSON"),
+        (FORM, '{"age": ' + "[" * 5000, "it is no JSON"),
         (FORM, '{"age": 20, "ward": "C", "note": ""}', "its 'ward' is none that is declared"),
         (FORM, '{"age": 20, "ward": "A", "note": 3}', "its 'note' is no text"),
         (FORM, '{"age": 20, "ward": "A", "note": "", "more": 1}', "no object with the keys age, ward, note"),
@@ -73,6 +74,12 @@ def test_every_text_has_the_form_and_an_evaluation_counts_those_that_have_not(tm
 def test_a_text_of_another_form_is_told_why(form, text, why):
     with pytest.raises(ValueError, match=re.escape(why)):
         Structure(**form).read(text)
+
+
+def test_an_object_becomes_a_text_that_can_be_stored():
+    cat = "\U0001f63a"
+    escaped = f'{{"age": 20, "ward": "A", "note": "{json.dumps(cat)[1:-1]} and half of one, \\ud83d"}}'
+    assert json.loads(Structure(**FORM).read(escaped).encode())["note"] == f"{cat} and half of one, "
 
 
 def test_lines_keep_their_form():
