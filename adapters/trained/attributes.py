@@ -25,7 +25,7 @@ from adapters.trained.ranges import split
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT, DryRun, FitTerms, PrivateRecords
-from pe.plugins.embed import embed_block
+from pe.plugins.embed import embed_block, try_embedding
 from pe.plugins.protocols import Embedding, PluginInfo, info_of
 from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import PluginSpec, construct
@@ -118,8 +118,12 @@ class VotesForAttributes(FittedMethod):
                     raise RecipeError(
                         f"api.attributes.{name} lists '{repeated[0]}' more than once: list each value once."
                     )
-        if hosts := info_of(self._encoder(terms)).hosts:
-            raise RecipeError(f"api.encoder would send private texts to {', '.join(hosts)}: take one that runs here.")
+        encoder = info_of(self._encoder(terms))
+        if encoder.hosts != ():
+            hosts = ", ".join(encoder.hosts or ["hosts that it does not declare"])
+            raise RecipeError(f"api.encoder would send private texts to {hosts}: take one that runs here.")
+        if encoder.modality != self.info.modality:
+            raise RecipeError(f"api.encoder embeds {encoder.modality}: name an encoder of texts.")
 
     def _encoder(self, terms: FitTerms) -> Embedding:
         spec: PluginSpec | None = self._config.encoder or terms.embedding
@@ -136,6 +140,7 @@ class VotesForAttributes(FittedMethod):
         values, terms = self._values(fit.terms.classes), fit.terms
         ends = np.cumsum([0, *(max(map(len, lists)) for lists in values)])
         encoder = self._encoder(terms)
+        try_embedding(encoder, Texts, terms.shape)
         vectors = [[_embed(encoder, Texts.of(texts)) for texts in of_label] for of_label in values]
 
         def draw(records: PrivateRecords, release: Release, noise: Noise) -> Places:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from adapters.trained.attributes import GRID, FittedChat, _correct, _embed, _vot
 from embeddings.tfidf import TfIdf
 from embeddings.wordllama import WordLlama
 from pe.data.texts import Texts
-from pe.errors import RecipeError
-from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.errors import PEError, RecipeError
+from pe.fit.trainer import FitTerms, Fitting, PrivateRecords
 from pe.planning.deadlines import deadlines
 from pe.planning.releases import fit_dry_runs, lay_out
+from pe.plugins.protocols import PluginInfo
+from pe.plugins.registry import plugins
 from pe.plugins.specs import PluginSpec
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation
@@ -136,6 +139,37 @@ def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
     twice = SETTINGS | {"attributes": {"topic": ["soup", "soup"], "tone": TONES}}
     with pytest.raises(RecipeError, match="topic lists 'soup' more than once"):
         FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **twice).plan_releases(terms())
-    encoder = {"kind": "openai_embeddings", "model": "e", "trusted_with_private_data": True}
-    with pytest.raises(RecipeError, match="would send private texts to"):
-        FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, encoder=encoder, **SETTINGS).plan_releases(terms())
+
+
+class Undeclared(WordLlama):
+    """An encoder that does not say where it sends texts."""
+
+    info = PluginInfo(modality="texts")
+
+
+class Centred(WordLlama):
+    """An encoder under which a text's vector depends on the others of its block."""
+
+    def embed(self, samples):
+        vectors = super().embed(samples)
+        return vectors - vectors.mean(axis=0)
+
+
+MINE = (Undeclared, Centred)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "why"),
+    [
+        ({"kind": "openai_embeddings", "model": "e", "trusted_with_private_data": True}, "send private texts to api"),
+        ({"kind": "Undeclared"}, "send private texts to hosts that it does not declare"),
+        ({"kind": "pixels"}, "embeds images: name an encoder of texts"),
+        ({"kind": "Centred"}, "another vector when the others in its block change"),
+    ],
+)
+def test_an_encoder_of_private_texts_runs_here_and_takes_each_text_by_itself(monkeypatch, tmp_path, encoder, why):
+    mine = {one.__name__: EntryPoint(one.__name__, f"{__name__}:{one.__name__}", "pe.embeddings") for one in MINE}
+    monkeypatch.setattr("pe.plugins.registry.plugins", lambda group: mine | plugins(group))
+    api = FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, encoder=encoder, **SETTINGS)
+    with pytest.raises(PEError, match=why):
+        api.fit(Fitting(terms(), private=pytest.fail, ledger=None, folder=tmp_path))
