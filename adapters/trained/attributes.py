@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -112,7 +113,16 @@ class VotesForAttributes(FittedMethod):
     def _check(self, terms: FitTerms) -> None:
         if not self._asking.prompts.attributes:
             raise RecipeError("api.attributes is missing: list values, such as topics, for the private texts to vote.")
+        most = max(map(len, chain.from_iterable(self._values(terms.classes))))
+        if self._config.votes >= most:
+            raise RecipeError(
+                f"api.votes is {self._config.votes}, and no attribute has more than {most} values, so that votes would "
+                "choose nothing: list more values, or let a text vote for fewer."
+            )
+        asked = str((self._config.prompts, self._config.wordings, self._config.expansion))
         for name, values in self._asking.prompts.attributes.items():
+            if f"{{{name}}}" not in asked:
+                raise RecipeError(f"api.attributes.{name} is in no prompt: write {{{name}}} there, or leave it out.")
             for label in terms.classes:
                 if repeated := [one for one, count in Counter(values.of_label(label)).items() if count > 1]:
                     raise RecipeError(

@@ -139,6 +139,11 @@ def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
     twice = SETTINGS | {"attributes": {"topic": ["soup", "soup"], "tone": TONES}}
     with pytest.raises(RecipeError, match="topic lists 'soup' more than once"):
         FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **twice).plan_releases(terms())
+    with pytest.raises(RecipeError, match="no attribute has more than 8 values"):
+        FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, votes=8, **SETTINGS).plan_releases(terms())
+    unasked = SETTINGS | {"prompts": "A text about {topic}."}
+    with pytest.raises(RecipeError, match="tone is in no prompt"):
+        FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **unasked).plan_releases(terms())
 
 
 class Undeclared(WordLlama):
