@@ -256,7 +256,9 @@ def _correct(votes: Floats, vectors: Floats) -> Floats:
 
 
 def _ends(shares: Sequence[float]) -> Floats:
-    ends = np.cumsum(shares)
+    ends = np.cumsum(np.array(shares, np.float64))
+    if not (np.diff(ends, prepend=0) >= 0).all():
+        raise ValueError("shares below 0, or none")
     ends[-1] = np.inf
     return ends
 

@@ -146,6 +146,15 @@ def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
         FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **unasked).plan_releases(terms())
 
 
+@pytest.mark.parametrize("share", [-1, float("nan"), None])
+def test_damaged_shares_are_refused(tmp_path, share):
+    settings = SETTINGS | {"attributes": {"topic": ["soup", "trains"]}, "prompts": "{topic}"}
+    model = {"topic": {"a": {"soup": 1.0, "trains": share}, "b": {"soup": 0.5, "trains": 0.5}}}
+    (tmp_path / "attributes.json").write_text(json.dumps(model))
+    with pytest.raises(RecipeError, match="holds no shares of attributes"):
+        FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **settings).load(tmp_path)
+
+
 class Undeclared(WordLlama):
     """An encoder that does not say where it sends texts."""
 
