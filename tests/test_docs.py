@@ -131,6 +131,9 @@ def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence()
     assert "query.steps  (integer ≥ 1; default: 1000)" in told("privimage")  # as PrivImage has it
     assert "default: 28" in told("mnist")  # a key of all sources, but not as all have it
     assert "threshold_sigmas" in told("evolution")
+    assert "share of privacy.epsilon" in told("api.fit.budget_share")  # as messages name it
+    assert "private text votes for" in " ".join(told("encoder").split())  # what a section is for
+    assert "hours of training" not in told("fitted_causal_lm")
     contents = told()
     assert re.search(r"images from a host:.*\n  fal .*?a key \(FAL_KEY\); costs what its host", contents, re.DOTALL)
     assert all(name in contents for name in ("evolution", "privimage", "open_clip", "parquet"))

@@ -139,7 +139,7 @@ def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
     from pe.errors import RecipeError, nearest_name
 
     whole = [part for part in parts if what in (part.kind or part.section, part.title)]
-    keys = {part: [key for key in part.keys if what in (key.name, key.name.rpartition(".")[2])] for part in parts}
+    keys = {part: [key for key in part.keys if f".{what}." in f".{part.section}.{key.name}."] for part in parts}
     if not whole and not any(keys.values()):
         names = {part.kind or part.section for part in parts} | {key.name for part in parts for key in part.keys}
         raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")

@@ -172,7 +172,7 @@ def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) ->
     needs += ["model weights"] if is_here and "model" in fields else []
     needs += ["public images"] if "public" in fields and fields["public"].is_required() else []
     needs += ["a GPU to be fast"] if "device" in fields else []
-    fit = f"a share of ε{', and minutes to hours of training' if 'device' in fields else ''}"
+    fit = f"a share of ε{', and minutes to hours of training' if hasattr(factory, 'dry_run') else ''}"
     fit = "the ε of that run again" if info.fitted_before else fit
     costs = fit if is_fitted else "nothing but time" if is_here else "what its host charges"
     return f"Needs {', '.join(needs) or 'nothing more'}; costs {costs}."
@@ -187,7 +187,12 @@ def _keys(
         inner = _section(field.annotation)
         if inner is not None:
             section = default if isinstance(default, inner) else None
-            yield from _keys(fields_of(inner), _meanings(inner), f"{prefix}{name}.", section)
+            whole, may_lack = meanings.get(name), section is None and not field.is_required()
+            for key in _keys(fields_of(inner), _meanings(inner), f"{prefix}{name}.", section):
+                left_out = "none" if may_lack and key.default is None else key.default
+                meaning = f"{key.meaning.rstrip('.')}; {name}: {whole}" if whole else key.meaning
+                yield replace(key, default=left_out, meaning=meaning)
+                whole = None  # said once, at the section's first key
             continue
         models = models_in(field.annotation)
         if len(models) > 1 and all("kind" in fields_of(model) for model in models):
