@@ -143,7 +143,7 @@ class Dispatcher:
     # the modality and the shape that the generator's samples must have; None: any. A shape of one number, a longest
     # length, is not checked: the generator may choose it
     expected: tuple[type[Samples], Shape] | None = None
-    # given the recipe's key of the limit that stopped the run (or ""), returns the command that resumes it
+    # given a key of the recipe to raise (or ""), returns the command that resumes the run
     command: Callable[[str], str] = lambda key: "pe run RUN"
 
     def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
@@ -419,5 +419,6 @@ class Dispatcher:
             raise APIError(
                 f"{type(self.api).__name__} gave no sample for item {item} of {work.phase} (label "
                 f"'{self.classes[work.labels[item]]}') in {standing.tries(fatal[:1])[0]} attempts: "
-                f"{self._answers.last_reasons(work.phase)[item].rstrip('.')}. `{self.command('')}` asks for it again."
+                f"{self._answers.last_reasons(work.phase)[item].rstrip('.')}. "
+                f"`{self.command('evolution.attempts')}` asks for it again."
             )

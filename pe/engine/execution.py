@@ -79,7 +79,7 @@ class Surroundings:
     loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
     def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0, examples: int = 0) -> str:
-        """Return the command or Python call that goes on with the run in `folder`; `key`: the limit to raise in it."""
+        """Return the command or Python call that goes on with the run in `folder`; `key`: the key to raise in it."""
         if self.python:
             more = f", {count}, degree={degree:g}" if count else ""
             more += f", examples={examples}" if examples else ""
