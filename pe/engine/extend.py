@@ -210,7 +210,7 @@ def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
             raise RunError(
                 f"An extension by {pending['count']} at degree {pending['degree']}"
                 f"{', with examples: ' + str(pending['examples']) if 'examples' in pending else ''} was interrupted: "
-                "finish it first, with these numbers."
+                f"finish it first, with these numbers, or delete {run.folder / EXTENSION} to give it up."
             )
         return int(pending["index"])
     files, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")

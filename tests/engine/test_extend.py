@@ -59,10 +59,15 @@ def test_an_interrupted_extension_goes_on_and_asks_for_nothing_twice(run):
     failing.variation_api = lambda request: Shades.variation_api(failing, request) if failing.asked < 14 else 1 / 0
     with pytest.raises(PluginError, match="ZeroDivisionError"):
         extend(run, 30, api=failing)
-    with pytest.raises(RunError, match=r"An extension by 30 .* was interrupted"):
+    with pytest.raises(
+        RunError, match=r"An extension by 30 .* was interrupted: .* delete .*extension\.json to give it up"
+    ):
         extend(run, 31, api=api)
+    given_up = pe.Run(shutil.copytree(run.folder, run.folder.parent / "given_up"))
     extend(run, 30, api=api)
     assert failing.asked + api.asked == 30
+    (given_up.folder / "confidential" / "extension.json").unlink()
+    assert extend(given_up, 31).name == "extension-002.npz"
 
 
 def test_limits_may_be_changed_for_an_extension_and_nothing_else(run):
