@@ -311,7 +311,8 @@ class Forecast:
         kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
         for release in self.fit:
             kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
-        yield "Fit", f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}, before t = 0"
+        key = "" if self.fit_epsilon == self.epsilon else " (api.fit.budget_share)"
+        yield "Fit", f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}{key}, before t = 0"
         for same in kinds.values():
             first, draws = same[0], sum(release.count for release in same)
             names = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"

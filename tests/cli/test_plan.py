@@ -49,6 +49,8 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(finished):
     changes = flags("api={kind: dp_merf}", "evolution.iterations=0")
     page = pe("plan", "recipe.yaml", *changes, cwd=finished).stdout
     assert "Fit         ε = 20 of 20, before t = 0\n            fit/mean_features: multiplier 0." in page
+    page = pe("plan", "recipe.yaml", *flags("api={kind: dp_merf, fit: {budget_share: 0.3}}"), cwd=finished).stdout
+    assert "Fit         ε = 6 of 20 (api.fit.budget_share), before t = 0" in page
 
 
 def test_a_key_that_is_not_there_is_told_before_any_private_work(recipe, monkeypatch):
