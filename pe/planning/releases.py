@@ -55,6 +55,11 @@ def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None 
         share, relation, unit = settings.class_counts, settings.relation, settings.unit
         others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
     if settings.iterations == 0:
+        if settings.class_counts is not None and (cost := epsilon(others, budget.delta)) > budget.epsilon:
+            raise RecipeError(
+                f"The fit and the label counts cost ε = {cost:.4g} together, and the run has {budget.epsilon:g}: lower "
+                "api.fit.budget_share or evolution.estimate_label_sizes."
+            )
         return others
     if noise_multiplier is None:
         together = settings.weights is None

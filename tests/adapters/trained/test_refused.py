@@ -85,6 +85,10 @@ def test_terms_that_a_method_cannot_serve_are_refused(kind: str, own: dict[str, 
 
 
 ONE = {"api": {"kind": "dp_merf", "fit": {"budget_share": 1}}, "evolution": {"iterations": 2, "population": 20}}
+MUCH = {
+    "api": {"kind": "dp_merf", "fit": {"budget_share": 0.6}},
+    "evolution": {"iterations": 0, "population": 20, "estimate_label_sizes": 0.7},
+}
 FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
 
 
@@ -95,6 +99,7 @@ FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
         ({"privacy": {"noise_multiplier": 3, "delta": 1e-5}}, "leaves no budget to fit 'dpdm' with: give epsilon"),
         ({"evolution": {"iterations": 2, "population": 20}}, "api.fit.budget_share is missing"),
         (ONE, "leaves nothing to evolve with"),
+        (MUCH, "cost ε = .* together, and the run has"),
         ({"api": api("dpdm", device="cuda:99")}, "device is 'cuda:99', and this machine has"),
         (
             {"api": api("dpdm", sampling={"steps": 5}) | {"fit": {"budget_share": 0.5}}, "evolution": FEW},
