@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from pe.data.columns import Column, Columns
 from pe.data.texts import plain
 
-_FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.S)
+_FENCED = re.compile(r"\A\s*```(?:json)?\s*(.*?)\s*```\s*\Z", re.S)
 _MOST_NAMED = 30  # values of a field that a model is told
 
 
@@ -79,8 +79,7 @@ class Structure(BaseModel):
 
     def read(self, text: str) -> str:
         """Return a text in this form without a code block around it, an object on one line; raise as `parse`."""
-        fenced = _FENCED.fullmatch(text.strip())
-        inner = fenced[1] if fenced else text
+        inner = _FENCED.sub(r"\1", text)
         value = self.parse(inner)
         return inner if self.line is not None else plain(json.dumps(value, ensure_ascii=False))
 

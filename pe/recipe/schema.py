@@ -280,9 +280,7 @@ class FitSection(Settings):
     """The part of the budget that fitting a generator on the private records takes."""
 
     budget_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None,
-        description="share of privacy.epsilon; the rest evolves. Left out: all of it if nothing evolves, .4 for kinds "
-        "that ask for votes (`fitted_chat`, `fitted_causal_lm`); other kinds need it",
+        None, description="share of privacy.epsilon; left out: .4 for fitted_chat and fitted_causal_lm, all if T is 0"
     )
 
 
