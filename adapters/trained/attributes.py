@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -23,11 +23,12 @@ from adapters.text_prompts import Asking
 from adapters.text_settings import PROMPTED
 from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, reading
 from adapters.trained.ranges import split
+from pe.data.samples import Array, Shape
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT, DryRun, FitTerms, PrivateRecords
 from pe.plugins.embed import embed_block, try_embedding
-from pe.plugins.protocols import Embedding, PluginInfo, info_of
+from pe.plugins.protocols import Embedding, PluginInfo, ReadsPublicSamples, info_of
 from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import PluginSpec, construct
 from pe.privacy.noise import Noise
@@ -141,6 +142,20 @@ class VotesForAttributes(FittedMethod):
             raise RecipeError("api.encoder is missing, and the run's embedding is an object: name an encoder of texts.")
         encoder: Embedding = construct("pe.embeddings", spec.kind, spec.settings)
         return encoder
+
+    def public_paths(self) -> tuple[Path, ...]:
+        """See `ReadsPublicSamples`: the encoder's, on which no private text may have an influence."""
+        return () if self._reader is None else self._reader.public_paths()
+
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+        """See `ReadsPublicSamples`."""
+        yield from () if self._reader is None else self._reader.public_samples(shape, rule)
+
+    @property
+    def _reader(self) -> ReadsPublicSamples | None:
+        spec: PluginSpec | None = self._config.encoder
+        encoder = None if spec is None else construct("pe.embeddings", spec.kind, spec.settings)
+        return encoder if isinstance(encoder, ReadsPublicSamples) else None
 
     def _draws(self, terms: FitTerms) -> Draws:
         """Return one sum: vectors of norm 1 with no number below 0, so that replacing one moves it by √2."""
