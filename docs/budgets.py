@@ -32,7 +32,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "adapters/diffusion": (2780, 12),
     "adapters/http": (2570, 11),
     "adapters/server": (1920, 10),
-    "adapters/trained": (6905, 27),
+    "adapters/trained": (6920, 27),
     "embeddings": (1755, 9),
 }
 """Room → most lines and files; `pe` and `adapters` stand for the files at their root."""
