@@ -322,11 +322,8 @@ class Forecast:
         for i, one in enumerate(self.dry_runs):
             memory = "" if one.memory is None else f", {one.memory / 2**30:.2g} GB of memory beside the model"
             states = f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB" if one.blocks else ""
-            work = (
-                f"{one.steps:,} steps of {one.parameters:,} parameters" if one.steps > 1 else f"{one.parameters} counts"
-            )
-            seconds = f"in about {_duration(one.seconds)} here"
-            yield "" if i else "Dry run", f"{one.part}: {work} {seconds}{memory}{states}"
+            task = f"{one.steps:,} steps of {one.parameters:,} parameters" if one.steps > 1 else "one release"
+            yield "" if i else "Dry run", f"{one.part}: {task} in about {_duration(one.seconds)} here{memory}{states}"
 
     def _meanings(self) -> Iterator[str]:
         """Yield a line for each degree that has words; several lines if a degree's words differ by iteration."""
