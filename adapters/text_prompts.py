@@ -90,6 +90,7 @@ class Asking:
     length_sigma: float
     least_words: int
     form: str  # what is asked for beside: empty, or the request of a structure
+    keys: tuple[str, ...]  # of a structure, as they stand in its texts: no blank takes their place
 
     @classmethod
     def of(cls, config: Written) -> Asking:
@@ -98,7 +99,8 @@ class Asking:
         fills = config.variation == "fill_in"
         form = "" if config.structure is None else f"\n\n{config.structure.request}"
         prompts = TextPrompts.of(config)
-        return cls(prompts, ladder, fills, config.expansion, config.length_sigma, config.least_words, form)
+        keys = () if config.structure is None else config.structure.keys
+        return cls(prompts, ladder, fills, config.expansion, config.length_sigma, config.least_words, form, keys)
 
     def describe(self, degree: float) -> str:
         """Describe `degree` for `pe plan`."""
@@ -135,7 +137,7 @@ class Asking:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
-        text_sent = blank(text, degree, seed) if self.fills else text
+        text_sent = blank(text, degree, seed, self.keys) if self.fills else text
         return fill_names(wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))})
 
     def _length(self, text: str, degree: float, seed: int) -> int:
@@ -154,9 +156,10 @@ def share_of(count: int, degree: float) -> int:
     return min(count, max(1, floor(count * degree + 0.5)))
 
 
-def blank(text: str, degree: float, seed: int) -> str:
-    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks."""
-    words = words_of(text)
+def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
+    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks; `keys` stay."""
+    spans = [one.span() for key in keys for one in re.finditer(re.escape(key), text)]
+    words = [one for one in words_of(text) if not any(start < one.start() < end for start, end in spans)]
     picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
     for place in sorted(picks.tolist(), reverse=True):
         start, end = words[place].span()

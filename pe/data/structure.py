@@ -92,6 +92,11 @@ class Structure(BaseModel):
         return True
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of an object as they stand in a text: `"key":`."""
+        return tuple(f"{json.dumps(key, ensure_ascii=False)}:" for key in (*self.fields, *self.texts))
+
+    @property
     def request(self) -> str:
         """The words that ask a model for this form, beside its prompt."""
         if self.line is not None:

@@ -6,6 +6,7 @@ import re
 import pytest
 
 import pe
+from adapters.text_prompts import blank
 from pe.data.structure import Structure
 from pe.errors import RecipeError
 from tests.endpoints.chat_server import ChatServer
@@ -84,3 +85,10 @@ def test_an_object_becomes_a_text_that_can_be_stored():
 
 def test_lines_keep_their_form():
     assert Structure(line=r"\d\d:\d\d .+").read("07:30 woke\n08:00 ate") == "07:30 woke\n08:00 ate"
+
+
+def test_blanks_take_the_place_of_values_and_never_of_keys():
+    keys = Structure.model_validate(FORM).keys
+    for seed in range(20):
+        with_blanks = blank(record(seed), 1.0, seed, keys)
+        assert with_blanks == '{"age": _, "ward": "_", "note": "_ _ _"}'
