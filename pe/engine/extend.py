@@ -20,7 +20,7 @@ from pe.engine.process import logging_to
 from pe.engine.report import report_answers, write_report
 from pe.engine.status import pending_extension
 from pe.errors import DamagedFile, RecipeError, RunError
-from pe.fit.trainer import Trainer, load_model
+from pe.fit.trainer import MODEL, Trainer, load_model
 from pe.planning.checks import check_named
 from pe.planning.forecast import differences
 from pe.planning.parts import build_dispatcher, build_generator
@@ -54,6 +54,7 @@ def extend_run(
     Raises:
         RunError: the run is an export or not finished, another extension of it is not finished, or the public images
             that its generator reads have changed.
+        DamagedFile: the fitted model is not the one that the certificate covers.
         RecipeError: a count or degree out of range, or a change (`a.b=value`) that gives the run another meaning; or
             the confidential recipe is gone, and the shareable one sets a connection or code that `changes` do not name.
     """
@@ -79,6 +80,9 @@ def extend_run(
         source, parents = next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
         numbers: dict[str, Any] = {"count": count, "degree": degree} | ({"examples": examples} if examples else {})
         index = _index(run, numbers)
+        for name in digests(read_certificate(folder)):
+            if name.startswith(f"{MODEL}/"):
+                _certified(run.run, name)
         load_model(api, folder)
         dispatcher = build_dispatcher(
             recipe,
@@ -146,12 +150,16 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, npt.NDA
 
 
 def _certified_array(run: Run, name: str) -> npt.NDArray[np.float64]:
-    """Load an array of the run's folder, if it is as certified."""
+    array: npt.NDArray[np.float64] = np.load(_certified(run, name))
+    return array
+
+
+def _certified(run: Run, name: str) -> Path:
+    """Return the path of a file of the run's folder, if the file is as certified."""
     path = run.folder / name
     if not path.is_file() or sha256(path) != digests(read_certificate(run.folder)).get(name):
         raise DamagedFile(f"{path} is missing or was changed after it was certified: restore it from a copy.")
-    array: npt.NDArray[np.float64] = np.load(path)
-    return array
+    return path
 
 
 def _are_copies(extension: Population, before: Population) -> bool:

@@ -9,7 +9,7 @@ import yaml
 import pe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
-from pe.errors import LimitReached, PluginError, RecipeError, RunError
+from pe.errors import DamagedFile, LimitReached, PluginError, RecipeError, RunError
 from pe.privacy.certificate import verify
 from pe.store.run import purge
 from tests.generators import Mean, Shades
@@ -119,3 +119,15 @@ def test_an_export_is_not_written_into_unless_whoever_received_it_wants_so(run, 
     assert extend(out, 4).is_file()
     with pytest.raises(RunError, match="folder is an export in another form than npz, or has lost synthetic"):
         extend(other, 4)
+
+
+def test_no_samples_come_of_a_model_that_was_changed(tmp_path):
+    about = {"columns": {"age": {"kind": "integer", "min": 18, "max": 99}}, "declared_size": 40, "iterations": 0}
+    about |= {"epsilon": 4.0, "delta": 1e-3, "population": 8, "ledger_file": tmp_path / "l.json"}
+    run = pe.evolve({"age": [20, 30] * 20}, pe.api("independent"), out=tmp_path / "run", **about)
+    purge(run)
+    pe.extend(run, 4, degree=1.0)
+    model = next(path for path in sorted((run.folder / "model").iterdir()) if path.suffix == ".npz")
+    model.write_bytes(model.read_bytes()[::-1])
+    with pytest.raises(DamagedFile, match="was changed after it was certified"):
+        pe.extend(run, 4, degree=1.0)
