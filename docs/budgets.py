@@ -17,7 +17,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "pe/cluster": (480, 3),
     "pe/data": (3280, 18),
     "pe/dispatch": (1010, 5),
-    "pe/engine": (3345, 14),
+    "pe/engine": (3355, 14),
     "pe/evaluation": (4400, 17),
     "pe/fit": (370, 2),
     "pe/nearest": (930, 6),
