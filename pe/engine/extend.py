@@ -63,9 +63,7 @@ def extend_run(
             f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} and {degree:g}."
         )
     last = Run.open_own(folder, "pe extend").synthetic
-    old, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
-    if changes_of_meaning := differences(old, recipe):
-        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(changes_of_meaning)}.")
+    recipe = _recipe_of(folder, changes)
     api = build_generator(recipe, surroundings.api)
     check_named(folder, recipe, changes)
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
@@ -80,10 +78,7 @@ def extend_run(
         source, parents = next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
         numbers: dict[str, Any] = {"count": count, "degree": degree} | ({"examples": examples} if examples else {})
         index = _index(run, numbers)
-        for name in digests(read_certificate(folder)):
-            if name.startswith(f"{MODEL}/"):
-                _certified(run.run, name)
-        load_model(api, folder)
+        _load_certified_model(api, run.run)
         dispatcher = build_dispatcher(
             recipe,
             api,
@@ -105,6 +100,20 @@ def extend_run(
     if (folder / REPORT).is_file():
         write_report(folder)
     return folder / name
+
+
+def _recipe_of(folder: Path, changes: tuple[str, ...]) -> Recipe:
+    old, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
+    if changes_of_meaning := differences(old, recipe):
+        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(changes_of_meaning)}.")
+    return recipe
+
+
+def _load_certified_model(api: object, run: Run) -> None:
+    for name in digests(read_certificate(run.folder)):
+        if name.startswith(f"{MODEL}/"):
+            _certified(run, name)
+    load_model(api, run.folder)
 
 
 def last_degree(folder: Path) -> float:
