@@ -203,7 +203,7 @@ def _share(recipe: Recipe) -> float:
             )
         return 1.0
     counted = recipe.evolution.estimate_label_sizes
-    if recipe.evolution.iterations == 0 and (share is None or counted is None):
+    if recipe.evolution.iterations == 0:
         return 1.0 - (counted or 0.0) if share is None else share
     share = info.fit_share if share is None else share
     if share is None:
