@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     help="The generator's rate, to tell the time from.",
 )
 @click.option("--rate-of", "like", type=PATH, metavar="RUN", help="Take the rate measured in RUN.")
-@click.option(
-    "--dry-run", is_flag=True, help="Try a few steps of a generator's fit on random images, and tell time and memory."
-)
+@click.option("--dry-run", is_flag=True, help="Try a generator's fit on made-up samples, and tell its time and memory.")
 @json_option
 def plan(
     recipe: Path,

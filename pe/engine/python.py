@@ -212,7 +212,7 @@ def plan(
         api: as for `pe.evolve`.
         embedding: as for `pe.evolve`.
         samples_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
-        dry_run: try a few steps of a generator's fit here, on random images.
+        dry_run: try a generator's fit here, on made-up samples.
         **settings: as for `pe.evolve`.
 
     Returns:

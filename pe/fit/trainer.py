@@ -210,7 +210,7 @@ class Rehearsing(Protocol):
     """A `Trainer` that can forecast its fit."""
 
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """Measure a few steps of each part on random images; no record is read, nothing is kept.
+        """Measure some of each part's work on made-up samples; no record is read, nothing is kept.
 
         Raises:
             RecipeError: it cannot be fitted on these terms, or memory does not suffice.

@@ -374,7 +374,7 @@ def forecast(
         api: the generator (`pe.planning.parts.set_up_generator`), asked what it can do; None: the calls are unknown.
         here: warnings about this machine (`pe.planning.checks.obstacles`), and why the calls are unknown.
         samples_per_second: the generator's rate, > 0; None: the time is unknown.
-        dry_run: try a few steps of the fit here, on random images.
+        dry_run: try the fit here, on made-up samples.
     """
     choice = choose_evolution(recipe, api)
     recipe = choice.recipe
