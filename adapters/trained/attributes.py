@@ -120,9 +120,9 @@ class VotesForAttributes(FittedMethod):
                 f"api.votes is {self._config.votes}, and no attribute has more than {most} values, so that votes would "
                 "choose nothing: list more values, or let a text vote for fewer."
             )
-        asked = str((self._config.prompts, self._config.wordings, self._config.expansion))
+        wordings = str((self._config.prompts, self._config.wordings, self._config.expansion))
         for name, values in self._asking.prompts.attributes.items():
-            if f"{{{name}}}" not in asked:
+            if f"{{{name}}}" not in wordings:
                 raise RecipeError(f"api.attributes.{name} is in no prompt: write {{{name}}} there, or leave it out.")
             for label in terms.classes:
                 if repeated := [one for one, count in Counter(values.of_label(label)).items() if count > 1]:
@@ -256,7 +256,7 @@ def _split(counts: Floats, values: list[list[str]], deviation: float) -> list[Fl
 
 
 def _correct(votes: Floats, vectors: Floats) -> Floats:
-    """Return the shares of values that explain the votes best, where texts vote for values like theirs, too: ASTRAY.
+    """Return the shares of values that explain the votes best, if some texts vote for a value like their own (ASTRAY).
 
     By expectation and maximisation from even shares (Richardson 1972; Lucy 1974). Post-processing.
     """

@@ -172,7 +172,7 @@ def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) ->
     needs += ["model weights"] if is_here and "model" in fields else []
     needs += ["public images"] if "public" in fields and fields["public"].is_required() else []
     needs += ["a GPU to be fast"] if "device" in fields else []
-    fit = f"a share of ε{', and minutes to hours of training' if getattr(factory, 'needs_torch', False) else ''}"
+    fit = f"a share of ε{', and minutes to hours of training' if 'trained' in extras else ''}"
     fit = "the ε of that run again" if info.fitted_before else fit
     costs = fit if is_fitted else "nothing but time" if is_here else "what its host charges"
     return f"Needs {', '.join(needs) or 'nothing more'}; costs {costs}."
