@@ -86,7 +86,7 @@ def test_terms_that_a_method_cannot_serve_are_refused(kind: str, own: dict[str, 
 
 ONE = {"api": {"kind": "dp_merf", "fit": {"budget_share": 1}}, "evolution": {"iterations": 2, "population": 20}}
 MUCH = {
-    "api": {"kind": "dp_merf", "fit": {"budget_share": 0.6}},
+    "api": {"kind": "dp_merf", "fit": {"budget_share": 1}},
     "evolution": {"iterations": 0, "population": 20, "estimate_label_sizes": 0.7},
 }
 FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
