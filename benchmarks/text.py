@@ -28,7 +28,10 @@ from typing import Any
 import numpy as np
 import yaml
 from record import keep, where
+from scripted import score_words
 from sets import make_newswire, newswire, read_table, read_texts, texts_recipe
+
+from pe.store.run import Run
 
 CLASSIFIER = "tfidf_regression"
 PE = Path(sys.executable).with_name("pe")
@@ -62,7 +65,8 @@ def measure(texts: Path, epsilon: float, embedding: str) -> dict[str, Any]:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         recipe, run, memory = (Path(folder) / name for name in ("recipe.yaml", "run", "memory"))
-        recipe.write_text(yaml.safe_dump(texts_recipe(texts.resolve(), embedding)))
+        content = texts_recipe(texts.resolve(), embedding)
+        recipe.write_text(yaml.safe_dump(content))
         code = (
             "import resource, subprocess, sys; subprocess.run(sys.argv[2:], check=True); "
             "open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))"
@@ -74,9 +78,13 @@ def measure(texts: Path, epsilon: float, embedding: str) -> dict[str, Any]:
         values = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         by_set = values["utility"][CLASSIFIER]
         gigabytes = int(memory.read_text()) * 1024 / 1e9
+        result, classes = Run.open(run).synthetic, content["private"]["classes"]
+        train = list(zip(result.samples.strings, (classes[label] for label in result.labels), strict=True))
+        weaker_penalty = score_words(train, read_texts(texts / "test.csv"))
     scores = {measure: {name: one[measure]["mean"] for name, one in by_set.items()} for measure in MEASURES}
     return scores | {
         "test": values["test"]["images"],
+        "C = 10": weaker_penalty,
         "seconds": time.monotonic() - started,
         "gigabytes": gigabytes,
     }
@@ -91,6 +99,9 @@ def rows(embedding: str, epsilon: float, results: list[dict[str, Any]]) -> list[
     for key, name in MEASURES.items():
         cells = [spread([run[key][data] for run in results]) if data in results[0][key] else "–" for data in SETS]
         lines.append(f"| {embedding} | {epsilon:g} | {name} | {' | '.join(cells)} |")
+    for i, name in enumerate(MEASURES.values()):
+        cells = [spread([run["C = 10"][i] for run in results]), *["–"] * (len(SETS) - 1)]
+        lines.append(f"| {embedding} | {epsilon:g} | {name}, C = 10 | {' | '.join(cells)} |")
     return lines
 
 
