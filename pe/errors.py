@@ -4,7 +4,8 @@
      ├── RecipeError             a key or a value of the recipe (or of a call's settings)
      ├── PrivateDataError        the private records cannot be read as declared
      ├── BadSample               one sample from outside, private or public, that cannot be decoded
-     │    └── BadImage           one image
+     │    ├── BadImage           one image
+     │    └── BadRow             one row of a table
      ├── BadTable                a table from outside, private or public, that cannot be read
      ├── PluginError             an adapter, embedding or command that is unknown or broken
      │    └── ContractError      a plug-in answered with the wrong number, shape or dtype
@@ -26,7 +27,7 @@ a line, are written as escapes in every message, so that no file name can forge 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -63,6 +64,18 @@ class BadSample(PEError):
 
 class BadImage(BadSample):
     """One image from outside cannot be decoded."""
+
+
+class BadRow(BadSample):
+    """One row of a table has cells that cannot be read.
+
+    Attributes:
+        cells: by column, why its cell cannot be read.
+    """
+
+    def __init__(self, message: str, cells: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.cells = cells
 
 
 class BadTable(PEError):

@@ -8,21 +8,36 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from datetime import date, datetime
+from contextlib import suppress
+from datetime import date, timedelta
+from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from pe.data.cells import (
+    UNREADABLE,
+    BadCell,
+    Number,
+    is_like_missing,
+    like_missing,
+    python_scalar,
+    read_day,
+    read_number,
+    read_truth,
+    text_of_cell,
+)
 from pe.data.rows import Rows
 from pe.data.texts import plain
-from pe.errors import BadSample
+from pe.errors import BadRow
 
 Codes = npt.NDArray[np.int64]
 
@@ -35,90 +50,162 @@ COLUMNS_SHOWN = 40
 OTHER = "other"
 """The value that stands for all that are not listed."""
 _LISTED, _MEASURED = ("category", "ordinal"), ("integer", "real", "date")
-_MISSING = {"", "?", "na", "n/a", "nan", "nat", "none", "null", "<na>"}
-_TRUTH = {word: i // 5 for i, word in enumerate(["false", "f", "no", "n", "0", "true", "t", "yes", "y", "1"])}
+_LARGEST = 1e300  # of a bound
 _MOST_LISTED = 64  # values of a category that is proposed
 _FROM_MEMORY = 256  # columns of up to so many values hold them as JSON
+_CENTURY = 36_524  # days, at least
+_CODE = re.compile(r"\+|-?0\d")
+"""The beginning of text that is no number as programs write it: 007, 02116, +1. As a listed value it is a code."""
+
+
+def _listed_values(values: Any) -> Any:
+    """Check a list of values. Text becomes plain, and numbers stay numbers."""
+    if not isinstance(values, list | tuple):
+        raise ValueError("give a list of values")
+    if any(isinstance(value, bool) or not isinstance(value, str | int | float) for value in values):
+        raise ValueError("put values like yes, no, on in quotes: they must be text or numbers")
+    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+        raise ValueError("give finite numbers")
+    return tuple(plain(value).strip() if isinstance(value, str) else value for value in values)
+
+
+Values = Annotated[tuple[str | int | float, ...], BeforeValidator(_listed_values)]
+"""Values as text or numbers."""
 
 
 class Column(BaseModel):
     """A column: the values that a row may have in it.
 
+    An empty cell is a missing value, and so is one that `missing_values` lists. Any other cell that cannot be read as
+    declared is a bad cell, never a missing value.
+
     Attributes:
         kind: `category`; `ordinal`, whose values are listed in their order; `boolean`; `integer`; `real`; `date`.
-        values: of a category or ordinal.
-        other: whether a value that is not listed counts as "other"; if not, it counts as missing.
+        values: of a category or ordinal. A number stands for all cells of its value (1 for 1.0), text for itself alone.
+        other: whether a value that is not listed counts as "other"; if not, it is a bad cell.
         min: the smallest value of an integer, real or date; smaller ones become it.
         max: the largest one, likewise.
-        unit: the step of an integer or real, or of a date in days; values are rounded to it.
-        missing: whether a row may have no value here; if not, a row without one is a bad record.
-        format: how a date is written, as for strptime: "%d.%m.%Y"; None: 2020-12-31, with or without a time.
+        unit: the step of an integer or real, or of a date in days; values are rounded to it. A real must have one.
+        missing: whether a row may have no value here; if not, an empty cell is a bad cell.
+        missing_values: words and numbers that stand for a missing value: NA, -999. With them, `missing` is true.
+        decimal: the mark before the fraction of a number in text.
+        thousands: the mark between groups of three digits of a number in text. With a point, `decimal` is a comma.
+        format: how a date is written, as for strptime: "%d.%m.%Y"; None: as ISO 8601 (2020-12-31), with or without a
+            time. Two-digit years (%y) need a range of less than a hundred years.
         note: what the column holds, for the data dictionary.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["category", "ordinal", "boolean", "integer", "real", "date"]
-    values: tuple[str, ...] = ()
+    values: Values = ()
     other: bool = False
     min: Any = None  # a number, or a date
     max: Any = None
     unit: float = Field(1.0, gt=0, allow_inf_nan=False)
     missing: bool = False
+    missing_values: Values = ()
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ",", ".", " ", "'"] = ""
     format: str | None = None
     note: str = ""
 
-    @field_validator("values", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _values_are_text(cls, values: Any) -> Any:
-        if not isinstance(values, list | tuple):
-            raise ValueError("give a list of values")
-        if any(isinstance(value, bool) or not isinstance(value, str | int | float) for value in values):
-            raise ValueError("put values like yes, no, on in quotes: they must be text or numbers")
-        return tuple(_text(value) for value in values)
+    def _follows(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        missing = {"missing": True} if content.get("missing_values") else {}
+        decimal = {"decimal": ","} if content.get("thousands") == "." else {}
+        return missing | decimal | content
 
     @field_validator("min", "max", mode="before")
     @classmethod
     def _is_bound(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None:
+            return value
         if info.data.get("kind") == "date":
             try:
-                return value if isinstance(value, date) or value is None else date.fromisoformat(str(value))
-            except ValueError:
+                return read_day(value, None)
+            except BadCell:
                 raise ValueError("give a date such as 2020-12-31") from None
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError("give a number")
+        if not abs(value) <= _LARGEST:
+            raise ValueError(f"give a finite number of at most {_LARGEST:g}")
+        if info.data.get("kind") == "integer" and value != int(value):
+            raise ValueError("give a whole number")
         return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.kind in _LISTED and (not self.values or len(set(self.values)) < len(self.values)):
+        if self.kind in _LISTED and (not self.values or len(set(self.names)) < len(self.names)):
             raise ValueError(f"a column of the kind {self.kind} lists its values, each once")
         if self.kind not in _LISTED and (self.values or self.other):
             raise ValueError(f"a column of the kind {self.kind} has no values, and no other")
         if (self.kind in _MEASURED) != (self.min is not None and self.max is not None):
             raise ValueError("columns of the kinds integer, real and date have min and max, and no others have them")
+        if self.kind == "real" and "unit" not in self.model_fields_set:
+            raise ValueError("a column of the kind real needs a unit, the step to which values are rounded: 0.1 (say)")
         if self.kind in ("integer", "date") and not float(self.unit).is_integer():
             raise ValueError(f"the unit of a column of the kind {self.kind} is a whole number")
-        if not 1 <= self.size <= MOST_VALUES:
-            raise ValueError(f"from min to max there are {self.size:,} steps of unit: 1 to {MOST_VALUES:,} can be")
+        if self.missing_values and not self.missing:
+            raise ValueError("missing is false, but missing_values lists some: leave one of them out")
+        if twice := set(self.names) & {text_of_cell(code) for code in self.missing_values}:
+            raise ValueError(f"{min(twice)!r} is among values and among missing_values: leave it out of one")
+        if self.decimal == self.thousands:
+            raise ValueError(f"decimal and thousands are both {self.decimal!r}: they must differ")
+        if self.kind in _MEASURED and not self._steps < MOST_VALUES:
+            raise ValueError(f"from min to max there are more than {MOST_VALUES:,} steps of unit: raise unit")
+        if self.size < 1:
+            raise ValueError("min is larger than max")
+        if self._has_short_years and self.size * self.unit >= _CENTURY:
+            raise ValueError("format has two-digit years, so min and max must lie less than a hundred years apart")
         return self
 
     def __str__(self) -> str:
         """Return the declaration as YAML, in one line."""
         values = self.model_dump(mode="json", exclude_defaults=True)
+        if self.kind == "real":
+            values["unit"] = self.unit  # which has no default
         return yaml.safe_dump(values, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
 
     @classmethod
-    def of(cls, values: Iterable[object]) -> Self | None:
-        """Return a declaration that holds these values; None if there are none, or too many to list. Confidential."""
-        texts = {"" if value is None else _text(value) for value in map(python_scalar, values)}
-        cells = {text for text in texts if text.lower() not in _MISSING}
-        for kind in ("boolean", "integer", "real", "date", "category") if cells else ():
-            try:
-                return cls(kind=kind, missing=len(cells) < len(texts), **_proposal(kind, cells))
-            except ValueError:  # they are of another kind
-                continue
+    def of(cls, cells: Iterable[object]) -> Self | None:
+        """Return a declaration that holds these cells, each of them as it is. Confidential.
+
+        None if no kind keeps all cells and tells all of them apart, or there are too many values to list. Ranges are
+        rounded outwards, so that none of their ends is a cell.
+        """
+        try:
+            texts = {"" if cell is None else text_of_cell(cell) for cell in map(python_scalar, cells)}
+        except BadCell:
+            return None
+        has_gaps = "" in texts
+        texts.discard("")
+        codes = {text for text in texts if is_like_missing(text)}
+        for kind in ("boolean", "integer", "real", "date", "category") if texts else ():
+            absent = set() if kind == "category" else codes
+            with suppress(ValueError, BadCell):  # the cells are of another kind
+                settings = _proposal(kind, texts - absent)
+                one = cls(kind=kind, missing=has_gaps or bool(absent), missing_values=sorted(absent), **settings)
+                if one._keeps(texts - absent):
+                    return one
         return None
+
+    def _keeps(self, texts: Set[str]) -> bool:
+        """Return True if each text is read as a value of its own that says the same."""
+        codes = {text: self.code(text) for text in texts}
+        if len(set(codes.values())) < len(codes):
+            return False
+        if self.kind in _LISTED or self.kind == "boolean":
+            return True
+        if self.kind == "date":  # no time of the day may be lost
+            return not any(text.removeprefix(str(self.value(code))).strip("T 0:.Z") for text, code in codes.items())
+        return all(
+            _CODE.match(text) is None and Decimal(text) == Decimal(str(self.value(code)))
+            for text, code in codes.items()
+        )
 
     @property
     def is_ordered(self) -> bool:
@@ -129,55 +216,117 @@ class Column(BaseModel):
     def size(self) -> int:
         """The number of values; a missing value has the code `size`."""
         if self.kind in _MEASURED:
-            return math.floor((_number(self.max) - _number(self.min)) / self.unit + 1e-6) + 1
-        return 2 if self.kind == "boolean" else len(self.values) + (self.other and OTHER not in self.values)
+            return math.floor(self._steps + 1e-6) + 1
+        return 2 if self.kind == "boolean" else len(self._listed)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The listed values as text."""
+        return tuple(text_of_cell(value) for value in self.values)
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {value: place for place, value in enumerate((*self.values, *([OTHER] if self.other else [])))}
+    def _listed(self) -> tuple[str, ...]:
+        """The values of a category or ordinal as text, by code."""
+        return self.names + (OTHER,) * (self.other and OTHER not in self.names)
 
-    def code(self, value: object) -> int:
-        """Return the code of a value, which may be a number or a date, or text that says it; `size` if it is missing.
+    @cached_property
+    def _places(self) -> dict[object, int]:
+        """The code of each listed value: by its text, and of a number by its value, as floats of 32 bits have it, too.
 
-        A value out of range gets the nearest code, one that is not listed the code of "other". A value that cannot be
-        read, or is not listed where there is no "other", counts as missing.
+        Python's numbers of one value are one key: 1, 1.0 and Decimal("1.00").
         """
-        value = python_scalar(value)
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return self.size
+        places: dict[object, int] = {name: place for place, name in enumerate(self._listed)}
+        for place, value in enumerate(self.values):
+            if not isinstance(value, str):
+                places |= {value: place, float(np.float32(value)): place}
+        return places
+
+    @cached_property
+    def _absent(self) -> frozenset[object]:
+        """What stands for a missing value: texts, and numbers by their value."""
+        texts = (text_of_cell(code) for code in self.missing_values)
+        return frozenset({*texts, *(code for code in self.missing_values if not isinstance(code, str))})
+
+    def code(self, cell: object) -> int:
+        """Return the code of a cell, which may be a number or a date, or text that says it; `size` if it is missing.
+
+        A value out of range gets the nearest code, one that is not listed the code of "other".
+
+        Raises:
+            BadCell: the cell cannot be read, or is not listed where there is no "other".
+        """
+        return self.read(cell)[0]
+
+    def read(self, cell: object) -> tuple[int, bool]:
+        """Return the code of a cell, and whether its value was out of range. Raise as `code`."""
+        cell = python_scalar(cell)
+        if cell is UNREADABLE:
+            raise BadCell("holds a number of many hundred digits, or a date beyond the year 9999.")
+        if cell is None or self._is_missing(cell):
+            return self.size, False
         if self.kind in _LISTED:
-            text = _text(value)
-            if text not in self._places and text.lower() in _MISSING:
-                return self.size
-            return self._places.get(text, self._places.get(OTHER, self.size) if self.other else self.size)
+            return self._listed_code(cell), False
         if self.kind == "boolean":
-            return _TRUTH.get(_text(value).lower(), self.size)
-        try:
-            number = self._day(value) if self.kind == "date" else float(value)  # type: ignore[arg-type]
-        except (ValueError, TypeError, OverflowError):
-            return self.size
-        if math.isnan(number):
-            return self.size
-        place = (number - _number(self.min)) / self.unit
-        return round(min(max(place, 0), self.size - 1))
+            return read_truth(cell), False
+        number: Number = self._day(cell) if self.kind == "date" else read_number(cell, self.decimal, self.thousands)
+        if self.kind == "integer" and not isinstance(number, int):
+            raise BadCell(
+                "has a fraction, and the column is declared as integer. If . separates thousands, declare it."
+            )
+        place = (number - self._first) / self._step
+        is_out = not -0.5 <= place <= self._steps + 0.5
+        return round(min(max(place, 0), self.size - 1)), is_out
+
+    def _is_missing(self, cell: object) -> bool:
+        """Return True for an empty text, or a value that `missing_values` lists."""
+        if isinstance(cell, str) and not cell.strip():
+            return "" not in self.names
+        if not self.missing_values:
+            return False
+        is_word = text_of_cell(cell) in self._absent
+        return is_word or not self._absent.isdisjoint(_number_in(cell, self.decimal, self.thousands))
+
+    def _listed_code(self, cell: object) -> int:
+        """Return the code of a cell of a category or ordinal, as `code`."""
+        text = text_of_cell(cell)
+        forms = [str(cell), text.upper()] if isinstance(cell, bool) else _number_in(cell, self.decimal, self.thousands)
+        for form in (text, *forms):
+            if form in self._places:
+                return self._places[form]
+        if is_like_missing(text):
+            raise BadCell(like_missing())
+        if text.lower() in map(str.lower, self.names):
+            raise BadCell("differs from a listed value in small and capital letters alone: list this form, too.")
+        if not self.other:
+            raise BadCell("is not among the listed `values`: list it, or declare `other: true`.")
+        return self._places[OTHER]
 
     def declares(self, value: object) -> bool:
         """True if a row may have this value as it stands: it is no missing one, nor becomes another."""
-        code = self.code(value)
-        return code < self.size and (self.kind == "boolean" or _text(self.value(code)) == _text(python_scalar(value)))
+        with suppress(BadCell):
+            code = self.code(value)
+            return code < self.size and (
+                self.kind == "boolean" or text_of_cell(self.value(code)) == text_of_cell(python_scalar(value))
+            )
+        return False
 
     def value(self, code: int) -> str | int | float | bool | None:
         """Return the value with this code, as JSON has it: a date as text; None for a missing one."""
         if code >= self.size:
             return None
         if self.kind in _LISTED:
-            return [*self._places][code]
+            return self._listed[code]
         if self.kind == "boolean":
             return bool(code)
-        number = _number(self.min) + code * self.unit
+        number = self._first + code * self._step
         if self.kind == "date":
             return date.fromordinal(round(number)).isoformat()
         return round(number) if self.kind == "integer" else round(number, self._digits)
+
+    @cached_property
+    def of_rows(self) -> Column:
+        """The column as rows hold its values: dates in ISO 8601, numbers as such, and null for a missing one."""
+        return Column.model_validate(self.model_dump(exclude={"format", "missing_values", "decimal", "thousands"}))
 
     def narrowed(self, first: int, last: int) -> Column:
         """Return the column with the values from code `first` to `last` alone, if it is an integer, real or date."""
@@ -193,7 +342,7 @@ class Column(BaseModel):
     @property
     def scale(self) -> tuple[float, float]:
         """The number that code 0 stands for, and the step from a code to the next; of an ordinal, places from 0 on."""
-        return (_number(self.min), self.unit) if self.kind in _MEASURED else (0.0, 1.0)
+        return (float(self._first), self.unit) if self.kind in _MEASURED else (0.0, 1.0)
 
     def texts(self, codes: Codes) -> list[str]:
         """Return the values with these codes, each as JSON."""
@@ -230,68 +379,98 @@ class Column(BaseModel):
     @property
     def _digits(self) -> int:
         """The decimal places of a real number."""
-        return max(len(repr(float(x)).partition(".")[2]) if "e" not in repr(float(x)) else 15 for x in self._steps)
+        ends = (repr(float(number)) for number in (self.unit, self._first))
+        return max(15 if "e" in end else len(end.partition(".")[2]) for end in ends)
 
     @property
-    def _steps(self) -> tuple[float, float]:
-        return self.unit, _number(self.min)
+    def _first(self) -> Number:
+        """The number that code 0 stands for: a date's is its ordinal. Whole numbers are exact, however large."""
+        return _number(self.min, self.kind)
 
-    def _day(self, value: object) -> float:
-        if isinstance(value, date):
-            return value.toordinal()
-        if hasattr(value, "toordinal"):
-            return float(value.toordinal())
-        text = str(value).strip()
-        return (datetime.strptime(text, self.format) if self.format else date.fromisoformat(text[:10])).toordinal()
+    @property
+    def _step(self) -> Number:
+        return self.unit if self.kind == "real" else int(self.unit)
+
+    @property
+    def _steps(self) -> float:
+        """The steps of `unit` from min to max, a whole number or not."""
+        return (_number(self.max, self.kind) - self._first) / self._step
+
+    @property
+    def _has_short_years(self) -> bool:
+        return self.kind == "date" and self.format is not None and "%y" in self.format
+
+    def _day(self, cell: object) -> int:
+        """Return the ordinal of a date; a year of two digits is one of the declared range, if any is."""
+        day = read_day(cell, self.format)
+        for years in (0, -100, 100) if self._has_short_years and isinstance(cell, str) else ():
+            with suppress(ValueError):  # 1900 has no 29 February
+                moved = day.replace(year=day.year + years)
+                if self.min <= moved <= self.max:
+                    return moved.toordinal()
+        return day.toordinal()
+
+
+def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
+    """Return the number that a cell holds; empty if it holds none, or text with zeros before it, which is a code."""
+    if isinstance(cell, str) and _CODE.match(cell.strip()):
+        return set()
+    with suppress(BadCell):
+        return {read_number(cell, decimal, thousands)}
+    return set()
 
 
 def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
-    """Return the settings of a column of this kind that holds the cells; raise ValueError if none does."""
-    if kind == "category" and len(cells) <= _MOST_LISTED:
-        return {"values": sorted(cells)}
-    if kind == "boolean" and all(cell.lower() in _TRUTH for cell in cells):
+    """Return the settings of a column of this kind for the cells; raise ValueError or BadCell if they are of another.
+
+    Ranges are wider than the cells', so that their ends tell no cell.
+    """
+    if kind == "boolean":
         return {}
-    if kind in ("category", "boolean"):
-        raise ValueError(f"The cells are not of the kind {kind}.")
-    read: Any = {"integer": int, "real": float, "date": lambda cell: date.fromisoformat(cell[:10])}[kind]
-    numbers = [read(cell) for cell in cells]
-    ends = {"min": min(numbers), "max": max(numbers)}
+    if kind == "category":
+        if len(cells) > _MOST_LISTED:
+            raise ValueError("There are too many values.")
+        return {"values": sorted(cells)}
     if kind == "date":
-        return ends
-    steps = max(len(cell.partition(".")[2]) if "e" not in cell.lower() else 15 for cell in cells)
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("A number is infinite.")
-    while (ends["max"] - ends["min"]) * 10.0**steps >= MOST_VALUES:
-        steps -= 1
-    return ends | {"unit": float(f"1e{-steps}")}
+        days = [read_day(cell, None) for cell in cells]
+        first = min(days) - timedelta(1)
+        last = max(days) + timedelta(1)
+        return {"min": date(first.year, 1, 1), "max": date(last.year, 12, 31)}
+    numbers = [read_number(cell) for cell in cells]
+    fractions = (cell.partition(".")[2].rstrip("0") for cell in cells)
+    digits = 15 if any("e" in cell.lower() for cell in cells) else max(map(len, fractions))
+    if kind == "integer" and digits:
+        raise ValueError("A number has a fraction.")
+    scale = 10**digits
+    low = round(min(numbers) * scale)
+    high = round(max(numbers) * scale)
+    width = 1
+    while width * 10 <= max(high - low, abs(low) // 100, abs(high) // 100):  # the ends have three digits at most
+        width *= 10
+    ends = {"min": (-(-low // width) - 1) * width, "max": (high // width + 1) * width}
+    if digits:
+        ends = {name: end / scale for name, end in ends.items()}
+    return ends | {"unit": 1 / scale}
 
 
-def _number(bound: Any) -> float:
-    return bound.toordinal() if isinstance(bound, date) else float(bound)
-
-
-def python_scalar(value: Any) -> Any:
-    """Return a scalar of numpy or torch as Python's, a time as its date; anything else as it is."""
-    if isinstance(value, np.datetime64):
-        return value.astype("datetime64[D]").item()
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def _text(value: object) -> str:
-    """Return a value as it is listed: whole numbers without a point; text in normal form C, no space at its ends."""
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return unicodedata.normalize("NFC", plain(str(value))).strip()
+def _number(bound: Any, kind: str) -> Number:
+    """Return a bound as a number: a date's ordinal, an integer exactly."""
+    if isinstance(bound, date):
+        return bound.toordinal()
+    return int(bound) if kind == "integer" else float(bound)
 
 
 class Columns(Mapping[str, Column]):
-    """The columns of a table by name, in their order."""
+    """The columns of a table by name, in their order.
+
+    Attributes:
+        clipped: for each column, the cells out of range that `read` has changed to the nearest value. Confidential.
+    """
 
     def __init__(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
         self._columns = {name: Column.model_validate(one) for name, one in columns.items()}
         self._keys = [json.dumps(name, ensure_ascii=False) for name in self._columns]
+        self.clipped: Counter[str] = Counter()
 
     def __getitem__(self, name: str) -> Column:
         return self._columns[name]
@@ -312,21 +491,31 @@ class Columns(Mapping[str, Column]):
         """The bytes of the longest row."""
         return 2 + sum(len(key.encode()) + 2 + one.longest for key, one in zip(self._keys, self.values(), strict=True))
 
-    def read(self, values: Sequence[object], name: str) -> bytes:
-        """Return a record, its values in the order of the columns, as a row; a function of this record alone.
+    def read(self, cells: Sequence[object], name: str) -> bytes:
+        """Return a record, its cells in the order of the columns, as a row, by this record alone.
+
+        Cells whose values are out of range, and so are changed, are counted in `clipped`.
 
         Raises:
-            BadSample: a value is missing, or cannot be read, in a column without missing values; the message calls the
-                record `name`, and tells no value.
+            BadRow: a cell cannot be read, or is missing in a column without missing values. The message calls the
+                record `name`, and tells no cell.
         """
-        codes = [column.code(value) for column, value in zip(self.values(), values, strict=True)]
-        for (key, column), code in zip(self.items(), codes, strict=True):
-            if code == column.size and not column.missing:
-                what = "no value that is declared" if column.values else f"no {column.kind}"
-                raise BadSample(f"{name} has {what} in column '{key}': declare missing: true there, if that may be.")
-        pairs = zip(self.values(), codes, strict=True)
-        cells = (json.dumps(column.value(code), ensure_ascii=False) for column, code in pairs)
-        return f"{{{','.join(map(':'.join, zip(self._keys, cells, strict=True)))}}}".encode()
+        texts, clipped, faults = [], [], {}
+        for key, (column_name, column), cell in zip(self._keys, self.items(), cells, strict=True):
+            try:
+                code, is_clipped = column.read(cell)
+                if code == column.size and not column.missing:
+                    raise BadCell("is empty. Declare `missing: true` if that may be.")
+            except BadCell as fault:
+                faults[column_name] = str(fault)
+                continue
+            clipped += [column_name] * is_clipped
+            texts.append(f"{key}:{json.dumps(column.value(code), ensure_ascii=False)}")
+        if faults:
+            column_name, why = next(iter(faults.items()))
+            raise BadRow(f"{name}: column '{column_name}' {why}", faults)
+        self.clipped.update(clipped)
+        return f"{{{','.join(texts)}}}".encode()
 
     def rows(self, codes: Codes) -> Rows:
         """Return the rows with these codes, int64 (n, d)."""
@@ -342,7 +531,7 @@ class Columns(Mapping[str, Column]):
 
         In a row that is a list of fractions (`Rows.examples`), a fraction stands for the value at that place.
         """
-        columns = {name: one.model_copy(update={"format": None}) for name, one in self.items()}  # rows have ISO dates
+        columns = {name: column.of_rows for name, column in self.items()}
         codes = np.empty((len(rows), len(self)), np.int64)
         sizes = self.sizes.tolist()
         places: list[dict[Any, int]] = [{} for _ in self]

@@ -252,7 +252,7 @@ def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
     """Read allowed combinations."""
     name = f"{', '.join(declared.columns)} among {len(declared.allowed):,} combinations"
     places = np.array([_place(columns, one, name) for one in declared.columns], np.int64)
-    some = [columns[one].model_copy(update={"format": None}) for one in declared.columns]
+    some = [columns[one].of_rows for one in declared.columns]
     for row in declared.allowed:
         if len(row) != len(some) or not all(map(Column.declares, some, row)):
             raise RecipeError(

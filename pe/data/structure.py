@@ -73,6 +73,7 @@ class Structure(BaseModel):
         for key, column in self.fields.items():
             if not (column.declares(value[key]) or (value[key] is None and column.missing)):
                 raise ValueError(f"its '{key}' is none that is declared")
+            value[key] = column.value(column.code(value[key]))  # "3" and 3.0 as 3
         if wrong_texts := [key for key in self.texts if not isinstance(value[key], str)]:
             raise ValueError(f"its '{wrong_texts[0]}' is no text")
         return value

@@ -2,8 +2,10 @@
 
 The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
 (RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
-declared encoding has a lone surrogate for each such byte, so that a reader of texts can refuse that row alone.
-No message holds a cell.
+declared encoding has lone surrogates in their place, so that a reader of texts can refuse that row alone.
+
+A fault of one row is that row's alone (`read_rows_or_faults`): where a row of several lines cannot be read, its first
+line is the bad row, and reading goes on with the next line. No message holds a cell.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
+from pe.data.cells import UNREADABLE
 from pe.data.remote import TablePath
 from pe.data.strict_json import unlike
-from pe.data.texts import UTF_8, decode_text, with_mark
-from pe.errors import BadTable, MissingDependency, RecipeError, nearest_name
+from pe.data.texts import SURROGATE, UTF_8, decode_text, with_mark
+from pe.errors import BadSample, BadTable, MissingDependency, RecipeError, nearest_name
 
 ARROW = ".arrow"
 COLUMNAR = (".parquet", ARROW)
 _MOST_BYTES = 2**22  # that are read of a text
+_MOST_IN_BATCH = 2**27  # bytes of a column's cells that are in memory at a time
 _ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -39,17 +43,32 @@ class ColumnFile:
     arrow: Any  # pyarrow
 
     def cells(self, batch: Any, name: str) -> Iterator[object]:
-        """Yield a column's values in a batch: a number's name if it has one; surrogates for bytes that are no text."""
-        column, names, types = batch.column(name), feature_names(self.schema.metadata, name), self.arrow.types
-        if types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        is_text = any(kind(column.type) for kind in (types.is_string, types.is_large_string, types.is_string_view))
-        for value in column:
-            if is_text:
-                yield _text(value.as_buffer()) if value.is_valid else None
-            else:
-                plain = value.as_py()
-                yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
+        """Yield a column's values in a batch: a number's name if it has one; surrogates for bytes that are no text.
+
+        A value that Python cannot hold, such as a date beyond the year 9999, is UNREADABLE.
+        """
+        return arrow_cells(batch.column(name), feature_names(self.schema.metadata, name), self.arrow)
+
+
+def arrow_cells(column: Any, names: Sequence[str], arrow: Any) -> Iterator[object]:
+    """Yield the values of an array of pyarrow; see `ColumnFile.cells`.
+
+    A dictionary's values are looked up one by one: the whole column may be thousands of times as large as the file.
+    """
+    types = arrow.types
+    is_dictionary = types.is_dictionary(column.type)
+    kind = column.type.value_type if is_dictionary else column.type
+    is_text = any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
+    for scalar in column:
+        value = scalar.value if is_dictionary and scalar.is_valid else scalar
+        if is_text:
+            yield _text(value.as_buffer()) if value.is_valid else None
+            continue
+        try:
+            plain = value.as_py()
+        except (ValueError, OverflowError):
+            plain = UNREADABLE
+        yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
@@ -88,7 +107,8 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
             file = stack.enter_context(parquet.ParquetFile(content, pre_buffer=False, buffer_size=2**20))
 
             def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
-                yield from file.iter_batches(together, columns=columns, use_threads=False)
+                rows = max(min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1)
+                yield from file.iter_batches(rows, columns=columns, use_threads=False)
 
             yield ColumnFile(file.schema_arrow, batches, arrow)
     except UnicodeDecodeError as error:
@@ -96,6 +116,19 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     except (arrow.ArrowException, OSError) as error:
         kind = "Arrow" if is_arrow else "Parquet"
         raise BadTable(f"{path} cannot be read as {kind}: it is damaged or of another format.") from error
+
+
+def _largest_cell(metadata: Any, columns: Sequence[str]) -> int:
+    """Return the bytes, ≥ 1, that a cell has at most: in a dictionary it stands once, for any number of rows."""
+    chunks = (
+        metadata.row_group(i).column(j) for i in range(metadata.num_row_groups) for j in range(metadata.num_columns)
+    )
+    sizes = (
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.has_dictionary_page and any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
+    )
+    return max(sizes, default=1) or 1
 
 
 def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
@@ -176,7 +209,15 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", *COLUMNAR)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _WORDS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _MOST_CHARACTERS = 2**24  # of a line
-_ROWS_READ = 256
+ROWS_READ = 256
+_NO_TEXT = {
+    b"\xff\xfe": "is text in UTF-16: declare `encoding: utf-16`",
+    b"\xfe\xff": "is text in UTF-16: declare `encoding: utf-16`",
+    b"\x1f\x8b": "is compressed by gzip: unpack it",
+    b"PK\x03\x04": "is a .zip archive or a spreadsheet: save it as CSV",
+    b"PAR1": "is a Parquet file: let its name end in .parquet",
+}
+"""What a file is by its first bytes, if it is no text of one byte a character, and what to do."""
 _SPLITS = "dataset_dict.json"  # of `datasets`, beside the folders of several splits
 _CACHED = "cache-"  # of `datasets`: what it computed from a data set, in the same folder
 
@@ -228,100 +269,184 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
             return list(content.schema.names)
     with _open_text(file, encoding) as lines:
         if suffix in _SEPARATORS:
-            return _header(file, csv.reader(lines, delimiter=_SEPARATORS[suffix], strict=True))
-        return list(next(_objects(file, lines), {}))
+            return [name for name in _header(file, lines) if name]
+        first = next(_objects(file, lines), {})
+        if isinstance(first, BadSample):
+            raise BadTable(str(first))
+        return list(first)
 
 
 def read_rows(
-    file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = _ROWS_READ
+    file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = ROWS_READ
 ) -> Iterator[Row]:
     """Yield the values of `columns`, which may be empty, as one tuple for each row; raise BadTable for a bad file.
 
     Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a row has no value.
     `encoding` does not concern Parquet and Arrow, whose rows are taken in batches of at most `together`.
     """
+    names: set[str] = set()
+    for row in read_rows_or_faults(file, columns, encoding, together, names):
+        if isinstance(row, BadSample):
+            raise BadTable(str(row))
+        yield row
+    for column in columns if names else ():
+        check_column(file, column, names)
+
+
+def read_rows_or_faults(
+    file: TablePath,
+    columns: Sequence[str],
+    encoding: str = UTF_8,
+    together: int = ROWS_READ,
+    names: set[str] | None = None,
+) -> Iterator[Row | BadSample]:
+    """Yield what `read_rows` does, and in the place of a row that cannot be read a BadSample that says why.
+
+    No fault of one row raises an error. In JSON lines, a column that no row has is missing in all; `names` gets the
+    keys that there are.
+    """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
         yield from _columnar_rows(file, columns, together)
         return
     with _open_text(file, encoding) as lines:
-        yield from (_csv_rows if suffix in _SEPARATORS else _json_rows)(file, lines, columns)
+        if suffix in _SEPARATORS:
+            yield from _csv_rows(file, lines, columns)
+            return
+        for row in _objects(file, lines):
+            if isinstance(row, BadSample):
+                yield row
+                continue
+            if names is not None:
+                names.update(row)
+            yield tuple(row.get(column) for column in columns)
+
+
+codecs.register_error("lone-surrogate", lambda error: ("\udcff", getattr(error, "end", 0)))
 
 
 @contextmanager
-def _open_text(file: TablePath, encoding: str) -> Iterator[Iterator[str]]:
+def _open_text(file: TablePath, encoding: str) -> Iterator[_Lines]:
+    """Open the lines of a file. Bytes that are not of the encoding become lone surrogates, in any encoding."""
     try:
-        with file.open(encoding=with_mark(encoding), errors="surrogateescape", newline="") as text:
-            yield _lines(file, text)
-    except UnicodeError as error:
-        raise BadTable(f"{file} is not text in {encoding}: convert it, or declare its encoding.") from error
+        with file.open("rb") as content:
+            head = content.read(4)
+        what = next((what for mark, what in _NO_TEXT.items() if head.startswith(mark)), "")
+        if what and not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
+            raise BadTable(f"{file} {what}.")
+        with file.open(encoding=with_mark(encoding), errors="lone-surrogate", newline="") as text:
+            yield _Lines(file, text)
     except OSError as error:
         raise BadTable(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def _lines(file: TablePath, text: IO[str]) -> Iterator[str]:
-    while line := text.readline(_MOST_CHARACTERS):
+class _Lines:
+    """The lines of a text. Those that were taken for a row that cannot be read are given back, but for the first."""
+
+    def __init__(self, file: TablePath, text: IO[str]) -> None:
+        self._file = file
+        self._text = text
+        self._taken: list[str] = []
+        self._again: list[str] = []  # the next one last
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.pop() if self._again else self._text.readline(_MOST_CHARACTERS)
+        if not line:
+            raise StopIteration
+        self._taken.append(line)
         if len(line) == _MOST_CHARACTERS:
-            raise BadTable(f"{file} has a line of more than {_MOST_CHARACTERS:,} characters: break it up.")
-        yield line
+            while self._text.readline(_MOST_CHARACTERS)[-1:] not in ("\n", "\r", ""):
+                pass
+            raise BadSample(f"{self._file} has a line of more than {_MOST_CHARACTERS:,} characters: break it up.")
+        return line
+
+    def keep(self) -> None:
+        """Keep what was taken: the row was read."""
+        self._taken.clear()
+
+    def give_back(self) -> None:
+        """Give back what was taken after the first line."""
+        self._again += reversed(self._taken[1:])
+        self._taken.clear()
 
 
-def _csv_rows(file: TablePath, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
-    reader = csv.reader(lines, delimiter=_SEPARATORS[file.suffix.lower()], strict=True)
-    header = _header(file, reader)
+def _csv_rows(file: TablePath, lines: _Lines, columns: Sequence[str]) -> Iterator[Row | BadSample]:
+    header = _header(file, lines)
     for column in columns:
         check_column(file, column, header)
-    places, count = [header.index(column) for column in columns], 0
-    try:
-        for row in reader:
+    places = [header.index(column) for column in columns]
+    reader, count = _csv_reader(file, lines), 0
+    while True:
+        lines.keep()
+        fault = ""
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except (csv.Error, BadSample):
+            fault = (
+                "cannot be read: its quotes do not match, or a cell has more than "
+                f"{csv.field_size_limit():,} characters."
+            )
+        else:
             if not row:  # an empty line
                 continue
-            count += 1
             if len(row) != len(header):
-                raise BadTable(
-                    f"Row {count:,} of {file} has {len(row):,} cells, and the header {len(header):,}: put cells with "
-                    "separators or line breaks in double quotes."
+                fault = (
+                    f"has {len(row):,} cells, and the header {len(header):,}: put cells with separators or line "
+                    "breaks in double quotes."
                 )
+        count += 1
+        if fault:
+            # A quote that is never closed must not take the rows below with it.
+            lines.give_back()
+            reader = _csv_reader(file, lines)
+            yield BadSample(f"Row {count:,} of {file} {fault}")
+        else:
             yield tuple(row[place] for place in places)
-    except csv.Error as error:
-        raise BadTable(
-            f"Row {count + 1:,} of {file} cannot be read: its quotes do not match, or a cell has more than "
-            f"{csv.field_size_limit():,} characters."
-        ) from error
 
 
-def _header(file: TablePath, reader: Iterator[list[str]]) -> list[str]:
+def _csv_reader(file: TablePath, lines: _Lines) -> Iterator[list[str]]:
+    return csv.reader(lines, delimiter=_SEPARATORS[file.suffix.lower()], strict=True)
+
+
+def _header(file: TablePath, lines: _Lines) -> list[str]:
+    """Return the names in the first row of a CSV or TSV file; empty ones are of columns that nobody can name."""
     try:
-        header = next(reader, [])
-    except csv.Error as error:
+        header = next(_csv_reader(file, lines), [])
+    except (csv.Error, BadSample) as error:
         raise BadTable(f"The first row of {file} cannot be read: its quotes do not match.") from error
-    if not header:
+    if not any(header):
         raise BadTable(f"{file} has no first row that names its columns.")
-    if len(set(header)) != len(header):
+    if any(SURROGATE.search(name) for name in header):
+        raise BadTable(f"The first row of {file} is not text in the encoding that is taken: declare `encoding`.")
+    named = [name for name in header if name]
+    if len(set(named)) < len(named):
         raise BadTable(f"{file} has two columns of the same name.")
     return header
 
 
-def _json_rows(file: TablePath, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Row]:
-    names: set[str] = set()
-    for row in _objects(file, lines):
-        names.update(row)
-        yield tuple(row.get(column) for column in columns)
-    for column in columns if names else ():
-        check_column(file, column, names)
-
-
-def _objects(file: TablePath, lines: Iterator[str]) -> Iterator[dict[str, object]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+def _objects(file: TablePath, lines: _Lines) -> Iterator[dict[str, object] | BadSample]:
+    """Yield the object on each line, or in its place a BadSample that says why there is none."""
+    number = 0
+    while True:
+        lines.keep()
+        number += 1
         try:
-            row = json.loads(line, object_pairs_hook=unlike)
-        except (ValueError, RecursionError) as error:
-            raise BadTable(f"Line {number:,} of {file} is no JSON object whose keys differ.") from error
-        if not isinstance(row, dict):
-            raise BadTable(f"Line {number:,} of {file} is no JSON object: write one in each line.")
-        yield row
+            line = next(lines)
+            row = json.loads(line, object_pairs_hook=unlike) if line.strip() else None
+        except StopIteration:
+            return
+        except (BadSample, ValueError, RecursionError):
+            yield BadSample(f"Line {number:,} of {file} is no JSON object whose keys differ.")
+            continue
+        if isinstance(row, dict):
+            yield row
+        elif line.strip():
+            yield BadSample(f"Line {number:,} of {file} is no JSON object: write one in each line.")
 
 
 def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> Iterator[Row]:
@@ -421,6 +546,7 @@ class PublicTexts:
             else:
                 with _open_text(self.path, self.encoding) as lines:
                     for number, line in enumerate(lines, 1):
+                        lines.keep()
                         yield f"line {number:,} of {self.path}", None, line
         elif self.path.is_dir() and not tables_in(self.path):
             files = files_below(self.path, (TEXT,))

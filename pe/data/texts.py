@@ -33,7 +33,7 @@ from pe.data.fonts import font_for
 from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import BadSample, ContractError, check_list
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 RUN = 8
 """Words in a row by which texts are compared."""
 LONGEST = 2000
@@ -218,7 +218,7 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
         raise BadSample(_too_long(name, longest))
     whole, source = len(source) <= most, source[:most]
     text = source if isinstance(source, str) else _decode(source, encoding, whole, name)
-    if _SURROGATE.search(text):
+    if SURROGATE.search(text):
         raise BadSample(_not_text(name, encoding))
     if "\0" in text:
         raise BadSample(f"{name} holds a NUL: it is no text, or its encoding is another one, which you must declare.")

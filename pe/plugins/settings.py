@@ -129,8 +129,9 @@ def _plain(value: object) -> str:
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e15):
-        return f"{value:,.0f}"
-    text = repr(value)
+        text = f"{int(value):,}"
+    else:
+        text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -119,7 +119,8 @@ def _declared(column: Any) -> dict[str, Any]:
         values = {"values": [column.value(code) for code in range(column.size)]}
     elif column.min is not None:
         values = {"min": column.value(0), "max": column.value(column.size - 1), "unit": column.unit}
-    return {"kind": column.kind, **values, "missing": column.missing, "note": column.note}
+    about = {"missing": column.missing, "declared": "in public, by the owner of the records", "note": column.note}
+    return {"kind": column.kind, **values, **about}
 
 
 def read_parts(folder: Path) -> tuple[list[str], list[Part]]:

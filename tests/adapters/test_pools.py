@@ -239,8 +239,8 @@ def table_of(path, *last):
     return {"path": path, "columns": COLUMNS}
 
 
-def test_a_table_deals_its_rows_by_label_and_a_value_that_is_not_declared_is_missing(tmp_path):
-    api = PublicTable(**table_of(tmp_path / "pool.csv", "blue,lo,99"), label_column="out", by_label=True)
+def test_a_table_deals_its_rows_by_label_and_reads_them_as_private_ones(tmp_path):
+    api = PublicTable(**table_of(tmp_path / "pool.csv", ",lo,99"), label_column="out", by_label=True)
     new = deal(api, *("lo", "hi") * 7)
     assert sorted(row["a"] for row in new.samples.records[::2]) == [0, 1, 2, 3, 4, 5, 11]
     assert {row["a"] for row in new.samples.records[1::2]} == {6, 7, 8, 9, 10, 11}
@@ -254,7 +254,9 @@ def test_a_table_deals_its_rows_by_label_and_a_value_that_is_not_declared_is_mis
 @pytest.mark.parametrize(
     ("last", "settings", "error", "sentence"),
     [
-        ("r,lo,", {}, BadSample, r"Row 13 of .*pool\.csv has no integer in column 'a': declare missing"),
+        ("r,lo,", {}, BadSample, r"Row 13 of .*pool\.csv: column 'a' is empty. Declare `missing: true`"),
+        ("blue,lo,1", {}, BadSample, r"Row 13 of .*pool\.csv: column 'color' is not among the listed `values`"),
+        ("r,lo,'1,5'".replace("'", '"'), {}, BadSample, r"column 'a' looks like a decimal comma"),
         ("r,lo", {}, BadTable, "has 2 cells"),
         ("r,lo,1", {"label_column": "put"}, BadTable, "did you mean 'out'"),
         ("r,lo,1", {"by_label": True}, RecipeError, "name the column of the pool's labels"),

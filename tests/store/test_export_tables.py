@@ -31,7 +31,7 @@ FEATURES = ["int64", "int64", "float64", "string", "string", "bool", "date32", "
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("table")
-    record = "40,?,70,Köln,I,yes,01.02.1950"
+    record = "40,,70,Köln,I,yes,01.02.1950"
     lines = [",".join([*COLUMNS, "risk"]), *(f"{record},{label}" for label in ("+low", "high") * 30)]
     (folder / "private.csv").write_text("\n".join(lines) + "\n")
     private = pe.RowTable(
@@ -106,7 +106,8 @@ def test_what_is_declared_stands_in_the_dictionary_the_card_and_croissant(run, t
     entries = {one["name"]: one for one in json.loads((out / "data-dictionary.json").read_text())["columns"]}
     assert list(entries) == [*COLUMNS, "risk"]
     assert entries["weight"] == {
-        "name": "weight", "kind": "real", "min": 2.0, "max": 250.0, "unit": 0.5, "missing": False, "note": ""
+        "name": "weight", "kind": "real", "min": 2.0, "max": 250.0, "unit": 0.5, "missing": False, "note": "",
+        "declared": "in public, by the owner of the records",
     }  # fmt: skip
     assert entries["stage"]["values"] == ["I", "II"]
     card = (out / "README.md").read_text()
