@@ -359,7 +359,11 @@ class Execution:
             private_data_sent_to=NOT_DECLARED if hosts is None else ", ".join(hosts) or None,
             fitted_on_others=self._other_fits(),
             pool_overlaps="declared" if checks.overlap_warnings(recipe, self.api, self.embedding) else None,
-            warnings=[*checks.vote_warnings(recipe, self.plan), *checks.pool_warnings(recipe, self.api)],
+            warnings=[
+                *checks.vote_warnings(recipe, self.plan),
+                *checks.pool_warnings(recipe, self.api),
+                *recipe.private.public_facts,
+            ],
         )
         for name, content in certificate_files(certificate).items():
             self.run.write(name, content)

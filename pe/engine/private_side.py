@@ -112,6 +112,8 @@ class PrivateSide:
         """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""
         for record in self._preflight.bad if self._preflight else ():
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
+        for remark in self._preflight.remarks if self._preflight else ():
+            log.warning("%s", remark)
 
     def recognise(self, run: RunWriter) -> None:
         """Check, by their fingerprint, that the records are those that the run began with."""

@@ -7,7 +7,7 @@ import hmac
 import os
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pe.data.remote import RemotePath
 from pe.data.samples import Array, Samples, Shape
-from pe.errors import BAD_FILES, BadSample, BadTable, ContractError, PEError, PrivateDataError, printable
+from pe.errors import BAD_FILES, BadRow, BadSample, BadTable, ContractError, PEError, PrivateDataError, printable
 
 OnBadRecord = Literal["fail", "skip"]
 Outcome = Array | PEError
@@ -53,6 +53,7 @@ class Preflight:
     bad: Sequence[BadRecord]  # in order; none where `on_bad_record` is "fail"
     fingerprint: str  # of all samples, labels and units, under the caller's key; hexadecimal
     digests: Digests  # of the readable records, in order; made without a key, so never stored
+    remarks: Sequence[str]  # sentences for the owner on cells that were changed or cannot be read
 
 
 class PrivateDataset:
@@ -77,6 +78,8 @@ class PrivateDataset:
         records: the samples.
         where: names a record's place for its owner.
         misgiving: returns why the records that were read, taken together, look like a mistake; empty if they do not.
+        remarks: returns sentences for the owner on the records that were read.
+        faults: records that are bad whatever their samples are, and why; their units become NOBODY.
 
     Raises:
         PrivateDataError: labels, units and classes do not fit together, or a class name is faulty (`class_fault`).
@@ -96,6 +99,8 @@ class PrivateDataset:
         on_bad_record: OnBadRecord = "fail",
         where: Where | None = None,
         misgiving: Callable[[], str] = str,
+        remarks: Callable[[], list[str]] = list,
+        faults: Mapping[int, str] | None = None,
     ) -> None:
         if labels.shape != units.shape or labels.ndim != 1:
             raise PrivateDataError("Labels and privacy units differ in number: give one of each per record.")
@@ -117,6 +122,10 @@ class PrivateDataset:
         self._records = records
         self._where = where or (lambda index: f"Record {index + 1}")
         self._misgiving = misgiving
+        self._remarks = remarks
+        self._faults = faults or {}
+        if self._faults:
+            self.units[list(self._faults)] = NOBODY
 
     @classmethod
     def of(
@@ -169,26 +178,40 @@ class PrivateDataset:
                 is not as declared, the source as a whole cannot be read, or `misgiving` returns a reason.
         """
         bad: list[BadRecord] = []
+        cells: dict[tuple[str, str], list[int]] = {}  # a column, and what is wrong with a cell → the records
         self._misgiving()  # of what was read before
+        self._remarks()
         digests, readable = np.empty((len(self), DIGEST_BYTES), np.uint8), 0
         digest = hmac.new(key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadSample):
                 bad.append(BadRecord(index, str(outcome)))
+                for fault in outcome.cells.items() if isinstance(outcome, BadRow) else ():
+                    cells.setdefault(fault, []).append(index)
             elif isinstance(outcome, PEError):
                 raise outcome
             else:
                 digest.update(index.to_bytes(8, "little") + outcome.tobytes())
                 digests[readable] = np.frombuffer(sample_digest(outcome), np.uint8)
                 readable += 1
-        if bad and self.on_bad_record == "fail":
-            remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
-            raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
-        if why := self._misgiving():
-            raise PrivateDataError(why)
+        remarks = [
+            f"Column '{column}': {len(rows):,} cells cannot be read; the first, in {self._where(rows[0])}, {why}"
+            for (column, why), rows in cells.items()
+        ]
+        why = self._misgiving()
+        if self.on_bad_record == "fail":
+            if cells and len(bad) > 1:
+                remedy = "Mend the cells or their declaration, or set on_bad_record: skip: such rows cast no vote."
+                raise refusal(remarks, "kinds of cells cannot be read", remedy)
+            if bad:
+                remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
+                raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
+            if why:
+                raise PrivateDataError(why)
+        remarks += filter(None, [*self._remarks(), why])
         digest.update(np.ascontiguousarray(self.labels).data)
         digest.update(np.ascontiguousarray(self.units).data)
-        return Preflight(bad, digest.hexdigest(), digests[:readable])
+        return Preflight(bad, digest.hexdigest(), digests[:readable], remarks)
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
         """Yield all records in order: blocks of exactly `size` samples, with masks, False for blanks. Confidential.
@@ -214,17 +237,24 @@ class PrivateDataset:
         return self.modality.stack([None] * size, self.shape), np.zeros(size, dtype=np.bool_)
 
     def _outcomes(self) -> Iterator[Outcome]:
-        """Yield one outcome per record; for a sample of another shape it is a PrivateDataError."""
-        records = iter(self._records)
-        for index in range(len(self)):
-            try:
-                outcome = next(records)
-            except StopIteration:
-                raise PrivateDataError("The private data changed while they were read: start again.") from None
-            except BadTable as error:
-                raise PrivateDataError(str(error)) from error
-            misfit = "" if isinstance(outcome, PEError) else self.modality.misfit(outcome, self.shape)
-            yield PrivateDataError(f"{self._where(index)} {misfit}.") if misfit else outcome
+        """Yield one outcome per record; for a sample of another shape it is a PrivateDataError.
+
+        Where bad records are skipped, each error is a BadSample, and stops nothing.
+        """
+        with as_private():
+            records = iter(self._records)
+            for index in range(len(self)):
+                outcome = next(records, None)
+                if outcome is None:
+                    raise PrivateDataError("The private data changed while they were read: start again.")
+                if index in self._faults and not isinstance(outcome, PEError):  # whose own reason says more
+                    outcome = BadSample(self._faults[index])
+                misfit = "" if isinstance(outcome, PEError) else self.modality.misfit(outcome, self.shape)
+                if misfit:
+                    outcome = PrivateDataError(f"{self._where(index)} {misfit}.")
+                if isinstance(outcome, PrivateDataError) and self.on_bad_record == "skip":
+                    outcome = BadSample(str(outcome))
+                yield outcome
 
 
 class Reread(partial[Iterator[Outcome]]):
@@ -234,12 +264,17 @@ class Reread(partial[Iterator[Outcome]]):
         return self()
 
 
-def outcome_of(decode: Callable[[], Array]) -> Outcome:
-    """Return the result of `decode`, or the PEError that it raises, as a value."""
+def outcome_of(decode: Callable[[str], Array], name: str) -> Outcome:
+    """Return what `decode` makes of the record `name`, or the PEError that it raises, as a value.
+
+    Whatever a library raises is a BadSample that tells its type alone: its message may hold a cell.
+    """
     try:
-        return decode()
+        return decode(name)
     except PEError as error:
         return error
+    except Exception as error:
+        return BadSample(f"{name} cannot be read ({type(error).__name__}).")
 
 
 def class_fault(name: str) -> str:
@@ -330,11 +365,17 @@ def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataErro
 
 @contextmanager
 def as_private() -> Iterator[None]:
-    """Turn a BadTable that the block raises into a PrivateDataError."""
+    """Turn a BadTable that the block raises, or what a library raises, into a PrivateDataError without a cell."""
     try:
         yield
     except BadTable as error:
         raise PrivateDataError(str(error)) from error
+    except PEError:
+        raise
+    except Exception as error:
+        raise PrivateDataError(
+            f"The private records cannot be read: a library failed with {type(error).__name__}. They may be damaged."
+        ) from None
 
 
 @contextmanager

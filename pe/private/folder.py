@@ -22,15 +22,15 @@ from __future__ import annotations
 import os
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from pe.data.samples import Array
-from pe.data.tables import LABELS_CSV, check_column, columns_of, is_clutter, read_rows
+from pe.data.tables import LABELS_CSV, check_column, columns_of, is_clutter, read_rows, read_rows_or_faults
 from pe.errors import BadSample, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, Where, as_private, outcome_of, refusal
 from pe.private.modalities import ImageSource, TextSource
@@ -49,8 +49,9 @@ class FileList:
 
     paths: Sequence[str]  # below the folder, POSIX
     labels: Sequence[str | None] | None  # None: there are none
-    units: Sequence[str | None] | None  # None: each record is its own, or `own_units` tells
+    units: Sequence[str | int | None] | None  # None: each record is its own, or `own_units` tells
     where: Where
+    faults: Mapping[int, str]  # where bad records are skipped, those that are no file as it must be, and why
 
 
 @source
@@ -80,15 +81,31 @@ class FolderSource(PrivateSource):
     def open(self) -> PrivateDataset:
         """List the records; files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         files = self._files()
-        records = Reread(self._outcomes, files.paths, {})
-        return self.bind(records, len(files.paths), files.where, labels=files.labels, units=files.units)
+        return self._bind(files)
 
-    def _outcomes(self, paths: Sequence[str], unreadable: Mapping[int, BadSample]) -> Iterator[Outcome]:
-        """Yield each file's sample or error, in order; files in `unreadable` (index → error) are not read again."""
+    def _bind(self, files: FileList) -> PrivateDataset:
+        """Return the data set of listed files."""
+        return self.bind(
+            Reread(self._outcomes, files),
+            len(files.paths),
+            files.where,
+            labels=files.labels,
+            units=files.units,
+            faults=files.faults,
+        )
+
+    def _outcomes(self, files: FileList) -> Iterator[Outcome]:
+        """Yield each file's sample or error, in order. Faulty files are not read."""
         if not self.path.is_dir():
             raise PrivateDataError(f"The folder {self.path} is gone.")
-        for index, path in enumerate(paths):
-            yield unreadable.get(index) or outcome_of(partial(self.read_file, self.path / path))
+        for index, path in enumerate(files.paths):
+            if index in files.faults:
+                yield BadSample(files.faults[index])
+            else:
+                yield outcome_of(self._read_path, str(self.path / path))
+
+    def _read_path(self, path: str) -> Array:
+        return self.read_file(Path(path))
 
     def _files(self) -> FileList:
         """List the records' files, by the rules above. Confidential."""
@@ -100,12 +117,30 @@ class FolderSource(PrivateSource):
             files = self._in_csv() if (root / LABELS_CSV).is_file() else self._in_folders()
         except OSError as error:
             raise PrivateDataError(f"The folder {root} cannot be read: {error.strerror}.") from error
-        _refuse_one_file_twice(root, files.paths)
+        first = _same_files(root, files.paths)
+        for index, earlier in enumerate(first):
+            if index != earlier and not self.skips:
+                raise PrivateDataError(
+                    f"{root / files.paths[index]} is listed twice, or is the same file as "
+                    f"{root / files.paths[earlier]}: one file is one record with one label."
+                )
+        if files.units is None and self.privacy_unit == RECORD and self.skips:
+            files = replace(files, units=first)  # whoever is in a file has one vote, however often it is listed
         return files
+
+    def _or_fault(self, faults: dict[int, str], index: int, read: Callable[[], str]) -> str | None:
+        """Return what `read` returns. Where bad records are skipped, note its error as the record's instead."""
+        try:
+            return read()
+        except PrivateDataError as error:
+            if not self.skips:
+                raise
+            faults.setdefault(index, str(error))
+            return None
 
     def _in_csv(self) -> FileList:
         root, table, unit = self.path, self.path / LABELS_CSV, self.privacy_unit
-        columns = _read_csv(root)
+        columns = _read_csv(root, self.skips)
         if "label" not in columns and (near := like_labels(columns)) and self.class_names != ():
             raise PrivateDataError(
                 f"{table} has no column 'label', but '{near}': rename that, or set classes: [] if it holds no labels."
@@ -114,16 +149,27 @@ class FolderSource(PrivateSource):
         def where(index: int) -> str:
             return f"Record {index + 1} of {table}"
 
-        paths = [_inside(root, file, where(index)) for index, file in enumerate(columns["file"])]
-        units: Sequence[str | None] | None = None
+        faults: dict[int, str] = {}
+        paths = [
+            self._or_fault(faults, index, partial(_inside, root, file, where(index))) or ""
+            for index, file in enumerate(columns["file"])
+        ]
+        units: Sequence[str | int | None] | None = None
         if unit == SUBFOLDER:
-            units = [_folder_at(path, 0, root) for path in paths]
+            units = self._folders(faults, paths, 0)
         elif unit in columns and unit != RECORD:
             units = columns[unit]
         elif unit != RECORD and unit not in self.own_units:
             choices = [RECORD, SUBFOLDER, *self.own_units, *(one for one in columns if one not in ("file", "label"))]
             raise PrivateDataError(f"privacy_unit: {table} has no column '{unit}': {nearest_name(unit, choices)}")
-        return FileList(paths, columns.get("label"), units, where)
+        return FileList(paths, columns.get("label"), units, where, faults)
+
+    def _folders(self, faults: dict[int, str], paths: Sequence[str], depth: int) -> list[str | None]:
+        """Return the folder of each path, at this depth below the source's own."""
+        return [
+            self._or_fault(faults, index, partial(_folder_at, path, depth, self.path))
+            for index, path in enumerate(paths)
+        ]
 
     def _in_folders(self) -> FileList:
         root, classes, unit = self.path, self.class_names, self.privacy_unit
@@ -134,21 +180,29 @@ class FolderSource(PrivateSource):
             )
         folders = _top_folders(root)
         _refuse_metadata(root, folders, classes)
-        if folders and classes is None:
+        if folders and classes is None and not self.skips:
             raise PrivateDataError(
                 f"The folder {root} has subfolders, but the class list, which is public, is not given: confirm it with "
                 f"classes: {suggestion(label_names(folders))}, or set classes: [] if the subfolders are no classes."
             )
-        strangers: list[str] = []
-        paths = sorted(_walk(root, "", self.suffixes, strangers))
-        if strangers:
-            faults = [f"{root / path} is no file of a type that is read here." for path in sorted(strangers)]
+        strangers: dict[str, str] = {}
+        paths = list(_walk(root, "", self.suffixes, strangers))
+        if strangers and not self.skips:
             remedy = f"Move {{it}} away, convert {{it}}, or list the records in {LABELS_CSV}."
-            raise refusal(faults, "files are not read here", remedy)
-        is_labelled = bool(folders) and bool(classes)
-        labels = [_folder_at(path, 0, root) for path in paths] if is_labelled else None
-        units = [_folder_at(path, int(is_labelled), root) for path in paths] if unit == SUBFOLDER else None
-        return FileList(paths, labels, units, lambda index: f"{root / paths[index]}")
+            raise refusal([strangers[path] for path in sorted(strangers)], "files are not read here", remedy)
+        paths = sorted([*paths, *strangers])
+        faults = {index: strangers[path] for index, path in enumerate(paths) if path in strangers}
+        if classes is None:  # a folder would be a label
+            faults |= {
+                index: f"{root / path} lies in a subfolder, and no classes are declared."
+                for index, path in enumerate(paths)
+                if "/" in path
+            }
+        # Where bad records are skipped, whether there are folders at all must not decide what a label is.
+        is_labelled = bool(classes) and (bool(folders) or (self.skips and len(classes or ()) > 1))
+        labels = self._folders(faults, paths, 0) if is_labelled else None
+        units = self._folders(faults, paths, int(is_labelled)) if unit == SUBFOLDER else None
+        return FileList(paths, labels, units, lambda index: f"{root / paths[index]}", faults)
 
 
 @source
@@ -200,12 +254,14 @@ def find_units(root: Path) -> tuple[str, ...]:
 
 
 @as_private()
-def _read_csv(root: Path) -> dict[str, Sequence[Any]]:
-    """Return the cells of labels.csv, by column."""
+def _read_csv(root: Path, skips: bool = False) -> dict[str, Sequence[Any]]:
+    """Return the cells of labels.csv, by column. If it `skips` bad records, a row that cannot be read has none."""
     table = root / LABELS_CSV
     columns = columns_of(table)
     check_column(table, "file", columns)
-    rows = list(read_rows(table, columns))
+    read = read_rows_or_faults if skips else read_rows
+    none = (None,) * len(columns)
+    rows = [none if isinstance(row, BadSample) else row for row in read(table, columns)]
     return dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
 
 
@@ -226,21 +282,21 @@ def _top_folders(root: Path) -> list[str]:
     return [entry.name for entry in os.scandir(root) if entry.is_dir() and not is_clutter(entry.name)]
 
 
-def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: list[str]) -> Iterator[str]:
-    """Yield the paths of records; add the paths of files of other types to `strangers`."""
+def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: dict[str, str]) -> Iterator[str]:
+    """Yield the paths of records; add those of links and of files of other types to `strangers`, with the reasons."""
     with os.scandir(root / below) as entries:
         for entry in entries:
             path = f"{below}{entry.name}"
             if is_clutter(entry.name):
                 continue
             if entry.is_symlink():
-                raise PrivateDataError(f"{root / path} is a symbolic link: put the files themselves into the folder.")
-            if entry.is_dir():
+                strangers[path] = f"{root / path} is a symbolic link: put the files themselves into the folder."
+            elif entry.is_dir():
                 yield from _walk(root, f"{path}/", suffixes, strangers)
             elif _suffix(entry.name) in suffixes and entry.is_file():
                 yield path
             elif _suffix(entry.name) not in _PASSED_OVER:
-                strangers.append(path)
+                strangers[path] = f"{root / path} is no file of a type that is read here."
 
 
 def _suffix(name: str) -> str:
@@ -276,16 +332,14 @@ def _folder_at(path: str, depth: int, root: Path) -> str:
     return parts[depth]
 
 
-def _refuse_one_file_twice(root: Path, paths: Sequence[str]) -> None:
-    first: dict[object, str] = {}
-    for path in paths:
-        identity: object = path  # a missing file is a bad record, which the pre-flight names
+def _same_files(root: Path, paths: Sequence[str]) -> list[int]:
+    """Return for each path the index of the first one of the same file."""
+    first: dict[object, int] = {}
+    indices = []
+    for index, path in enumerate(paths):
+        identity: object = path or index  # a missing file is a bad record, which the pre-flight names
         with suppress(OSError):
             status = (root / path).stat()
-            identity = status.st_dev, status.st_ino
-        if identity in first:
-            raise PrivateDataError(
-                f"{root / path} is listed twice, or is the same file as {root / first[identity]}: "
-                "one file is one record with one label."
-            )
-        first[identity] = path
+            identity = identity if not path else (status.st_dev, status.st_ino)
+        indices.append(first.setdefault(identity, index))
+    return indices

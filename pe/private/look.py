@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.cells import looks_like_value
 from pe.data.decoding import Channels
-from pe.data.tables import COLUMNAR, LABELS_CSV, has_splits, tables_in, walk
+from pe.data.tables import COLUMNAR, LABELS_CSV, columns_of, has_splits, tables_in, walk
 from pe.data.tables import SUFFIXES as TABLES
 from pe.data.texts import LONGEST
 from pe.errors import PEError, PrivateDataError, RecipeError
@@ -100,6 +101,17 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
         )
     units = find_units(path)
     return Seen({"kind": kind, "path": path}, find_labels(path), units, "subfolder, a column of labels.csv")
+
+
+def cells_in_header(path: Path) -> int:
+    """Return how many names in the first row of the CSV or TSV file or files at `path` look like values of a record.
+
+    None is told: without a header they are a record's cells.
+    """
+    files = [path] if path.is_file() else tables_in(path) if path.is_dir() else []
+    if not files or files[0].suffix.lower() not in (".csv", ".tsv"):
+        return 0
+    return sum(map(looks_like_value, columns_of(files[0])))
 
 
 def look_at_names(path: Path, label_column: str | None, is_looking: bool) -> Seen:

@@ -15,8 +15,7 @@ The rules:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,7 +27,7 @@ from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames
 from pe.data.quiet import quiet
 from pe.errors import BadImage, PEError, PrivateDataError
 from pe.plugins.devices import import_library
-from pe.private.dataset import NOBODY, PrivateDataset, Reread
+from pe.private.dataset import PrivateDataset
 from pe.private.folder import FolderSource
 from pe.private.modalities import ImageSource
 from pe.private.source import source
@@ -88,21 +87,17 @@ class Dicom(FolderSource, ImageSource):
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
         files = self._files()
-        units: Sequence[object] | None = files.units
-        unreadable: dict[int, BadImage] = {}
-        if units is None and self.privacy_unit == PATIENT:
-            patients: list[object] = []
+        if files.units is None and self.privacy_unit == PATIENT:
+            faults = dict(files.faults)
+            patients: list[str | int | None] = []
             for index, path in enumerate(files.paths):
                 try:
-                    patients.append(_patient(self.path / path))
+                    patients.append(None if index in faults else _patient(self.path / path))
                 except BadImage as error:
-                    unreadable[index] = error
+                    faults[index] = str(error)
                     patients.append(f"unreadable\0{index}")
-            units = patients
-        records = Reread(self._outcomes, files.paths, unreadable)
-        dataset = self.bind(records, len(files.paths), files.where, labels=files.labels, units=units)
-        dataset.units[list(unreadable)] = NOBODY
-        return dataset
+            files = replace(files, units=patients, faults=faults)
+        return self._bind(files)
 
     def read_file(self, path: Path) -> UInt8Array:
         """Return the image in a file; raise BadImage if there is none."""
@@ -135,7 +130,7 @@ def _libraries() -> tuple[Any, Any]:
     return pydicom, tifffile
 
 
-def _patient(path: Path) -> object:
+def _patient(path: Path) -> str | None:
     """Return the PatientID in a file's header, None if it has none; BadImage if there is no header. Confidential."""
     pydicom, _ = _libraries()
     try:

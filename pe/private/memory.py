@@ -13,10 +13,10 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, InstanceOf
 
-from pe.data.columns import python_scalar
+from pe.data.cells import python_scalar
 from pe.data.decoding import UInt8Array
 from pe.data.samples import Array
-from pe.data.tables import feature_names
+from pe.data.tables import arrow_cells, feature_names
 from pe.errors import BadImage, BadSample, PrivateDataError, RecipeError, nearest_name
 from pe.plugins.registry import load
 from pe.plugins.settings import fields_of
@@ -30,6 +30,7 @@ from pe.private.tables import RowTable
 Values = Callable[[], Iterable[Any]]
 """A function that iterates over the values of a column anew."""
 IMAGE, TEXT, LABEL, SAMPLE, COLUMNS = "image", "text", "label", "sample", "columns"
+_TOGETHER = 1000  # rows of a table of pyarrow
 _USUAL = {IMAGE: IMAGE, "images": IMAGE, TEXT: TEXT, "texts": TEXT}
 
 
@@ -66,7 +67,7 @@ class MemorySource(PrivateSource):
         return self.bind(Reread(self._outcomes, one.samples), one.count, _name, labels=labels, units=units)
 
     def _outcomes(self, samples: Values) -> Iterator[Outcome]:
-        return (outcome_of(partial(self.read_value, value, _name(i))) for i, value in enumerate(samples()))
+        return (outcome_of(partial(self.read_value, value), _name(i)) for i, value in enumerate(samples()))
 
     @abstractmethod
     def read_value(self, value: Any, name: str) -> Array:
@@ -171,9 +172,10 @@ def _at_path(path: str | Path, arguments: Mapping[str, str], own: Mapping[str, A
 
 
 def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the kind and the records; and size, channels and classes, as far as the records' types have them.
+    """Return the kind and the records; and size and channels, as far as one array of all images has them.
 
-    No value of a record goes into what is returned: it is public.
+    Only names of columns and the shape of an array go into what is returned, which is public: names of labels in a
+    type, like values, may have been computed from the records.
     """
     count, columns, type_names = _columns(value, where)
     unit, classes = own.get("privacy_unit", RECORD), own.get("classes")
@@ -182,18 +184,20 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
             raise RecipeError(f"{where}: {key} is '{name}', and the records have {list_names([*columns])}.")
     declared = _declared(own, columns, arguments.get(LABEL), where)
     free = {name: read for name, read in columns.items() if name not in (*declared, unit)}
-    usual = [name for name in (LABEL, "labels") if name in free] or [name for name in free if type_names.get(name)]
+    # A table's columns that are not declared are left out, a column `label` too.
+    usual = [name for name in (LABEL, "labels") if name in free and (classes or not declared)]
     label = arguments.get(LABEL) or (usual[0] if len(usual) == 1 else None)
     free.pop(label or "", None)
     sample, modality = ("", "") if declared else _sample(free, arguments, where)
     rest = [name for name in free if name != sample]
-    if label is None and rest and (len(classes or ()) > 1 or (classes is None and (usual or like_labels(rest)))):
+    looks_labelled = bool(usual or like_labels(rest) or any(type_names.get(name) for name in rest))
+    if label is None and rest and not declared and (len(classes or ()) > 1 or (classes is None and looks_labelled)):
         raise RecipeError(
             f"{where}: the records have {list_names(rest)}, but no 'label': name the column of labels by label=…, or "
             "give classes=[] if there is none."
         )
     names = type_names.get(label or "", ())
-    content: dict[str, Any] = {"classes": names} if names else {}
+    content: dict[str, Any] = {}
     if not names and not any(str(name).isdecimal() for name in classes or ()):
         names = classes or ()
     labels = None if label is None else partial(_name_numbers, columns[label], tuple(names))
@@ -273,11 +277,13 @@ def _columns(value: Any, where: str) -> tuple[int, Mapping[str, Values], Mapping
         return _hugging_face(value)
     if hasattr(value, "to_batches") and hasattr(value, "schema"):  # a table of pyarrow
         class_names = {name: feature_names(value.schema.metadata, name) for name in value.schema.names}
-        return len(value), {name: partial(_arrow, value, name) for name in value.schema.names}, class_names
+        return len(value), {name: partial(_arrow, value.select([name])) for name in value.schema.names}, class_names
     if isinstance(value, tuple) and len(value) == 2:
         value = dict(zip((SAMPLE, LABEL), value, strict=True))
     if isinstance(value, Mapping) or hasattr(value, "columns"):  # arrays by name, or a data frame
         names = list(value if isinstance(value, Mapping) else value.columns)
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise RecipeError(f"{where}: private has two columns named '{twice[0]}': rename or drop one of them.")
         if len(counts := {len(value[name]) for name in names}) != 1:
             raise RecipeError(f"{where}: private has {list_names(names)}, which differ in length, or are none.")
         return counts.pop(), {str(name): partial(_in_order, value[name]) for name in names}, {}
@@ -295,12 +301,13 @@ def _columns(value: Any, where: str) -> tuple[int, Mapping[str, Values], Mapping
 
 def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
     """As `_columns`, of a `datasets.Dataset`; its images stay encoded, so that our rules decode them."""
-    features, value = dict(value.features), value.with_format(None)
+    features = dict(value.features)
     for name, feature in features.items():
         if type(feature).__name__ == "Image":
             value = value.cast_column(name, type(feature)(decode=False))
+    value = value.with_format("arrow")
     columns: dict[str, Values] = {
-        name: partial(_parts, partial(iter, value.select_columns([name])), name) for name in features
+        name: partial(_batches, partial(value.select_columns([name]).iter, _TOGETHER)) for name in features
     }
     return len(value), columns, {name: one.names for name, one in features.items() if hasattr(one, "str2int")}
 
@@ -313,5 +320,13 @@ def _parts(rows: Values, key: Any) -> Iterator[Any]:
     return (row.get(key) if isinstance(row, Mapping) else row[key] for row in rows())
 
 
-def _arrow(table: Any, name: str) -> Iterator[Any]:
-    return (value for batch in table.select([name]).to_batches(1000) for value in batch.column(0).to_pylist())
+def _arrow(table: Any) -> Iterator[Any]:
+    """Yield the values of a table of pyarrow that has one column."""
+    import pyarrow
+
+    return (cell for batch in table.to_batches(_TOGETHER) for cell in arrow_cells(batch.column(0), (), pyarrow))
+
+
+def _batches(read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """Yield the values of tables of pyarrow, of one column each."""
+    return (cell for table in read() for cell in _arrow(table))

@@ -165,6 +165,25 @@ class RowSource(PrivateSource):
         """Return a record, its values in the order of the columns, as a row; raise BadSample as `Columns.read`."""
         return np.array(self.declared.read(values, name), np.bytes_)
 
+    @property
+    def public_facts(self) -> list[str]:
+        """The columns' values and ranges."""
+        ranges = [f"{name} from {one.min} to {one.max}" for name, one in self.columns.items() if one.min is not None]
+        lists = [f"{name} with {one.size:,} values" for name, one in self.columns.items() if one.min is None]
+        return [
+            "The columns are declared in public by the owner of the records, and no noise protects the declaration: "
+            f"{', '.join([*ranges, *lists])}."
+        ]
+
+    def remarks(self) -> list[str]:
+        """Return how many cells of each column were out of range, and so were changed, since the last call."""
+        sentences = [
+            f"Column '{name}': {count:,} cells were out of range and became the nearest value in it."
+            for name, count in self.declared.clipped.items()
+        ]
+        self.declared.clipped.clear()
+        return sentences
+
     def decoding(self) -> Callable[[], object]:
         """Return a function that reads a row of missing values."""
         columns = {name: column.model_copy(update={"missing": True}) for name, column in self.columns.items()}

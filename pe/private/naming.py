@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pe.data.cells import python_scalar
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Labels, Units, Where
 
@@ -32,8 +33,10 @@ _ZEROS, _POINT_ZERO = re.compile(r"(?<!\d)(?<!\d\.)0+(?=\d)"), re.compile(r"^(\d
 def text_of(value: object) -> str | None:
     """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form C.
 
-    None for empty text and all other values: fractions, truth values, lists, missing values, bytes that are not UTF-8.
+    None for empty text and all other values: fractions, truth values, lists, missing values, bytes that are not UTF-8,
+    numbers of many hundred digits.
     """
+    value = python_scalar(value)
     if isinstance(value, str) and value.isascii():  # most are, and are in form C
         return value.strip() or None
     if isinstance(value, bytes):
@@ -41,7 +44,7 @@ def text_of(value: object) -> str | None:
             value = value.decode()
         except UnicodeDecodeError:
             return None
-    if isinstance(value, bool | np.bool_) or not isinstance(value, str | int | np.integer):
+    if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     text = unicodedata.normalize("NFC", str(value)).strip()
     return None if any("\ud800" <= each <= "\udfff" for each in text) else text or None
@@ -59,9 +62,19 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class _Numbers(ABC):
-    def __init__(self, where: Where, kind: str) -> None:
-        self._where, self._numbers, self._error = where, array(kind), ""
+    """Numbers that stand for the values of records, one after another.
+
+    Attributes:
+        faults: where bad records are skipped, those without a usable value, and why.
+    """
+
+    def __init__(self, where: Where, kind: str, skip: bool) -> None:
+        self._where = where
+        self._numbers = array(kind)
+        self._skip = skip
+        self._error = ""
         self._number: dict[str, int] = {}
+        self.faults: dict[int, str] = {}
 
     def take(self, values: Iterable[object]) -> None:
         """Add the values of the next records."""
@@ -70,20 +83,28 @@ class _Numbers(ABC):
                 return
             self._numbers.append(self._number_of(value, text_of(value)))
 
+    def _note(self, fault: str) -> None:
+        """Note that the next record has no usable value: its own fault alone if such records are skipped."""
+        if self._skip:
+            self.faults[len(self._numbers)] = fault
+        else:
+            self._error = fault
+
     @abstractmethod
     def _number_of(self, value: object, name: str | None) -> int:
-        """Return the number that stands for a value, `name` being its text; set `_error` if no number can."""
+        """Return the number that stands for a value, `name` being its text; `_note` it if no number can."""
 
 
 class LabelNumbers(_Numbers):
     """The labels of records, taken one after another, as indices into the class list: 4 bytes each. Confidential.
 
     The first fault is raised by `finish` alone, so that a fault of the whole file is told first. With an empty class
-    list all records are of one class; without a class list (None) the names are collected, for the error to propose.
+    list all records are of one class; without a class list (None) the names are collected, for the error to propose,
+    unless bad records are skipped: then no message may depend on a record.
     """
 
-    def __init__(self, classes: Sequence[str] | None, where: Where) -> None:
-        super().__init__(where, "i")
+    def __init__(self, classes: Sequence[str] | None, where: Where, skip: bool) -> None:
+        super().__init__(where, "i", skip)
         self._classes = classes
         self._number = {name: index for index, name in enumerate(classes or ())}
         self._names: set[str] = set()  # where there is no class list
@@ -92,11 +113,11 @@ class LabelNumbers(_Numbers):
         if self._classes is not None and not self._classes:
             return 0
         if name is None:
-            self._error = f"{self._where(len(self._numbers))} has {_fault(value)}."
+            self._note(f"{self._where(len(self._numbers))} has {_fault(value)}.")
         elif self._classes is None:
             self._names.add(name)
         elif name not in self._number:
-            self._error = self._stranger(name, self._classes)
+            self._note(self._stranger(name, self._classes))
         return self._number.get(name or "", 0)
 
     def finish(self) -> tuple[tuple[str, ...], Labels]:
@@ -105,8 +126,8 @@ class LabelNumbers(_Numbers):
             raise PrivateDataError(self._error)
         if self._classes is None:
             raise PrivateDataError(
-                "The private records have labels, but the class list, which is public, is not given: "
-                f"confirm it with classes: {suggestion(self._names)}, or set classes: [] to ignore the labels."
+                "The private records have labels, but the class list, which is public, is not given: confirm it with "
+                f"classes: {'[…]' if self._skip else suggestion(self._names)}, or set classes: [] to ignore the labels."
             )
         return tuple(self._classes) or (ONE_LABEL,), np.asarray(self._numbers, dtype=np.int32)
 
@@ -131,32 +152,35 @@ class UnitNumbers(_Numbers):
     """The privacy units of records, taken one after another, numbered by first appearance: 8 bytes each. Confidential.
 
     Equal text is one unit, wherever it appears. Names that only look alike are refused, and so is text beside numbers,
-    since one patient could become two units. The first fault is raised by `finish` alone.
+    since one patient could become two units. The first fault is raised by `finish` alone. Where bad records are
+    skipped, no record may stop a run: names that look alike are one unit.
     """
 
-    def __init__(self, unit_name: str, where: Where) -> None:
-        super().__init__(where, "q")
+    def __init__(self, unit_name: str, where: Where, skip: bool) -> None:
+        super().__init__(where, "q", skip)
         self._unit_name = unit_name
         self._first: dict[bool, int] = {}  # is it text → the first such record
 
     def _number_of(self, value: object, name: str | None) -> int:
         self._first.setdefault(isinstance(value, str | bytes), len(self._numbers))
-        if name is None:
-            self._error = self._lack(len(self._numbers))
+        if name is not None and self._skip:
+            name = _fold(name)
+        if not name:
+            self._note(self._lack(len(self._numbers)))
         return self._number.setdefault(name or "", len(self._number))
 
     def finish(self) -> Units:
         """Return each record's unit, int64 (n,)."""
         if self._error:
             raise PrivateDataError(self._error)
-        if len(self._first) > 1:
+        if len(self._first) > 1 and not self._skip:
             text, number = self._where(self._first[True]), self._where(self._first[False])
             raise PrivateDataError(
                 f"{self._unit_name} is text in {text}, and a number in {number}: write all of them in one form, with "
                 "any leading zeros."
             )
         alike: dict[str, int] = {}
-        for name, unit in self._number.items():
+        for name, unit in self._number.items() if not self._skip else ():
             if not (key := _fold(name)):
                 raise PrivateDataError(self._lack(self._numbers.index(unit)))
             if (other := alike.setdefault(key, unit)) != unit:

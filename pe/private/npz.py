@@ -94,7 +94,7 @@ class ImageNpz(ImageSource):
                     yield from images.reshape(rows, *shape[:2], self.channels)
                     continue
                 for row, pixels in enumerate(images, start):
-                    yield outcome_of(partial(self.convert, pixels, f"Image {row + 1} of {self.path}"))
+                    yield outcome_of(partial(self.convert, pixels), f"Image {row + 1} of {self.path}")
 
     def _check_images(self, images: _Header) -> None:
         channels = images.shape[3:]
@@ -227,7 +227,7 @@ class MnistSample(ImageSource):
         in_split = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
         pixels, digits = pixels[in_split], digits[in_split]
         return self.bind(
-            [outcome_of(partial(self.convert, image)) for image in pixels],
+            [outcome_of(partial(self.convert, image), "The image") for image in pixels],
             len(digits),
             lambda index: f"Record {index + 1} of the MNIST sample",
             labels=digits.tolist(),

@@ -127,6 +127,15 @@ class PrivateSource(ABC):
     def decoding(self) -> Callable[[], object]:
         """Return a function that decodes a made-up record of the largest size: the public clock leaves time for it."""
 
+    @property
+    def public_facts(self) -> list[str]:
+        """Sentences on what the recipe declares of the records, for the certificate: no noise protects it."""
+        return []
+
+    def remarks(self) -> list[str]:
+        """Return sentences for the owner on the records read since the last call. Confidential."""
+        return []
+
     def misgiving(self) -> str:
         """Return why records read since the last call, taken together, look like a mistake; empty if they do not."""
         return ""
@@ -140,8 +149,11 @@ class PrivateSource(ABC):
         labels: Iterable[object] | LabelNumbers | None,
         units: Iterable[object] | UnitNumbers | None = None,
         declared_size: int | None = None,
+        faults: Mapping[int, str] | None = None,
     ) -> PrivateDataset:
         """Return the data set of `count` records, for `open` to return; PrivateDataError if they are not as declared.
+
+        Where bad records are skipped, one without a usable label or unit is a bad record.
 
         Args:
             records: the samples.
@@ -150,13 +162,17 @@ class PrivateSource(ABC):
             labels: each record's label; None: the records have no labels.
             units: each record's unit; None: each record is its own unit.
             declared_size: the declared size to take if the recipe declares none.
+            faults: records that are known to be bad, and why.
         """
+        bad = dict(faults or {})
         if labels is not None and not isinstance(labels, LabelNumbers):
-            values, labels = labels, LabelNumbers(self.class_names, where)
+            values, labels = labels, LabelNumbers(self.class_names, where, self.skips)
             labels.take(values)
         if units is not None and not isinstance(units, UnitNumbers):
-            values, units = units, UnitNumbers(self.privacy_unit, where)
+            values, units = units, UnitNumbers(self.privacy_unit, where, self.skips)
             units.take(values)
+        for numbers_of in (labels, units):
+            bad |= {} if numbers_of is None else numbers_of.faults
         if labels is not None:
             classes, numbers = labels.finish()
         elif len(self.labels) > 1 and count:
@@ -178,7 +194,14 @@ class PrivateSource(ABC):
             on_bad_record=self.on_bad_record,
             where=where,
             misgiving=self.misgiving,
+            remarks=self.remarks,
+            faults=bad,
         )
+
+    @property
+    def skips(self) -> bool:
+        """True if a bad record casts no vote, and stops nothing."""
+        return self.on_bad_record == "skip"
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -16,7 +16,18 @@ from pe.data.columns import Column
 from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, TablePath
 from pe.data.samples import Array
-from pe.data.tables import COLUMNAR, ColumnFile, Row, columns_of, feature_names, open_columns, read_rows, table_files
+from pe.data.tables import (
+    COLUMNAR,
+    ROWS_READ,
+    ColumnFile,
+    Row,
+    columns_of,
+    feature_names,
+    open_columns,
+    read_rows,
+    read_rows_or_faults,
+    table_files,
+)
 from pe.data.texts import UTF_8, check_encoding
 from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
@@ -27,6 +38,8 @@ from pe.private.source import RECORD, SUBFOLDER, PrivateSource, Text, source
 _IMAGES_READ = 64
 _VALUES_READ = 65_536
 _ROWS_LOOKED_AT = 32
+NO_KEYS: tuple[Row, Row] = (None,), (None,)
+"""The label and the unit of a row that cannot be read."""
 
 
 class TableSource(PrivateSource):
@@ -55,8 +68,8 @@ class TableSource(PrivateSource):
             raise PrivateDataError(f"label_column is not set, and classes lists {len(classes)} classes: {hint}.")
         ends: list[int] = []  # of the files that were read
         where = place_in(files, ends, self.noun)
-        labels = None if self.label_column is None else LabelNumbers(self.class_names, where)
-        units = None if self._unit is None else UnitNumbers(self.privacy_unit, where)
+        labels = None if self.label_column is None else LabelNumbers(self.class_names, where, self.skips)
+        units = None if self._unit is None else UnitNumbers(self.privacy_unit, where, self.skips)
         for file in files:
             for label, unit in self._keys(file, is_first=count == 0):
                 count += 1
@@ -71,6 +84,13 @@ class TableSource(PrivateSource):
     def _unit(self) -> str | None:
         """The column of units; None: each record is its own unit."""
         return None if self.privacy_unit == RECORD else self.privacy_unit
+
+    def _rows(
+        self, file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = ROWS_READ
+    ) -> Iterator[Row | BadSample]:
+        """Yield rows as `read_rows`; where bad records are skipped, a BadSample in the place of each faulty one."""
+        read = read_rows_or_faults if self.skips else read_rows
+        return read(file, columns, encoding, together)
 
     def _label_hint(self, file: TablePath) -> str:
         # No column is listed: without a header they are a record's cells.
@@ -136,13 +156,14 @@ class ImageParquet(TableSource, ImageSource):
         columns = [name for name in (self.label_column, self._unit) if name is not None]
         with open_columns(file) as table:
             self._check_columns(file, table)
-        for row in read_rows(file, columns, together=_VALUES_READ):
-            yield row[:1], row[-1:]
+        for row in self._rows(file, columns, together=_VALUES_READ):
+            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-1:])
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         for file in files:
-            for number, (value,) in enumerate(read_rows(file, [self.image_column], together=_IMAGES_READ), 1):
-                yield outcome_of(partial(self._read, value, f"The image in row {number} of {file}"))
+            for number, row in enumerate(self._rows(file, [self.image_column], together=_IMAGES_READ), 1):
+                name = f"The image in row {number} of {file}"
+                yield row if isinstance(row, BadSample) else outcome_of(partial(self._read, row[0]), name)
 
     def _read(self, value: object, name: str) -> UInt8Array:
         data = value.get("bytes") if isinstance(value, dict) else value
@@ -217,18 +238,19 @@ class TextTable(TableSource, TextSource):
         return table_files(self.path)
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        for row in self._rows(file):
-            yield row[:1], row[-2:-1]
+        for row in self._rows(file, self._names, self.encoding):
+            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-2:-1])
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         for file in files:
-            for number, row in enumerate(self._rows(file), 1):
-                yield outcome_of(partial(self._read, row[-1], f"The text in row {number:,} of {file}"))
+            for number, row in enumerate(self._rows(file, self._names, self.encoding), 1):
+                name = f"The text in row {number:,} of {file}"
+                yield row if isinstance(row, BadSample) else outcome_of(partial(self._read, row[-1]), name)
 
-    def _rows(self, file: TablePath) -> Iterator[Row]:
-        """Return each row's label and unit, where there are such columns, and its text."""
-        columns = [column for column in (self.label_column, self._unit, self.text_column) if column is not None]
-        return read_rows(file, columns, self.encoding)
+    @property
+    def _names(self) -> list[str]:
+        """The columns that are read: of labels and of units, where there are such, and of texts."""
+        return [column for column in (self.label_column, self._unit, self.text_column) if column is not None]
 
     def _read(self, text: object, name: str) -> Array:
         if text is None:
@@ -282,15 +304,18 @@ class RowTable(TableSource, RowSource):
         return table_files(self.path)
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        for row in read_rows(file, self._names, self.encoding):
-            yield row[: self.label_column is not None], row[len(self._names) - (self._unit is not None) :]
+        for row in self._rows(file, self._names, self.encoding):
+            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-1:])
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         start = int(self.label_column is not None)
         for file in files:
-            for number, row in enumerate(read_rows(file, self._names, self.encoding), 1):
-                values = row[start : start + len(self.columns)]
-                yield outcome_of(partial(self.read, values, f"Row {number:,} of {file}"))
+            for number, row in enumerate(self._rows(file, self._names, self.encoding), 1):
+                if isinstance(row, BadSample):
+                    yield row
+                else:
+                    cells = row[start : start + len(self.columns)]
+                    yield outcome_of(partial(self.read, cells), f"Row {number:,} of {file}")
 
     @property
     def _names(self) -> list[str]:

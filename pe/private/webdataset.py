@@ -31,7 +31,7 @@ from pe.private.folder import SUFFIXES
 from pe.private.modalities import ImageSource
 from pe.private.naming import FoundColumns
 from pe.private.source import Text, source
-from pe.private.tables import TableSource
+from pe.private.tables import NO_KEYS, TableSource
 
 TAR = (".tar",)
 _IMAGES = frozenset(suffix[1:] for suffix in SUFFIXES)
@@ -67,7 +67,7 @@ class WebDataset(TableSource, ImageSource):
     def open(self) -> PrivateDataset:
         """List the records; images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         dataset = super().open()
-        if len(dataset) == 1:
+        if len(dataset) == 1 and not self.skips:
             for sample in (each for path in self._files() for each in _samples(path, (), 0)):
                 if "." in sample.image(self.image_column) and len(sample.views()) > 1:
                     raise sample.run_together()
@@ -99,23 +99,29 @@ class WebDataset(TableSource, ImageSource):
         texts = {_JSON, self.label_column or _JSON, self.privacy_unit}
         keys: set[str] = set()
         for sample in _samples(file, texts, _LONGEST_TEXT):
-            if sample.key in keys:
+            if sample.key in keys and not self.skips:
                 raise PrivateDataError(f"{sample} comes twice, apart: put its members side by side, or rename it.")
-            must = is_first and not keys
+            must = is_first and not keys and not self.skips
             keys.add(sample.key)
-            sample.image(self.image_column)
             names = (self.label_column, self._unit)
-            label, unit = (() if name is None else (sample.value(name, must),) for name in names)
-            yield label, unit
+            try:
+                sample.image(self.image_column)
+                label, unit = (() if name is None else (sample.value(name, must),) for name in names)
+            except PrivateDataError:
+                if not self.skips:
+                    raise
+                yield NO_KEYS  # the image's outcome tells why
+            else:
+                yield label, unit
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         suffixes = _IMAGES if self.image_column is None else {self.image_column}
         for path in files:
             for sample in _samples(path, suffixes, _LONGEST_IMAGE):
-                data = sample.members[sample.image(self.image_column)]
-                yield outcome_of(partial(self._read, data, f"The image of sample '{sample.key}' of {path}"))
+                yield outcome_of(partial(self._read, sample), f"The image of sample '{sample.key}' of {path}")
 
-    def _read(self, data: bytes | None, name: str) -> UInt8Array:
+    def _read(self, sample: _Sample, name: str) -> UInt8Array:
+        data = sample.members[sample.image(self.image_column)]
         if data is None:
             raise BadImage(f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down first.")
         return self.decode(data, name)
@@ -128,12 +134,15 @@ class _Sample:
     path: TablePath
     key: str
     members: dict[str, bytes | None]
+    faults: list[str]  # why this is no sample
 
     def __str__(self) -> str:
         return f"Sample '{self.key}' of {self.path}"
 
     def image(self, column: str | None) -> str:
-        """Return the suffix of the sample's one image; PrivateDataError if there are several, or none."""
+        """Return the suffix of the sample's one image; PrivateDataError if there are several or none, or a fault."""
+        if self.faults:
+            raise PrivateDataError(self.faults[0])
         images = [name for name in self.members if (name in _IMAGES if column is None else name == column.lower())]
         is_numbered = any(re.fullmatch(r"[\d._-]+", suffix.rpartition(".")[0]) for suffix in self.views())
         if len(images) == 1 and not (is_numbered and "." in images[0] and len(self.views()) > 1):
@@ -200,14 +209,15 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
         if member.isdir() or any(map(is_clutter, PurePosixPath(member.name).parts)):
             continue
         key, suffix = folder + slash + stem, suffix.lower()
-        if not member.isreg() or member.issparse():
-            raise PrivateDataError(f"'{member.name}' in {path} is a link, a device or sparse: put in the file itself.")
         if sample is None or key != sample.key:
             if sample is not None:
                 yield sample
-            sample = _Sample(path, key, {})
+            sample = _Sample(path, key, {}, [])
+        if not member.isreg() or member.issparse():
+            sample.faults.append(f"'{member.name}' in {path} is a link, a device or sparse: put in the file itself.")
+            continue
         if suffix in sample.members:
-            raise PrivateDataError(f"{sample} has two members '{suffix}': keep one of them.")
+            sample.faults.append(f"{sample} has two members '{suffix}': keep one of them.")
         sample.members[suffix] = None
         if suffix in read and member.size <= longest:
             file.seek(member.offset_data)

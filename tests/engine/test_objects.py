@@ -49,8 +49,8 @@ IMAGES = {
     ),
     "a data set of torch": (Pairs(), {"classes": NAMES} | SHAPE),
     "a data frame": (FRAME, {"label": "kind", "classes": NAMES, "privacy_unit": "patient"} | SHAPE),
-    "a data set of Hugging Face": (HUGGING_FACE, SHAPE),
-    "a table of pyarrow": (HUGGING_FACE.data.table, SHAPE),
+    "a data set of Hugging Face": (HUGGING_FACE, {"classes": NAMES} | SHAPE),
+    "a table of pyarrow": (HUGGING_FACE.data.table, {"classes": NAMES} | SHAPE),
 }
 
 
@@ -87,6 +87,43 @@ def test_texts_in_memory_or_at_a_path_are_found(private, settings, tmp_path, mon
     assert next(dataset.blocks(2))[0].strings == ["a b", "c d"]
 
 
+def computed(column):
+    """The data of TYPED, whose label names `class_encode_column` computes from the records, the last one rare."""
+    names = [NAMES[one] for one in NUMBERS[:-1]] + ["rare-HIV"]
+    data = datasets.Dataset.from_dict({"image": PICTURES, column: names}).class_encode_column(column)
+    return data.cast_column("image", datasets.Image())
+
+
+NAMES_IN_TYPES = {
+    "a data set of Hugging Face": (computed("label"), {}, "confirm it with classes: [dark, light, rare-HIV]"),
+    "its table": (computed("label").data.table, {}, "confirm it with classes: [dark, light, rare-HIV]"),
+    "a column of another name": (computed("diagnosis"), {}, "no 'label': name the column of labels by label=…"),
+    "names that are not those declared": (computed("label"), {"classes": NAMES}, "rare-HIV', which the public class"),
+}
+
+
+@pytest.mark.parametrize("form", NAMES_IN_TYPES)
+def test_names_of_labels_in_a_type_are_not_public_unasked(form, tmp_path):
+    private, settings, sentence = NAMES_IN_TYPES[form]
+    settings = settings | SHAPE | {"ledger_file": tmp_path / "l.json"}
+    with pytest.raises((RecipeError, PrivateDataError), match=re.escape(sentence)):
+        source_of(private, settings, "t", ()).open()
+    source = source_of(
+        private, settings | {"classes": [*NAMES, "rare-HIV"], "label": private.column_names[-1]}, "t", ()
+    )
+    assert source.open().labels.tolist() == [*NUMBERS[:-1], 2]
+    with pytest.raises((RecipeError, PrivateDataError)):  # one name is not declared, whatever the type says
+        source_of(private, settings | {"classes": NAMES, "label": private.column_names[-1]}, "t", ()).open()
+
+
+def test_a_table_s_columns_that_are_not_declared_are_left_out(tmp_path):
+    rows = datasets.Dataset.from_dict({"age": [20, 30], "label": ["a", "rare-HIV"]}).class_encode_column("label")
+    columns = {"age": {"kind": "integer", "min": 0, "max": 99}}
+    for private in (rows, rows.data.table, rows.to_pandas().astype({"label": "category"})):
+        source = source_of(private, {"columns": columns, "ledger_file": tmp_path / "l.json"}, "t", ())
+        assert (source.classes, source.labels, source.open().labels.tolist()) == (None, ("all",), [0, 0])
+
+
 @pytest.mark.parametrize(
     ("private", "settings", "sentence"),
     [
@@ -100,6 +137,7 @@ def test_texts_in_memory_or_at_a_path_are_found(private, settings, tmp_path, mon
         (PIXELS / 200, {}, "Record 31 has values outside 0…1: scale floating-point pixels"),
         (datasets.DatasetDict(train=HUGGING_FACE), {}, "private has the splits train: give one of them."),
         (HUGGING_FACE.to_iterable_dataset(), {}, "private is an object of the class IterableDataset: give a path"),
+        (pd.concat([FRAME, FRAME[["kind"]]], axis=1), {}, "private has two columns named 'kind': rename or drop one"),
         (PIXELS, {"iteratons": 2}, "unknown setting 'iteratons'; did you mean 'iterations'?"),
         (PIXELS, {"ledger_file": None}, "ledger_file must be a path"),
     ],

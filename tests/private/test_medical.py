@@ -107,7 +107,9 @@ def test_colour_has_no_window(tmp_path, planar):
         tifffile.imwrite(tmp_path / "1.tif", stored, photometric="rgb", planarconfig=planar)
     np.testing.assert_array_equal(read(source(tmp_path, channels=3, window=None).open())[0][0], COLOUR)
     dicom(tmp_path / "2.dcm")
-    refused(tmp_path, r"2\.dcm is not in colour: declare a window", window=None, channels=3, on_bad_record="skip")
+    refused(tmp_path, r"2\.dcm is not in colour: declare a window", window=None, channels=3)
+    (bad,) = source(tmp_path, window=None, channels=3, on_bad_record="skip").open().check()
+    assert bad.index == 1
 
 
 def test_file_names_without_suffix_and_of_numbers_are_dicom_and_burned_in_text_is_always_warned_of(tmp_path):
@@ -130,7 +132,10 @@ def test_patients_are_units(tmp_path):
     (tmp_path / "labels.csv").unlink()
     for patient in (None, "  "):
         dicom(tmp_path / "b/4.dcm", patient=patient)
-        refused(tmp_path, r"4\.dcm has no usable PatientID", **settings, on_bad_record="skip")
+        refused(tmp_path, r"4\.dcm has no usable PatientID", **settings)
+        data = source(tmp_path, **settings, on_bad_record="skip").open()
+        assert [bad.index for bad in data.check()] == [len(data) - 1]
+        assert data.units[-1] == NOBODY
 
 
 def test_an_unreadable_header_is_a_bad_image_from_there_on(tmp_path):

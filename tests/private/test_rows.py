@@ -77,8 +77,8 @@ def test_rows_labels_and_units_are_the_same_in_every_form(tmp_path, form):
     assert valid.tolist() == [True, True, False, True]
     assert (data.labels.tolist(), data.units.tolist()) == ([1, 0, 0, 1], [0, 1, 1, 0])
     (bad,) = data.check()
-    assert "has no integer in column 'age'" in bad.reason
-    refused(source(), r"^(Row|Record) 3 ", "in column 'age'", "set on_bad_record: skip")
+    assert "column 'age' is empty" in bad.reason
+    refused(source(), r"^(Row|Record) 3", "column 'age'", "set on_bad_record: skip")
 
 
 @pytest.mark.parametrize(
