@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +22,20 @@ if TYPE_CHECKING:
 
 _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
-_OPTIONS = "--classes, --privacy-unit, --declared-size, --declared-units (unless of records) and --public or --api"
-_NUMBER = click.IntRange(min=1)
 _KINDS = ("category", "ordinal", "boolean", "integer", "real", "date")
 _LOOK = "What is proposed comes from looking at the records. Say yes only if you would have known it without."
-SIDE, CHANNELS, LONGEST = click.IntRange(1, 8192), click.Choice(["1", "3"]), click.IntRange(1, 100_000)
+
+
+class _Whole(click.IntRange):
+    """A whole number, which messages call so."""
+
+    name = "whole number"
+
+
+SIDE = _Whole(1, 8192)
+CHANNELS = click.Choice(["1", "3"])
+LONGEST = _Whole(1, 100_000)
+_NUMBER = _Whole(min=1)
 
 
 @click.command()
@@ -75,7 +85,8 @@ def init(
     it asks for each column, whose name alone it reads, and writes columns.yaml beside the recipe.
     """
     from pe.planning.checks import check_apart
-    from pe.private.look import look, look_at_names
+    from pe.private.look import cells_in_header, look, look_at_names
+    from pe.private.source import RECORD
     from pe.recipe.starting import (
         UNDECLARED,
         ImageStart,
@@ -97,6 +108,7 @@ def init(
     if is_table or is_looking or declared is not None:
         columns, kind, public = {"label_column": label_column}, kind or "max_entropy", public or Path()
         see = partial(look_at_names, is_looking=is_looking)
+    _confirm_header(where, cells_in_header(where))
     records = see(where, **columns)
     options: dict[str, object] = {"--size": size, "--channels": channels, "--image-column": image_column}
     options |= {"--longest": longest, "--text-column": text_column, "--public": public}
@@ -112,7 +124,7 @@ def init(
     pool = None if kind else begin.pool(public)
     if pool is not None:
         check_apart(where, [pool.path], begin.noun)
-    source = records.settings | {"classes": names or [], "privacy_unit": unit}
+    source = records.settings | {"classes": names or [], "privacy_unit": unit or RECORD}
     start: ImageStart | TextStart | TableStart
     if records.noun == TableStart.noun:
         free = [name for name in records.units if name != unit]
@@ -131,10 +143,10 @@ def init(
         noun=start.noun,
         source=records.settings | silent | {"path": path_from(out.parent, where)},
         classes=UNDECLARED if names is None else names,
-        unit=unit,
+        unit=unit or UNDECLARED,
         units=records.where,
-        declared_size=number,
-        declared_units=units,
+        declared_size=number or UNDECLARED,
+        declared_units=units or UNDECLARED,
         shape=start.shape,
         api=api,
         embedding="" if embedding is None else embedding.lines,
@@ -148,6 +160,21 @@ def init(
         click.echo(f"Declare in {out} before a run: {undeclared}. Nobody has, and the records must not.")
     to_try = [["doctor", out], *([] if isinstance(start, TableStart) else [["probe", out]])]
     tell_next(*(to_try if pool is None else []), ["plan", out])
+
+
+def _confirm_header(where: Path, count: int) -> None:
+    """Ask whether the first row of a table is its header, if `count` of its cells look like values. Tell no cell."""
+    if not count:
+        return
+    question = f"In the first row of {where}, {count} of the cells look like values, not like names. Is it the header?"
+    try:
+        is_header = click.confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        is_header = False
+    if not is_header:
+        raise RecipeError(f"{question} If it is a record, write a row of column names above it. If not, type yes.")
 
 
 def _check_options(where: Path, records: Seen, options: Iterable[str]) -> None:
@@ -289,7 +316,7 @@ def _rows(
             del columns[name]
         else:
             columns[name] = _declaration(kind) if isinstance(kind, str) else kind
-    path.write_text(columns_file(columns, proposals), encoding="utf-8")
+    path.write_text(columns_file(columns, is_looking), encoding="utf-8")
     return TableStart(path.name)
 
 
@@ -302,13 +329,15 @@ def _declaration(kind: str) -> Column:
     one: dict[str, Any] = {"kind": kind}
     with asking("--columns, a file of all columns"):
         if kind in ("category", "ordinal"):
-            one["values"] = [text.strip() for text in click.prompt("  Values, with commas").split(",")]
+            texts = [text.strip() for text in click.prompt("  Values, with commas").split(",")]
+            one["values"] = [int(text) if re.fullmatch(r"-?(0|[1-9]\d*)", text) else text for text in texts]
         if kind == "category":
-            one["other"] = click.confirm("  Is a value that is not among them 'other'? If not, it is missing")
+            one["other"] = click.confirm("  Is a value that is not among them 'other'? If not, it is a bad cell")
         if kind in ("integer", "real", "date"):
             number: Any = {"integer": int, "real": float, "date": str}[kind]
             one |= {end: click.prompt(f"  {end}", type=number) for end in ("min", "max")}
-            one["unit"] = click.prompt("  Unit: rounded to multiples of", type=float, default=1.0)
+            usual = None if kind == "real" else 1.0
+            one["unit"] = click.prompt("  Unit: rounded to multiples of", type=float, default=usual)
         one["missing"] = click.confirm("  May it be missing? If not, a row without it is a bad record")
     try:
         return Column.model_validate(one)
@@ -326,28 +355,33 @@ def _ask(
     units: int | None,
     public: Path | None,
     begin: type[ImageStart | TextStart],
-) -> tuple[list[str] | None, str, int, int | None, Path]:
-    """Return classes, unit, numbers of records and of units, and place of public samples, by options or answers."""
+) -> tuple[list[str] | None, str | None, int | None, int | None, Path]:
+    """Return classes, unit, numbers of records and of units, and place of public samples, by options or answers.
+
+    None stands for what nobody has declared.
+    """
     from pe.private.source import RECORD
 
-    with asking(_OPTIONS):
-        if classes is None:
-            has_labels = records.settings.get("label_column", _NONE) not in ("", None)
-            if has_labels or "label_column" in owner.silent_on:
-                proposal = ",".join(records.labels) or None
-                classes = owner.declares("classes", f"Classes, with commas; {_NONE} for none", proposal)
-            else:
-                classes = _NONE
-        if unit is None:
-            unit = str(click.prompt(f"Privacy unit ({', '.join((RECORD, *records.units))})", default=RECORD))
-        if size is None:
-            size = click.prompt("About how many records there are (needed, and public; a round number)", type=_NUMBER)
-        if unit == RECORD and units is not None:
-            raise click.UsageError("--declared-units belongs to a --privacy-unit other than record: leave one out.")
-        if unit != RECORD and units is None:
-            units = click.prompt(f"About how many units there are, by {unit} (needed, public)", type=_NUMBER)
-        if public is None:
-            public = Path(click.prompt(f"Public {begin.noun} to draw from, {begin.pools}", default="public"))
+    if classes is None:
+        has_labels = records.settings.get("label_column", _NONE) not in ("", None)
+        if has_labels or "label_column" in owner.silent_on:
+            proposal = ",".join(records.labels) or None
+            classes = owner.declares("classes", f"Classes, with commas; {_NONE} for none", proposal)
+        else:
+            classes = _NONE
+    if unit is None:
+        choice = click.Choice([RECORD, *records.units])
+        who = f"Privacy unit, who is protected as one: {', '.join(choice.choices)}"
+        unit = owner.declares("privacy_unit", who, None, choice) if records.units else RECORD
+    if size is None:
+        size = owner.declares("declared_size", "About how many records there are, a round number", None, _NUMBER)
+    if unit == RECORD and units is not None:
+        raise click.UsageError("--declared-units belongs to a --privacy-unit other than record: leave one out.")
+    if unit not in (RECORD, None) and units is None:
+        units = owner.declares("declared_units", f"About how many units there are, by {unit}", None, _NUMBER)
+    if public is None:
+        public = Path(owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public") or "public")
+        owner.silent_on.discard("public")  # whose usual place tells nothing
     names = None
     if classes is not None:
         names = [name.strip() for name in classes.split(",") if name.strip() not in ("", _NONE)]

@@ -62,10 +62,10 @@ class Start:
     # kind, path (as the recipe names it) and other settings of the private source; a None is left out
     source: Mapping[str, object]
     classes: Sequence[str] | Undeclared  # the label names, as the user declared them; empty if there are no labels
-    unit: str  # the privacy unit; `units`: other possible privacy units, in words
+    unit: str | Undeclared  # the privacy unit; `units`: other possible privacy units, in words
     units: str
-    declared_size: int
-    declared_units: int | None  # the number of privacy units, ≥ 1; None if each record is a unit
+    declared_size: int | Undeclared
+    declared_units: int | Undeclared  # the number of privacy units, ≥ 1, if these are not records
     shape: str  # lines of `private` on what all samples share; `api` and `embedding`: the lines of these sections
     api: str
     embedding: str
@@ -75,18 +75,20 @@ def starter_recipe(start: Start) -> str:
     """YAML for `pe run`, with a comment on every choice."""
     from jinja2 import Environment, PackageLoader
 
-    classes, exponent = start.classes, 2
-    while 10.0**-exponent > 1 / start.declared_size / 10:
-        exponent += 1
+    classes = start.classes
+    size = start.declared_size
+    # δ is at most 1 / (100 n), and a power of ten: of 2,000 records, 1e-6.
+    delta = UNDECLARED if isinstance(size, Undeclared) else f"1e-{len(str(100 * size - 1))}"
     templates = Environment(loader=PackageLoader("pe.recipe", ""), trim_blocks=True, keep_trailing_newline=True)  # noqa: S701
     text = templates.get_template("starting.yaml.jinja").render(
         start=start,
         source=_lines(start.source),
         classes=classes if isinstance(classes, Undeclared) else json.dumps(list(classes), ensure_ascii=False),
-        unit=_scalar(start.unit),
-        has_units=start.unit != RECORD,
+        unit=start.unit if isinstance(start.unit, Undeclared) else _scalar(start.unit),
+        has_units=start.unit not in (RECORD, UNDECLARED),
         is_billed="price:" in start.api or "base_url:" in start.api,
-        delta=f"1e-{exponent}",
+        delta=delta,
+        expected="" if isinstance(size, Undeclared) else f"{size * float(str(delta)):g}",
     )
     return "\n".join(map(_align, text.split("\n")))
 
@@ -271,20 +273,21 @@ class TableStart:
         return ProposedEmbedding(Rows.embedding, "numbers from 0 to 1, categories one-hot")
 
 
-def columns_file(columns: Mapping[str, Column | None], proposals: Mapping[str, Column | None]) -> str:
-    """YAML that declares the columns, one a line; a blank, with its proposal, for one that nobody has declared."""
+def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
+    """YAML that declares the columns, one a line, and a blank for one that nobody has declared.
+
+    Proposals stand nowhere: they are of the private records until somebody confirms them.
+    """
     lines = [
         "# What a record can hold, and a synthetic row (docs/tables.md). All of it is public, and no noise protects it."
     ]
-    if proposals:
+    if is_looking:
         lines += [
-            "# `pe init --look` has read the private records, and what it proposed is of them: keep only what you",
-            "# would have known without them.",
+            "# `pe init --look` has read the private records, and proposed some of these: keep only what you would have",
+            "# known without them.",
         ]
     for name, column in columns.items():
-        proposal = f"; the records have {proposals[name]}" if proposals.get(name) else ""
-        blank = f"{UNDECLARED}{proposal}"
-        lines.append(_align(f"{_scalar(name)}: {blank if column is None else column}"))
+        lines.append(_align(f"{_scalar(name)}: {UNDECLARED if column is None else column}"))
     return "\n".join([*lines, ""])
 
 

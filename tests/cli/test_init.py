@@ -71,7 +71,7 @@ def test_texts_are_seen_and_the_recipe_is_planned(tmp_path, name):
     reviews(tmp_path / name)
     reviews(tmp_path / "public.jsonl")
     columns = "yes\nyes\n" if "." in name else ""
-    result = pe("init", name, cwd=tmp_path, typed=f"{columns}yes\n\n30\npublic.jsonl\nyes\n")
+    result = pe("init", name, cwd=tmp_path, typed=f"{columns}yes\nrecord\n30\npublic.jsonl\nyes\n")
     assert result.returncode == 0, result.stderr
     assert "twice the median of 32 texts at most (proposed: 250; yes, or another):" in result.stdout
     recipe = Recipe.load(tmp_path / "recipe.yaml")
@@ -93,8 +93,9 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
     )
     recipe = Recipe.load(scans.parent / "r.yaml")
     assert (recipe.private.classes, recipe.private.shape) == ((), (48, 48, 1))
-    assert recipe.privacy.delta < 1 / 500
+    assert recipe.privacy.delta == 1e-5  # at most 1 / (100 n)
     text = (scans.parent / "r.yaml").read_text()
+    assert "here n·delta = 0.005" in text
     assert "by_label" not in text
     assert_one_sentence(pe("init", "scans", *flags, cwd=scans.parent), "r.yaml exists already")
 
@@ -218,14 +219,14 @@ def test_a_table_is_declared_column_by_column_and_its_recipe_runs(tmp_path, flag
     typed = {"--table": ANSWERS, "--look": YES}.get(flags[0], "")
     result = pe("init", "a.csv", *flags, *STAY, *UNIT, cwd=tmp_path, typed=typed)
     assert result.returncode == 0, result.stderr
-    assert ("min: 34, max: 61" in result.stdout) == ("--look" in flags)
+    assert ("min: 30, max: 70" in result.stdout) == ("--look" in flags)
     if flags == ["--table"]:
-        assert "Again, since from min to max there are" in result.stdout
+        assert "Again, since min is larger than max" in result.stdout
     columns = Recipe.load(tmp_path / "recipe.yaml").private.columns
     assert [*columns] == {"--table": ["age", "seen"], "--columns": [*declared], "--look": ["age", "sex", "seen"]}[
         flags[0]
     ]
-    assert columns["age"].max == (61 if "--look" in flags else 110)
+    assert columns["age"].max == (70 if "--look" in flags else 110)
     assert pe("run", "recipe.yaml", "--out", "run", "--quiet", cwd=tmp_path).returncode == 0
     if "--columns" not in flags:
         assert ("has read the private records" in (tmp_path / "columns.yaml").read_text()) == ("--look" in flags)
@@ -246,3 +247,67 @@ def test_a_table_s_cells_are_not_looked_at(tmp_path):
     refused = pe("init", "a.csv", *STAY, "--privacy-unit", "record", "--out", "r.yaml", cwd=tmp_path / "with")
     assert "has no column of words" in refused.stderr
     assert "add --table" in refused.stderr
+
+
+def declared_by_looking(folder, cells, answers=""):
+    """What `pe init --look` prints and writes for a table of these rows."""
+    write(folder / "a.csv", cells.encode())
+    result = pe("init", "a.csv", "--look", "--label-column", "", *STATED, cwd=folder, typed=answers)
+    assert result.returncode == 0, result.stderr
+    return result.stdout, (folder / "columns.yaml").read_text(), (folder / "recipe.yaml").read_text()
+
+
+RANDOM = "pseudonym,age,visit,score\n" + "".join(f"p{i},{20 + i},2020-01-{i % 28 + 1:02},{i / 10}\n" for i in range(50))
+ODD = ["p99,999,1066-10-14,-77.125\n", "rare-HIV,3,,\n", "x,,2999-01-01,1e9\n", "a,b,c,d\n", "NA,NA,NA,NA\n"]
+
+
+@pytest.mark.parametrize("more", ODD)
+@pytest.mark.parametrize("answers", ["", "-\ninteger\n0\n110\n\nn\n"])
+def test_what_nobody_confirms_is_on_the_terminal_alone(tmp_path, more, answers):
+    (tmp_path / "with").mkdir()
+    (tmp_path / "without").mkdir()
+    _, *without = declared_by_looking(tmp_path / "without", RANDOM, answers)
+    told, *with_it = declared_by_looking(tmp_path / "with", RANDOM + more, answers)
+    assert with_it == without
+    assert "proposed" in told
+    assert "p1" not in without[0]
+
+
+def test_no_proposal_names_an_extreme(tmp_path):
+    _, columns, _ = declared_by_looking(tmp_path, RANDOM, "-\nyes\nyes\nyes\n")
+    assert "age: {kind: integer, min: 10, max: 70}" in columns
+    assert "visit: {kind: date, min: '2019-01-01', max: '2020-12-31'}" in columns
+    assert "score: {kind: real, min: -1.0, max: 5.0, unit: 0.1}" in columns
+
+
+@pytest.mark.parametrize("first", ["34,f,2020-02-03", "a,1,b", "no,home,f", "NA,b,c", "x@y.org,b,c", "2020-01-01,x,y"])
+def test_a_first_row_of_values_is_never_printed(tmp_path, first):
+    write(tmp_path / "a.csv", f"{first}\n61,m,2020-03-04\n".encode())
+    for typed in ("", "n\n"):
+        result = pe("init", "a.csv", "--table", *STATED, cwd=tmp_path, typed=typed)
+        assert result.returncode == 2
+        assert "look like values, not like names" in result.stderr
+        assert not any(cell in result.stdout + result.stderr for cell in first.split(",") if len(cell) > 2)
+    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+    assert pe("init", "a.csv", "--table", *STATED, cwd=tmp_path, typed="y\n").returncode == 0
+
+
+def test_keys_that_nobody_answers_are_left_blank_and_named(tmp_path):
+    write(tmp_path / "a.csv", PATIENTS.encode())
+    result = pe("init", "a.csv", "--table", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    recipe = (tmp_path / "recipe.yaml").read_text()
+    for key in ("privacy_unit", "declared_size", "label_column", "delta", "classes"):
+        assert re.search(rf"^  {key}: +# declare this", recipe, re.M), key
+    for option in ("--privacy-unit", "--declared-size", "--label-column"):
+        assert f"({option})" in result.stdout
+    assert_one_sentence(pe("plan", "recipe.yaml", cwd=tmp_path), r"must be .*, not empty: declare it")
+    answer = pe("init", "a.csv", "--table", "--out", "r.yaml", cwd=tmp_path, typed="out\n-\nyes\nhousehold\n")
+    assert "nothing is proposed: type what you declare" in answer.stdout
+    assert "'household' is not one of 'record', 'patient', 'age'" in answer.stdout
+
+
+def test_a_word_in_place_of_a_number_is_told_in_plain_words(tmp_path):
+    write(tmp_path / "a.csv", PATIENTS.encode())
+    result = pe("init", "a.csv", "--table", "--privacy-unit", "record", cwd=tmp_path, typed="-\nsome\n")
+    assert "'some' is not a valid whole number" in result.stdout
