@@ -95,7 +95,9 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("section", ["api", "embedding"])
-def test_a_private_text_among_the_public_ones_refuses_the_start_whoever_reads_it(recipe, tmp_path, section):
+def test_a_private_text_among_the_public_ones_does_not_decide_whether_a_run_starts_but_its_file_does(
+    recipe, tmp_path, section
+):
     with (tmp_path / "data" / "notes.csv").open(newline="", encoding="utf-8") as file:
         record = next(csv.DictReader(file))["note"]
     content = yaml.safe_load(recipe.read_text())
@@ -104,11 +106,11 @@ def test_a_private_text_among_the_public_ones_refuses_the_start_whoever_reads_it
     if section == "embedding":
         content[section]["public"] = "more.txt"
     recipe.write_text(yaml.safe_dump(content))
-    said = stopped("run", recipe, "--out", tmp_path / "run")
-    assert f"1 of 2 public texts are private records, to the last bit (the first: line 2 of {tmp_path}/more" in said
-    assert record not in said
-    assert not (tmp_path / "run").exists()
+    said = invoke("run", recipe, "--out", tmp_path / "run", "--set", "evolution.population=4")
+    assert "Certificate" in said
+    assert json.loads((tmp_path / "run" / "public_samples.json").read_text())[section]["samples"] == 2
     content[section]["public" if section == "embedding" else "path"] = "data/notes.csv"
     content[section]["text_column"] = "note"
     recipe.write_text(yaml.safe_dump(content))
-    assert "The public texts" in stopped("run", recipe, "--out", tmp_path / "run")
+    assert "are the private records" in stopped("run", recipe, "--out", tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,6 +17,9 @@ from pe.errors import ContractError
 
 _SMALL = 64
 """Images whose longer side has at most this many pixels are stored raw, not as PNG."""
+
+_THINNED, _BLANK = 2**10, 48
+"""The most values of an image that are looked at, and the most bytes to which those of a blank one are compressed."""
 
 TELLING = 64
 """An image of one colour alone is suspicious if it has at least this many pixels, height × width."""
@@ -87,6 +91,12 @@ class Images(Samples):
             f"is an image of {own} where {shape_text} are declared: set private.resize to crop, fit or stretch, or "
             "private.size to what all images have"
         )
+
+    @classmethod
+    def is_unique(cls, row: Array) -> bool:
+        """Return False for blank pages, black scans and other images that are almost of one colour, else True."""
+        values = row.reshape(-1)[:: row.size // _THINNED + 1]
+        return len(zlib.compress(values.tobytes())) > _BLANK
 
     @classmethod
     def check(cls, array: Array) -> bool:

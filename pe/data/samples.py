@@ -70,6 +70,11 @@ class Samples(Protocol):
         """Return the end of a sentence that says how a record differs from the declared shape; "" if it does not."""
 
     @classmethod
+    def is_unique(cls, row: Array) -> bool:
+        """Return True if a sample that equals `row` is surely a copy of it; by default two may be equal by chance."""
+        return False
+
+    @classmethod
     def check(cls, array: Array) -> bool:
         """Return True if an array that was read from a file holds samples."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.samples import Array, Shape
+from pe.data.samples import Shape
 from pe.data.strict_json import json_object
 from pe.errors import DamagedFile, PEError, RecipeError, RunError
 from pe.fit.trainer import PrivateRecords
@@ -25,7 +25,7 @@ from pe.plugins.protocols import Embedding, ReadsPublicSamples
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import PublicClock
 from pe.privacy.release import Release
-from pe.private.dataset import DIGEST_BYTES, Overlap, Preflight, PrivateDataset, find_overlap, listing
+from pe.private.dataset import DIGEST_BYTES, Digests, Overlap, Preflight, PrivateDataset, find_overlap, listing
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.source import PrivateSource
 from pe.progress import Progress
@@ -38,6 +38,8 @@ from pe.store.writer import JournalReleases, RunWriter, has_journal
 
 IDENTITY = f"{CONFIDENTIAL}/identity.json"
 _UNKNOWN = 0
+_NOBODY = np.empty((0, DIGEST_BYTES), np.uint8)
+"""The digests of no records."""
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +140,11 @@ class PrivateSide:
                 f"private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
             )
 
-    def overlap(self, public: Iterable[tuple[str, Array]]) -> Overlap:
-        """Count public samples (name, array) that are private records, to the last bit. CONFIDENTIAL."""
+    @property
+    def digests(self) -> Digests:
+        """The digests of the readable records, once they were read. CONFIDENTIAL."""
         assert self._preflight is not None
-        return find_overlap(self._preflight.digests, public, self.source.modality, self.source.shape)
+        return self._preflight.digests
 
     def try_embedding(self, shape: Shape | None) -> None:
         """Try the embedding on made-up samples, also of the generator's `shape`, before anything is asked for."""
@@ -243,10 +246,10 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
 
 @dataclass(frozen=True)
 class PublicPool:
-    """The public samples that plug-ins read: compared with private records, and kept unchanged during the run."""
+    """The public samples that plug-ins read: kept unchanged during the run, and no copies of private images."""
 
     readers: Mapping[str, ReadsPublicSamples]  # section of the recipe → the plug-in that reads them
-    is_compared: bool  # True if a public sample that is a private record is refused
+    is_compared: bool  # True if a public image that is a private record is refused
     source: PrivateSource  # of the private records; public samples are decoded to its shape
     progress: Progress
 
@@ -263,21 +266,21 @@ class PublicPool:
             missing = [path for path in plugin.public_paths() if not path.exists()]
             if missing:
                 noun = recipe.private.modality.noun
-                progress.warn(f"The public {noun} {missing[0]} are not there: they are not compared with the records.")
+                progress.warn(f"The public {noun} {missing[0]} are not there, so they cannot be checked.")
             else:
                 readers[section] = plugin
         is_compared = recipe.privacy.pool_overlaps == "refused"
         return cls(readers, is_compared, recipe.private, progress) if readers else None
 
     def pin(self, private: PrivateSide) -> bytes:
-        """Refuse samples that are private records, if `is_compared`; return the content of PUBLIC_SAMPLES."""
-        overlaps = self._overlaps(private if self.is_compared else None)
+        """Refuse images that are private records, if `is_compared`; return the content of PUBLIC_SAMPLES."""
+        overlaps = self._overlaps(private.digests if self.is_compared else _NOBODY)
         for one in overlaps.values():
             if one.equal:
                 raise RecipeError(
                     f"{one.equal:,} of {one.total:,} public {self._noun} are private records, to the last bit (the "
-                    f"first: {one.first}): take them out, or, if the records are published, set "
-                    "privacy.pool_overlaps: declared."
+                    f"first: {one.first}). Use public {self._noun} from another source. If the private records are "
+                    "published, set `privacy.pool_overlaps: declared`."
                 )
         return json.dumps({section: _content(one) for section, one in overlaps.items()}).encode() + b"\n"
 
@@ -287,25 +290,23 @@ class PublicPool:
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")
         first = read_json_file(path)
-        for section, overlap in self._overlaps(None).items():
+        for section, overlap in self._overlaps(_NOBODY).items():
             if first.get(section) != _content(overlap):
                 places = ", ".join(map(str, self.readers[section].public_paths()))
                 raise RunError(
-                    f"The public {self._noun} {places} are not those that {folder} began with, and were compared with "
-                    "private records: restore them, or start a new run."
+                    f"The public {self._noun} {places} are not those that {folder} began with: restore them, or start "
+                    "a new run."
                 )
 
-    def _overlaps(self, private: PrivateSide | None) -> dict[str, Overlap]:
-        """Read and digest the public samples of each section; count private records there if `private` is given."""
+    def _overlaps(self, private: Digests) -> dict[str, Overlap]:
+        """Read and digest the public samples of each section; count those that are records with `private` digests."""
         source = self.source
 
         def read(reader: ReadsPublicSamples) -> Overlap:
             samples = reader.public_samples(source.shape, source.rule)
-            none = np.empty((0, DIGEST_BYTES), np.uint8)
-            return private.overlap(samples) if private else find_overlap(none, samples, source.modality, source.shape)
+            return find_overlap(private, samples, source.modality, source.shape)
 
-        what = f"comparing public {self._noun} with private records" if private else f"reading public {self._noun}"
-        with self.progress.task(what, None):
+        with self.progress.task(f"reading public {self._noun}", None):
             return {section: read(reader) for section, reader in self.readers.items()}
 
     @property

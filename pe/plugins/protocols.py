@@ -444,8 +444,8 @@ class PassesOn(Protocol):
 class ReadsPublicSamples(Protocol):
     """A generator, a fit or an embedding that reads public samples from files.
 
-    Before the plug-in's first call, a run compares these samples with the private records. It asks for them with public
-    values alone: no record, and nothing computed from one, is handed to the plug-in.
+    Before the plug-in's first call, a run keeps a digest of these samples, and compares images with private records. It
+    asks for them with public values alone: no record, and nothing computed from one, is handed to the plug-in.
     """
 
     def public_paths(self) -> tuple[Path, ...]:

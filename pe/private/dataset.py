@@ -290,14 +290,12 @@ def class_fault(name: str) -> str:
 
 # Public samples among the private records, found by digests.
 
-_PIECE = 2**16  # digests compared at a time
-
 
 @dataclass(frozen=True)
 class Overlap:
-    """The count of public samples that equal a private record to the last bit, for which a start may be refused."""
+    """The count of public samples that are copies of a private record, for which a start may be refused."""
 
-    equal: int  # number of public samples that equal a private record; confidential
+    equal: int  # number of public samples that equal a private record, and not by chance; confidential
     total: int  # number of all public samples; public
     first: str  # name of the first of the equal ones, "" without one; confidential
     sha256: str  # of the digests of all public samples, in order, hexadecimal; public
@@ -311,7 +309,10 @@ def sample_digest(sample: Array) -> bytes:
 def find_overlap(
     digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
 ) -> Overlap:
-    """Find public samples that equal a private record. Both are decoded alike; `digests` are of all private records.
+    """Find public samples that are copies of a private record, of which `digests` are. Both are decoded alike.
+
+    Only samples that are never equal by chance are compared (`Samples.is_unique`), so never rows of tables or texts:
+    else whoever chooses the public samples would learn whether a record has certain values.
 
     Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
     them learns nothing of the answer. Memory holds a digest and a name of each public sample.
@@ -319,26 +320,20 @@ def find_overlap(
     Raises:
         ContractError: a public sample is of another shape: it was not decoded as the private records are.
     """
-    names: list[str] = []
+    unique: list[tuple[str, bytes]] = []
     whole = bytearray()
     for name, sample in public:
         if not modality.check(sample[np.newaxis]) or modality.misfit(sample, shape):
             form = f"{sample.dtype} {sample.shape}"
             raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
-        names.append(name)
-        whole += sample_digest(sample)
-    table = np.frombuffer(whole, np.uint8).reshape(-1, DIGEST_BYTES)
-    beginnings, common = np.unique(_beginnings(table)), set[bytes]()
-    for at in range(0, len(digests), _PIECE):
-        piece = digests[at : at + _PIECE]
-        common.update(digest.tobytes() for digest in piece[np.isin(_beginnings(piece), beginnings)])
-    equal = [name for name, digest in zip(names, table, strict=True) if digest.tobytes() in common]
-    return Overlap(len(equal), len(names), equal[0] if equal else "", hashlib.sha256(whole).hexdigest())
-
-
-def _beginnings(digests: Digests) -> npt.NDArray[np.uint64]:
-    """Return the first eight bytes of each digest, uint64 (n,)."""
-    return np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
+        digest = sample_digest(sample)
+        whole += digest
+        if modality.is_unique(sample):
+            unique.append((name, digest))
+    ours = {digest for _, digest in unique}
+    common = ours.intersection(map(np.ndarray.tobytes, digests))
+    equal = [name for name, digest in unique if digest in common]
+    return Overlap(len(equal), len(whole) // DIGEST_BYTES, "".join(equal[:1]), hashlib.sha256(whole).hexdigest())
 
 
 # Messages to the owner about private files at fault. Confidential: every word of it names private files.

@@ -203,8 +203,8 @@ class Privacy(Settings):
     relation: Relation = Field(Relation.ADD_REMOVE, description="which data sets are neighbours")
     pool_overlaps: Literal["refused", "declared"] = Field(
         "refused",
-        description="public samples that are private records; declared: allowed, because the records are published, "
-        "and the certificate says so",
+        description="public samples in the private records' place, and public images that are private records; "
+        "declared: allowed, because the private records are published, and the certificate says so",
     )
     private_sets: Literal["may_overlap", "disjoint"] = Field(
         "may_overlap",

@@ -98,6 +98,16 @@ def test_public_images_are_compared_as_the_private_side_or_the_generator_would_r
     refused(grey, tmp_path / "coloured", tmp_path / "run", "^10 of 10 public images are private records")
 
 
+def test_blank_images_may_be_private_and_public(tmp_path):
+    """An all-black scan, or an empty page, says nothing of where it comes from."""
+    for shade in (0, 255):
+        blank, root = np.full((1, SIDE, SIDE, 3), shade, np.uint8), tmp_path / str(shade)
+        root.mkdir()
+        private = pe.ImageFolder(in_folder(root / "private", np.concatenate([pictures(), blank])), size=SIDE)
+        public = in_folder(root / "public", np.concatenate([blank, pictures(6, seed=9), blank]))
+        assert len(run(private, public, root / "run").synthetic) == 8
+
+
 def test_places_are_refused_before_an_image_is_compared_and_by_a_probe(tmp_path):
     private = folder(tmp_path)
     refused(private, private.path, tmp_path / "run", "are the private records .*name images that hold no")

