@@ -1,6 +1,8 @@
 """No single record of a table or among texts decides whether a run starts, what it asks, prints or writes."""
 
 import csv
+import io
+import json
 from functools import partial
 
 import pytest
@@ -36,6 +38,25 @@ GOOD_TEXTS = {
     "a formula": "=HYPERLINK(A1)",
 }
 BAD_TEXTS = {"empty": "", "of white space": " \t\n", "with a NUL": "o\0k", "too long": 61 * "x"}
+BAD_LINES = {  # bytes are a line as it stands
+    "a cut line": b'{"text": "the room',
+    "no object": b'["the room was warm"]',
+    "a key twice": b'{"text": "one", "text": "two"}',
+    "without the key": b'{"note": "one"}',
+    "null": b'{"text": null}',
+    "a list": b'{"text": ["one"]}',
+    "a number of 5,000 digits": b'{"text": ' + b"9" * 5000 + b"}",
+    "deep brackets": b"[" * 100_000,
+    "half a character": b'{"text": "half \\ud83d"}',
+    "bytes of another encoding": b'{"text": "caf\xe9"}',
+}
+BAD_FILES = {
+    "bytes of another encoding": b"caf\xe9",
+    "a link": ("x.txt", None),
+    "a file of another type": ("x.docx", b"a review"),
+    "a file in a folder": ("a/x.txt", b"a review"),
+    "a file with a name that is no text": ("x\udce9.docx", b"a review"),
+}
 ROWS = [("f", 18 + 7 * i % 70, "ab"[i % 3 == 0]) for i in range(12)]
 POOL = [("m", 19), ("f", 44), ("f", 60), ("m", 90), ("f", 18)]
 GOOD_ROWS = {
@@ -61,23 +82,43 @@ BAD_ROWS = {
     "of an age below": ("m", -1, "b"),
     "of an age in words": ("f", "forty", "a"),
     "of an age with a comma": ("f", "4,5", "b"),
+    "of an infinite age": ("f", "inf", "b"),
+    "of a label that is not declared": ("f", 44, "rare-HIV"),
+    "without a label": ("f", 44, ""),
+    "a cell more": b"f,44,a,b",
+    "a cell fewer": b"f,44",
+    "an open quote": b'f,44,"a',
+    "a quote in the middle": b'f,"4"4,a',
+    "a long cell": b"f," + b"4" * 140_000 + b",a",
+    "bytes of another encoding": b"\xe9,44,a",
+    "a label of another encoding": b"f,44,\xe9",
+    "a NUL": b"f,4\0004,a",
 }
 
 
 def write_table(rows, path):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("sex", "age", "y"), *rows])
+    """Put an odd row in the middle, where it could take others with it."""
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows(row for row in rows if isinstance(row, tuple))
+    lines = file.getvalue().encode().splitlines(keepends=True)
+    lines[3:3] = [row + b"\r\n" for row in rows if isinstance(row, bytes)]
+    path.write_bytes(b"sex,age,y\r\n" + b"".join(lines))
 
 
 def write_text_table(texts, path):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([("text",), *((text,) for text in texts)])
+    lines = [text if isinstance(text, bytes) else json.dumps({"text": text}).encode() for text in texts]
+    path.write_bytes(b"\n".join([lines[-1], *lines[:-1]]))
 
 
 def write_text_folder(texts, path):
     path.mkdir()
     for number, text in enumerate(texts):
-        (path / f"{number}.txt").write_bytes(text.encode())
+        name, content = text if isinstance(text, tuple) else (f"{number}.txt", text)
+        (path / name).parent.mkdir(exist_ok=True)
+        if content is None:
+            (path / name).symlink_to(path / "0.txt")
+        else:
+            (path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def recipe_of(private, api, embedding):
@@ -102,7 +143,7 @@ def a_table(folder, _):
 
 def a_text_table(folder, url):
     (folder / "public.txt").write_text("\n".join(PUBLIC))
-    private = {"kind": "text_table", "path": "p.csv", "longest": 60}
+    private = {"kind": "text_table", "path": "p.jsonl", "longest": 60}
     price = {"price": {"call": 0}, "key_env": None, "base_url": f"{url}/v1"}
     api = {"kind": "chat", "model": "m", "prompts": "Write a short hotel review.", **price}
     return recipe_of(private, api, {"kind": "tfidf", "public": "public.txt"})
@@ -118,8 +159,8 @@ def a_text_folder(folder, _):
     ("world", "write", "records", "good", "bad"),
     [
         (a_table, write_table, ROWS, GOOD_ROWS, BAD_ROWS),
-        (a_text_table, write_text_table, TEXTS, GOOD_TEXTS, BAD_TEXTS),
-        (a_text_folder, write_text_folder, TEXTS, GOOD_TEXTS, BAD_TEXTS),
+        (a_text_table, write_text_table, TEXTS, GOOD_TEXTS, BAD_TEXTS | BAD_LINES),
+        (a_text_folder, write_text_folder, TEXTS, GOOD_TEXTS, BAD_TEXTS | BAD_FILES),
     ],
     ids=["table", "text_table", "text_folder"],
 )
@@ -137,4 +178,5 @@ def test_a_run_shows_the_same_whatever_one_record_more_is(tmp_path, serve, world
         assert bool(usual["fail"].requests) == (world is a_text_table)
         rules = {name: "fail" if name.startswith("equal") else "skip" for name in good | bad}
         odd = [name for name, rule in rules.items() if show([*records, (good | bad)[name]], rule) != usual[rule]]
-    assert not odd
+        assert not odd
+        assert all(show([*records, record], "fail").status == 2 for record in [*bad.values()][-3:])  # it is a fault

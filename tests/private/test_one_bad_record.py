@@ -1,0 +1,157 @@
+"""A record with a fault is one bad record where these are skipped: all others stay as they are, and keep their votes."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from pe.errors import PrivateDataError
+from pe.private.dataset import NOBODY
+from pe.private.folder import ImageFolder, TextFolder
+from pe.private.npz import ImageNpz
+from pe.private.tables import RowTable, TextTable
+from pe.private.webdataset import WebDataset
+from tests.private.records import FILES, PIXELS, png, read, tar, write
+from tests.test_neighbours import (
+    BAD_FILES,
+    BAD_LINES,
+    BAD_ROWS,
+    COLUMNS,
+    ROWS,
+    TEXTS,
+    write_table,
+    write_text_folder,
+    write_text_table,
+)
+
+
+def rows_in(path, rows):
+    write_table(rows, path / "p.csv")
+    return RowTable(path / "p.csv", columns=COLUMNS, label_column="y", classes=["a", "b"], on_bad_record="skip")
+
+
+def lines_in(path, texts):
+    write_text_table(texts, path / "p.jsonl")
+    return TextTable(path / "p.jsonl", longest=60, on_bad_record="skip")
+
+
+def files_in(path, texts):
+    write_text_folder(texts, path / "p")
+    return TextFolder(path / "p", longest=60, on_bad_record="skip")
+
+
+CLIPPED = ("of an age out of range", "of an age below")
+CASES = [
+    *((rows_in, ROWS, name, fault) for name, fault in BAD_ROWS.items() if name not in CLIPPED),
+    *((lines_in, TEXTS, name, fault) for name, fault in BAD_LINES.items()),
+    *((files_in, TEXTS, name, fault) for name, fault in BAD_FILES.items()),
+]
+
+
+def valid_records(source):
+    data = source.open()
+    bad = {one.index for one in data.check()}
+    samples, valid = read(data)
+    assert {index for index, ok in enumerate(valid) if not ok} == bad
+    return [bytes(one) for one in samples], data.labels[valid].tolist(), len(bad), data
+
+
+@pytest.mark.parametrize(
+    ("make", "records", "name", "fault"), CASES, ids=[f"{case[0].__name__}-{case[2]}" for case in CASES]
+)
+def test_a_fault_of_one_record_leaves_all_others_as_they_are(tmp_path, make, records, name, fault):
+    (tmp_path / "with").mkdir()
+    (tmp_path / "without").mkdir()
+    *without, no_bad, _ = valid_records(make(tmp_path / "without", records))
+    *with_it, bad, _ = valid_records(make(tmp_path / "with", [*records, fault]))
+    assert (no_bad, bad) == (0, 1)
+    assert sorted(zip(*with_it, strict=True)) == sorted(zip(*without, strict=True))
+
+
+IDS = ["p1", "p2", "p1", "p3"]
+
+
+@pytest.mark.parametrize("odd", [None, "", [1], {"a": 1}, 1.5, True, "\u200b", "half \ud83d", 10**1000])
+def test_a_record_without_a_usable_unit_is_bad(tmp_path, odd):
+    lines = [json.dumps({"text": f"t{i}", "who": who}) for i, who in enumerate([*IDS, odd])]
+    source = TextTable(write(tmp_path / "a.jsonl", "\n".join(lines).encode()), privacy_unit="who", on_bad_record="skip")
+    samples, _, bad, data = valid_records(source)
+    assert (samples, bad) == ([b"t0", b"t1", b"t2", b"t3"], 1)
+    assert data.units.tolist() == [0, 1, 0, 2, NOBODY]
+
+
+@pytest.mark.parametrize("alike", ["P1", "p01", "p\u200b1", " p1", "p 1"])
+def test_units_that_look_alike_are_one_where_bad_records_are_skipped(tmp_path, alike):
+    lines = [json.dumps({"text": f"t{i}", "who": who}) for i, who in enumerate([*IDS, alike])]
+    path = write(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    assert TextTable(path, privacy_unit="who", on_bad_record="skip").open().units.tolist() == [0, 1, 0, 2, 0]
+    numbers = [json.dumps({"text": f"t{i}", "who": who}) for i, who in enumerate(["7", 7, "8"])]
+    path = write(tmp_path / "b.jsonl", "\n".join(numbers).encode())
+    assert TextTable(path, privacy_unit="who", on_bad_record="skip").open().units.tolist() == [0, 0, 1]
+
+
+def test_an_image_that_is_listed_twice_votes_as_one_unit(tmp_path):
+    for i, data in enumerate(FILES[:3]):
+        write(tmp_path / f"{i}.png", data)
+    rows = ["0.png,a", "1.png,b", "0.png,b", "gone.png,a", "../x.png,a", ",a", "1.png", "2.png,c", ".2.png,a"]
+    write(tmp_path / "labels.csv", "\n".join(["file,label", *rows]).encode())
+    source = ImageFolder(tmp_path, size=8, classes=["a", "b"], on_bad_record="skip")
+    samples, labels, bad, data = valid_records(source)
+    assert (len(samples), labels, bad) == (3, [0, 1, 1], 6)
+    assert data.units.tolist()[:3] == [0, 1, 0]
+    with pytest.raises(PrivateDataError):
+        ImageFolder(tmp_path, size=8, classes=["a", "b"]).open()
+
+
+def test_images_of_every_kind_with_a_fault_are_skipped(tmp_path):
+    folder = tmp_path / "scans"
+    for i, data in enumerate(FILES[:3]):
+        write(folder / "cat" / f"{i}.png", data)
+    write(folder / "cat" / "cut.png", FILES[0][:50])
+    write(folder / "cat" / "empty.png")
+    write(folder / "cat" / "large.png", png(np.zeros((9, 9, 3), np.uint8)))
+    write(folder / "cat" / "notes.docx", b"?")
+    write(folder / "dog" / "0.png", FILES[3])
+    write(folder / "top.png", FILES[4])
+    (folder / "cat" / "link.png").symlink_to(folder / "cat" / "0.png")
+    source = ImageFolder(folder, size=8, classes=["cat"], on_bad_record="skip")
+    samples, labels, bad, _ = valid_records(source)
+    assert (len(samples), labels, bad) == (3, [0] * 3, 7)
+
+
+def test_samples_of_a_tar_file_with_a_fault_are_skipped(tmp_path):
+    members = [
+        ("0.png", FILES[0]),
+        ("0.json", b'{"label": "cat"}'),
+        ("1.png", FILES[1]),
+        ("1.json", b'{"label": "cat"}'),
+    ]
+    faults = [
+        [("2.png", FILES[2]), ("2.json", b"{")],
+        [("2.png", FILES[2]), ("2.json", b'{"label": "rare-HIV"}')],
+        [("2.png", FILES[2])],
+        [("2.json", b'{"label": "cat"}')],
+        [("2.png", FILES[2]), ("2.png", FILES[3]), ("2.json", b'{"label": "cat"}')],
+        [("2.png", FILES[2]), ("2.jpg", FILES[3]), ("2.json", b'{"label": "cat"}')],
+        [("2.png", b"cut"), ("2.json", b'{"label": "cat"}')],
+    ]
+    for number, fault in enumerate(faults):
+        path = tar(tmp_path / f"{number}.tar", [*members[:2], *fault, *members[2:]])
+        source = WebDataset(path, size=8, classes=["cat"], label_column="label", on_bad_record="skip")
+        samples, labels, bad, _ = valid_records(source)
+        assert (len(samples), labels, bad) == (2, [0, 0], 1), fault
+
+
+def test_a_missing_class_list_names_no_label_where_bad_records_are_skipped(tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"text": "t", "label": "rare-HIV"}')
+    for rule, names in (("fail", "[rare-HIV]"), ("skip", "[…]")):
+        with pytest.raises(PrivateDataError, match=re.escape(names)):
+            TextTable(path, label_column="label", on_bad_record=rule).open()
+
+
+def test_labels_of_an_array_are_skipped_one_by_one(tmp_path):
+    np.savez(tmp_path / "a.npz", images=PIXELS[:3], labels=np.array(["cat", "rare", "cat"]))
+    source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], on_bad_record="skip")
+    samples, labels, bad, _ = valid_records(source)
+    assert (len(samples), labels, bad) == (2, [0, 0], 1)
