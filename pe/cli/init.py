@@ -380,7 +380,9 @@ def _ask(
     if unit not in (RECORD, None) and units is None:
         units = owner.declares("declared_units", f"About how many units there are, by {unit}", None, _NUMBER)
     if public is None:
-        public = Path(owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public") or "public")
+        public = Path(
+            owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public") or "public"
+        )
         owner.silent_on.discard("public")  # whose usual place tells nothing
     names = None
     if classes is not None:

@@ -23,6 +23,7 @@ from pe.errors import BadSample
 Number = int | float
 
 _NULLS = ("NAType", "NaTType")  # of pandas, which is not imported here
+_LONGEST = 2**17  # characters of a cell, as in CSV
 _MOST_DIGITS = 300
 _MOST_WORDS = 8  # of a column's name
 _LIKE_MISSING = {"?", "-", "--", ".", "na", "n/a", "n.a.", "nan", "nat", "none", "null", "<na>", "#n/a", "missing"}
@@ -83,6 +84,8 @@ def text_of_cell(cell: object) -> str:
     if not isinstance(cell, str | int | float | Decimal | date):
         raise BadCell(f"holds a value of type {type(cell).__name__}, which cannot be read.")
     text = str(cell)
+    if len(text) > _LONGEST:
+        raise BadCell(f"has more than {_LONGEST:,} characters.")
     if SURROGATE.search(text):
         raise BadCell("holds bytes that are not text in the file's encoding. Declare `encoding` (cp1252, say).")
     return unicodedata.normalize("NFC", text).strip()

@@ -270,9 +270,7 @@ class Column(BaseModel):
             return read_truth(cell), False
         number: Number = self._day(cell) if self.kind == "date" else read_number(cell, self.decimal, self.thousands)
         if self.kind == "integer" and not isinstance(number, int):
-            raise BadCell(
-                "has a fraction, and the column is declared as integer. If . separates thousands, declare it."
-            )
+            raise BadCell("has a fraction, which an integer has not. If . separates thousands: set `thousands: '.'`.")
         place = (number - self._first) / self._step
         is_out = not -0.5 <= place <= self._steps + 0.5
         return round(min(max(place, 0), self.size - 1)), is_out

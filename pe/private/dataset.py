@@ -195,7 +195,7 @@ class PrivateDataset:
                 digests[readable] = np.frombuffer(sample_digest(outcome), np.uint8)
                 readable += 1
         remarks = [
-            f"Column '{column}': {len(rows):,} cells cannot be read; the first, in {self._where(rows[0])}, {why}"
+            f"Column '{column}': {len(rows):,} cells cannot be read. {self._where(rows[0])} has the first, which {why}"
             for (column, why), rows in cells.items()
         ]
         why = self._misgiving()

@@ -1,4 +1,4 @@
-"""A record with a fault is one bad record where these are skipped: all others stay as they are, and keep their votes."""
+"""A record with a fault is one bad record where these are skipped: all others stay as they are."""
 
 import json
 import re
