@@ -27,7 +27,7 @@ from scipy.special import ndtr, ndtri
 from adapters.prompts import PROMPT, Prompts, TextsByLabel, prompts_of
 from pe.data.fonts import draws
 from pe.data.images import Images
-from pe.data.samples import Conditions, mix
+from pe.data.samples import Conditions, mix, slices
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import import_library
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Refused, Seeds, VariationRequest
@@ -427,8 +427,7 @@ class Glyphs:
         scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
         pixels = np.empty((count + padding, self._size, self._size), dtype=np.uint8)
-        for start in range(0, count, BLOCK):
-            block = slice(start, start + BLOCK)
+        for block in slices(count, BLOCK):
             pixels[block] = self._pen.draw(scores[block], rows[block], templates)
         if not self._white_on_black:
             np.subtract(255, pixels, out=pixels)

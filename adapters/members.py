@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import DRAWN, PART, Conditions
+from pe.data.samples import DRAWN, PART, Conditions, slices
 from pe.errors import ContractError, RecipeError
 from pe.plugins.price import Price
 from pe.plugins.protocols import (
@@ -177,8 +177,8 @@ def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
     for item in items.tolist():
         groups.setdefault(_group_key(request, item, can), []).append(item)
     for group in groups.values():
-        for start in range(0, len(group), can.max_chunk):
-            yield np.array(group[start : start + can.max_chunk])
+        for part in slices(len(group), can.max_chunk):
+            yield np.array(group[part])
 
 
 def _group_key(request: Request, item: int, can: Capabilities) -> object:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from embeddings.torch_model import Batch, Network, NetworkSettings, TorchEmbedding, local_place
 from pe.data.quiet import quiet, quiet_transformers
-from pe.data.samples import Samples
+from pe.data.samples import Samples, slices
 from pe.data.texts import Texts
 from pe.errors import ContractError, MissingDependency, RecipeError
 from pe.plugins.devices import import_library, memory_refused, words_of
@@ -83,7 +83,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
         places, batches = [], []
         for length in np.unique(lengths):
             alike = np.flatnonzero(lengths == length)
-            for some in (alike[start : start + room] for start in range(0, len(alike), room)):
+            for some in (alike[part] for part in slices(len(alike), room)):
                 batches.append(self._tokenizer.pad([texts[i] for i in some], int(length), rows=self._each))
                 places.append(some)
         rows = self._share(batches).reshape(len(batches), self._each, -1)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator
 
 from pe.data.images import Images
-from pe.data.samples import Samples
+from pe.data.samples import Samples, slices
 from pe.errors import ContractError, RecipeError
 from pe.plugins.devices import find_cards, find_device, has_driver, memory_refused, require_torch, words_of
 from pe.plugins.protocols import PluginInfo, Vectors
@@ -129,7 +129,7 @@ class TorchEmbedding(ABC, Generic[S]):
         pixels = samples.pixels
         if not len(pixels):
             return self._run(self._copies[0], np.zeros((1, *samples.shape), np.uint8))[:0]
-        return self._share([pixels[start : start + self._each] for start in range(0, len(pixels), self._each)])
+        return self._share([pixels[part] for part in slices(len(pixels), self._each)])
 
     def _share(self, batches: Sequence[Batch]) -> Vectors:
         """Return float32, n×d: the rows of all batches, one or more, which the devices share."""

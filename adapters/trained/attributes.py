@@ -23,7 +23,7 @@ from adapters.text_prompts import Asking
 from adapters.text_settings import PROMPTED
 from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, reading
 from adapters.trained.ranges import split
-from pe.data.samples import Array, Shape
+from pe.data.samples import Array, Shape, slices
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT, DryRun, FitTerms, PrivateRecords
@@ -234,8 +234,8 @@ def _embed(embedding: Embedding, texts: Texts) -> Floats:
     They are embedded in blocks of one size, the last one filled up with empty texts.
     """
     size, blocks = embedding.batch_size, [np.zeros((0, 0))] if not len(texts) else []
-    for start in range(0, len(texts), size):
-        block = texts.array[start : start + size]
+    for part in slices(len(texts), size):
+        block = texts.array[part]
         filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
         blocks.append(embed_block(embedding, Texts(filled))[: len(block)].astype(np.float64))
     vectors: Floats = np.concatenate(blocks)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from adapters.trained.answers import AnswersByCodes
 from adapters.trained.fit import BELOW_ONE, Fit, Sum, label_numbers, on_grid
 from adapters.trained.public import Public, ReadsPublic
+from pe.data.samples import slices
 from pe.errors import PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.privacy.noise import Noise
@@ -135,8 +136,7 @@ def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
     """Yield slices of the records and, for each record of a slice, the number of records in its privacy unit."""
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     unit_sizes = of_unit[unit].astype(np.float64)
-    for start in range(0, len(unit_sizes), _BLOCK):
-        rows = slice(start, start + _BLOCK)
+    for rows in slices(len(unit_sizes), _BLOCK):
         yield rows, unit_sizes[rows]
 
 

@@ -19,7 +19,7 @@ from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitt
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, Decay, FineTuning, Rate, Share
 from pe.data.images import Images
-from pe.data.samples import SOFT_LABEL, Conditions
+from pe.data.samples import SOFT_LABEL, Conditions, slices
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms
 from pe.plugins.devices import memory_refused
@@ -147,8 +147,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             )
         reader = Reader(fit.dp_sgd(*self._start(terms), places), places[0])
         with _enough_memory(f"batch_size is {self.batch_size}"):
-            starts = range(0, len(public.images), self.batch_size)
-            parts = [reader.moments(public.images[start : start + self.batch_size]) for start in starts]
+            parts = [reader.moments(public.images[part]) for part in slices(len(public.images), self.batch_size)]
             means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
             scale = Scale.of(means, squares, reader.widths)
 
@@ -222,12 +221,12 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         begin: npt.NDArray[np.int64],
         places: npt.NDArray[np.int64],
     ) -> Answer:
-        model, parts = self._fitted_model(), range(0, len(images), self.batch_size)
+        model = self._fitted_model()
         try:
             with self._lock:
                 batches = [
                     model.align_batch(images[part], labels[part], begin[part])
-                    for part in (slice(start, start + self.batch_size) for start in parts)
+                    for part in slices(len(images), self.batch_size)
                 ]
         except (RuntimeError, MemoryError) as error:
             if memory_refused(error):

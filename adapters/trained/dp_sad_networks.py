@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Randomness, Velocity, scheduler, square
 from adapters.trained.public import torch_seed
+from pe.data.samples import slices
 
 if TYPE_CHECKING:
     from adapters.trained.settings import Discrimination
@@ -127,8 +128,10 @@ class Judge:
         with torch.no_grad():
             for timestep in self.chain.timesteps:
                 x, timesteps = points[-1], timestep.expand(len(points[-1]))
-                parts = [slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)]
-                velocities = [_velocity(teacher, x[part], timesteps[part], self._classes[part]) for part in parts]
+                velocities = [
+                    _velocity(teacher, x[part], timesteps[part], self._classes[part])
+                    for part in slices(len(x), _AT_ONCE)
+                ]
                 points.append(self.chain.next_image(x, torch.cat(velocities), timesteps))
         return torch.stack(points)
 

@@ -19,7 +19,7 @@ from scipy import ndimage
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.settings import PlainTraining
 from pe.data.decoding import Channels, Resize
-from pe.data.samples import generator, item_seeds
+from pe.data.samples import generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
 from pe.plugins.devices import memory_refused
@@ -67,8 +67,7 @@ class PublicSet:
         places = np.arange(count, dtype=np.int64)
         seeds, labels = item_seeds(seed, purpose, places, np.zeros_like(places)), places % len(names)
         parts = []
-        for start in range(0, count, _CHUNK):
-            chunk = slice(start, start + _CHUNK)
+        for chunk in slices(count, _CHUNK):
             request = RandomRequest(tuple(names[label] for label in labels[chunk]), seeds[chunk])
             parts.append(api.random_api(request).samples.array)
         return cls(np.concatenate(parts), labels, names)

@@ -164,6 +164,12 @@ def distinct(samples: Samples) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
     return first, place
 
 
+def slices(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of `size` places that cover the places 0 … count − 1 in order; the last may reach beyond them."""
+    for start in range(0, count, size):
+        yield slice(start, start + size)
+
+
 _modalities: dict[str, type[Samples]] = {}
 
 

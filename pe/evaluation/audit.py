@@ -34,6 +34,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy.special import betaincinv, ndtr, ndtri
 
+from pe.data.samples import slices
 from pe.errors import PrivacyError
 from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_release
 from pe.plugins.protocols import Vectors
@@ -348,12 +349,11 @@ def _sample(claim: Claim, worlds: Mask, noise: Noise, progress: Progress) -> tup
     """Return the test statistic of a run in each of `worlds`, and a fingerprint of each block of noise."""
     statistics, noises = np.zeros(len(worlds)), []
     with progress.task("auditing", len(worlds)) as task:
-        for start in range(0, len(worlds), BLOCKS):
-            part = worlds[start : start + BLOCKS]
-            for statistic, fingerprint in _histograms(claim, part, noise):
-                statistics[start : start + BLOCKS] += statistic / math.sqrt(claim.iterations)
+        for part in slices(len(worlds), BLOCKS):
+            for statistic, fingerprint in _histograms(claim, worlds[part], noise):
+                statistics[part] += statistic / math.sqrt(claim.iterations)
                 noises.append(fingerprint)
-            task.advance(len(part))
+            task.advance(len(worlds[part]))
     return statistics, np.concatenate(noises)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Samples
+from pe.data.samples import Samples, slices
 from pe.errors import ContractError
 from pe.evaluation.labelled import KEPT
 from pe.lookahead import embed_batches
@@ -69,12 +69,12 @@ class CachedEmbedding:
         vectors_of = {digest: self._vectors[digest] for digest in digests if digest in self._vectors}
         first = {digest: i for i, digest in reversed([*enumerate(digests)]) if digest not in vectors_of}
         new = np.array(sorted(first.values()), np.int64)
-        batches = zip(range(0, len(new), size), embed_batches(self.embedding, samples.take(new)), strict=True)
-        for start in range(0, len(digests), size):
-            block = digests[start : start + size]
+        batches = zip(slices(len(new), size), embed_batches(self.embedding, samples.take(new)), strict=True)
+        for part in slices(len(digests), size):
+            block = digests[part]
             while any(digest not in vectors_of for digest in block):
-                place, vectors = next(batches)
-                batch = [digests[i] for i in new[place : place + size]]
+                places, vectors = next(batches)
+                batch = [digests[i] for i in new[places]]
                 vectors_of |= zip(batch, self._store(batch, vectors), strict=True)
             yield np.stack([vectors_of[digest] for digest in block])
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Samples, generator
+from pe.data.samples import Samples, generator, slices
 from pe.errors import RecipeError
 from pe.evaluation.features import CachedEmbedding, Reals
 from pe.evaluation.labelled import KEPT
@@ -215,10 +215,9 @@ def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
 
 def _blocks(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> Iterator[tuple[npt.NDArray[np.int64], Reals]]:
     """Yield, block by block, indices of rows of x and the squared distances of these rows to all rows of y."""
-    for start in range(0, len(x[0]), _ROWS):
-        rows = np.arange(start, min(start + _ROWS, len(x[0])))
-        distances = x[1][rows, None] + y[1] - 2 * (x[0][rows] @ y[0].T)
-        yield rows, np.maximum(distances, 0)
+    for part in slices(len(x[0]), _ROWS):
+        distances = x[1][part, None] + y[1] - 2 * (x[0][part] @ y[0].T)
+        yield np.arange(len(x[0]))[part], np.maximum(distances, 0)
 
 
 @dataclass(frozen=True, eq=False)

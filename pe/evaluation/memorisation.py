@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from pe.data.samples import Samples, distinct, generator
+from pe.data.samples import Samples, distinct, generator, slices
 from pe.errors import PEError
 from pe.evaluation.audit import lower, upper
 from pe.evaluation.features import CachedEmbedding, Reals
@@ -225,8 +225,7 @@ def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Ind
     """Return each query's nearest candidate, and distances to its `count` nearest, float64 (n, count), ascending."""
     indices = nearest(queries, candidates, count)
     distances = np.empty(indices.shape)
-    for start in range(0, len(queries), _ROWS):
-        part = slice(start, start + _ROWS)
+    for part in slices(len(queries), _ROWS):
         for rank in range(count):
             difference = queries[part].astype(np.float64) - candidates[indices[part, rank]]
             distances[part, rank] = np.sqrt(np.square(difference).sum(axis=1))

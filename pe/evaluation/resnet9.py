@@ -16,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from pe.data.decoding import UInt8Array
 from pe.data.images import Images
+from pe.data.samples import slices
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled, NetworkSettings, Predict
 from pe.plugins.devices import find_cards
@@ -145,8 +146,8 @@ class _Batches:
 
     def __iter__(self) -> Iterator[tuple[UInt8Array, npt.NDArray[Any]]]:
         order = self._rng.permutation(len(self._targets))
-        for start in range(0, len(order), self._batch):
-            rows = order[start : start + self._batch]
+        for part in slices(len(order), self._batch):
+            rows = order[part]
             if len(rows) > 1:
                 yield self._augment(rows), self._targets[rows]
 
@@ -183,5 +184,5 @@ def _inputs(pixels: UInt8Array, scale: Scale, device: str) -> Tensor:
 
 @torch.no_grad()
 def _logits(network: nn.Module, images: Images, scale: Scale, device: str) -> npt.NDArray[np.float64]:
-    blocks = (images.pixels[start : start + _EVALUATED] for start in range(0, len(images), _EVALUATED))
+    blocks = (images.pixels[part] for part in slices(len(images), _EVALUATED))
     return np.concatenate([network(_inputs(block, scale, device)).cpu().double().numpy() for block in blocks])

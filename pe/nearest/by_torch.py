@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from pe.data.samples import slices
 from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, failure_in_a_sentence
 from pe.nearest.exact import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
 from pe.plugins.devices import find_cards, import_library
@@ -59,13 +60,13 @@ class TorchSearch:
         factors, squares = _factors(queries, self._precision), _squares(queries)[:, None]
         step = max(k, _affordable(_BLOCK, queries) // len(queries))
         best, positions = (queries.new_empty((len(queries), 0), dtype=kind) for kind in (torch.float32, torch.int64))
-        for start in range(0, len(self._candidates), step):
-            part = slice(start, start + step)
+        for part in slices(len(self._candidates), step):
             block = _product(factors, self._factors[part])
             block.mul_(-2).add_(squares).add_(self._squares[part])
             distances, places = block.topk(min(k, block.shape[1]), largest=False, sorted=False)
-            best, positions = torch.cat([best, distances], dim=1), torch.cat([positions, places.add_(start)], dim=1)
-            if start:
+            best = torch.cat([best, distances], dim=1)
+            positions = torch.cat([positions, places.add_(part.start)], dim=1)
+            if part.start:
                 best, order = best.topk(k, largest=False, sorted=False)
                 positions = positions.gather(1, order)
         return best, positions

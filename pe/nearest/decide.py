@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import let_go
+from pe.data.samples import slices
 from pe.errors import RecipeError
 from pe.nearest import exact
 from pe.nearest.exact import FLOAT32, Arithmetic, Integers, Mask, Metric, Reals, Vectors
@@ -60,10 +61,9 @@ class Frame:
         rows = np.empty(vectors.shape, np.float32)
         step = max(1, _CHUNK // vectors.shape[1])
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            for start in range(0, len(vectors), step):
-                part = vectors[start : start + step]
-                offsets = (part if self.metric == "l2" else exact.lift(part, self.metric)) - self.centre
-                rows[start : start + step] = offsets * self.scale
+            for part in slices(len(vectors), step):
+                own = vectors[part] if self.metric == "l2" else exact.lift(vectors[part], self.metric)
+                rows[part] = (own - self.centre) * self.scale
             return rows, exact.radius(rows, FLOAT32)
 
 
@@ -170,13 +170,13 @@ class Decider:
         for search in self.searches if len(self.reachable) else ():  # all blocks first: few rows take as long as many
             rows = self._search(search, read, answer, rows, step)
         centre = self.frame.centre.astype(np.float64)
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step]
-            block = read(part)
+        for part in slices(len(rows), step):
+            at = rows[part]
+            block = read(at)
             zero, finite = exact.has_no_direction(block, self.metric), np.isfinite(block).all(axis=1)
-            answer[part[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
+            answer[at[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
-            answer[part[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
+            answer[at[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
         return answer
 
     def _search(self, search: Search, read: Read, answer: Integers, rows: Integers, step: int) -> Integers:

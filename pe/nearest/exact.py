@@ -48,6 +48,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.samples import slices
+
 Vectors = npt.NDArray[np.float32]
 Reals = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -143,8 +145,7 @@ def settle(queries: Vectors, candidates: Vectors, rows: Integers, columns: Integ
     """
     distances = np.empty(len(rows))
     step = max(1, _PAIRS // queries.shape[1])
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in slices(len(rows), step):
         x, c = lift(queries[rows[part]], metric), lift(candidates[columns[part]], metric)
         none = has_no_direction(x, metric) | has_no_direction(c, metric)
         x -= c
@@ -162,9 +163,9 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
     """
     answer = np.empty((len(queries), q), np.int64)
     step = max(1, min(_ROWS, _BLOCK // queries.shape[1]))
-    for start in range(0, len(queries), step):
-        block = np.ascontiguousarray(queries[start : start + step])
-        answer[start : start + step] = _exact_block(block, candidates, q, metric, centre)
+    for part in slices(len(queries), step):
+        block = np.ascontiguousarray(queries[part])
+        answer[part] = _exact_block(block, candidates, q, metric, centre)
     return answer
 
 
@@ -173,8 +174,8 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
     x, x_radius, x_zero = _centre(queries, metric, centre)
     best, nearest = np.full((n, q), np.inf), np.full((n, q), -1, np.int64)
     step = max(1, min(4096, _BLOCK // d))
-    for start in range(0, len(candidates), step):
-        c, c_radius, c_zero = _centre(candidates[start : start + step], metric, centre)
+    for part in slices(len(candidates), step):
+        c, c_radius, c_zero = _centre(candidates[part], metric, centre)
         approximate = np.square(x).sum(axis=1)[:, None] + np.square(c).sum(axis=1) - 2 * (x @ c.T)
         approximate[x_zero] = NO_DIRECTION
         approximate[:, c_zero] = NO_DIRECTION
@@ -183,7 +184,7 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
         if len(c) >= q:
             reach = np.minimum(reach, np.partition(approximate + error, q - 1, axis=1)[:, q - 1])
         rows, columns = np.nonzero(approximate - error <= reach[:, None])
-        columns += start
+        columns += part.start
         distances = settle(queries, candidates, rows, columns, metric)
         best, nearest = merge(best, nearest, rows, columns, distances)
     return nearest

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.samples import slices
 from pe.errors import RecipeError, nearest_name
 from pe.nearest import by_faiss, by_torch
 from pe.nearest.decide import Decider, Search
@@ -113,11 +114,11 @@ def _keys(candidates: Vectors) -> tuple[npt.NDArray[np.uint64], Integers]:
     keys, finite = np.empty(m, np.uint64), np.empty(m, bool)
     step = max(1, _BLOCK // d)
     rows = np.zeros((min(step, m), 2 * len(weights)), np.float32)
-    for start in range(0, m, step):
-        part = candidates[start : start + step]
-        np.add(part, np.float32(0), out=rows[: len(part), :d])  # −0.0 + 0.0 = 0.0: equal vectors, equal bits
-        finite[start : start + step] = np.isfinite(rows[: len(part)]).all(axis=1)
-        keys[start : start + step] = np.einsum("ij,j->i", rows[: len(part)].view(np.uint64), weights)  # modulo 2⁶⁴
+    for part in slices(m, step):
+        some = rows[: len(candidates[part])]
+        np.add(candidates[part], np.float32(0), out=some[:, :d])  # −0.0 + 0.0 = 0.0: equal vectors, equal bits
+        finite[part] = np.isfinite(some).all(axis=1)
+        keys[part] = np.einsum("ij,j->i", some.view(np.uint64), weights)  # modulo 2⁶⁴
     return keys, np.flatnonzero(finite)
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from pe.data.quiet import quiet
-from pe.data.samples import Samples, Shape
+from pe.data.samples import Samples, Shape, slices
 from pe.errors import ContractError, PEError, Unavailable
 from pe.plugins.protocols import Embedding, Vectors
 
@@ -68,7 +68,7 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
         raise ContractError(f"{name}.batch_size is {size!r}: it must be a whole number ≥ 1.")
     count = size * math.ceil(_DIFFERENT / size)
     samples = modality.examples(count, shape)
-    blocks = [samples.take(slice(start, start + size)) for start in range(0, count, size)]
+    blocks = [samples.take(part) for part in slices(count, size)]
     with quiet():
         first = np.concatenate([_of_examples(embedding, block) for block in blocks]).astype(np.float64)
         usable = np.flatnonzero(np.isfinite(first).all(axis=1))

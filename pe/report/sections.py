@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.population import Population
-from pe.data.samples import GENERATOR, Samples, suspicions
+from pe.data.samples import GENERATOR, Samples, slices, suspicions
 from pe.errors import DamagedFile, RunError
 from pe.planning.checks import guarantee_warnings
 from pe.planning.choice import signal_of
@@ -230,8 +230,9 @@ def noisy_votes(run: Run, step: Step) -> Floats | None:
 
 def _distances(before: Samples, after: Population) -> Floats:
     """Distance of each member from its parent (n,), block by block: samples may be more than memory holds."""
-    parts = (slice(start, start + BLOCK) for start in range(0, len(after), BLOCK))
-    blocks = [after.samples.take(part).distances(before.take(after.parents[part])) for part in parts]
+    blocks = [
+        after.samples.take(part).distances(before.take(after.parents[part])) for part in slices(len(after), BLOCK)
+    ]
     return np.concatenate(blocks).astype(np.float64)
 
 

@@ -25,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients, trained_parameters
 from adapters.trained.settings import DPSGD, GRID, Optimiser
+from pe.data.samples import slices
 from pe.errors import PrivateDataError, RecipeError, RunError
 from pe.fit.trainer import DryRun
 from pe.plugins.devices import free_memory, memory_refused
@@ -261,7 +262,7 @@ class Training:
         self, sample: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
     ) -> Tensor:
         size, all_devices = self.micro_batch(images.shape[1:], noise), [self, *self._replicas]
-        work = [(sample[start : start + size], self._seeds(noise)) for start in range(0, len(sample), size)]
+        work = [(sample[part], self._seeds(noise)) for part in slices(len(sample), size)]
 
         def share(rank: int) -> Tensor:
             one, mine = all_devices[rank], work[rank :: len(all_devices)]
