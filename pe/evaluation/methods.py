@@ -32,10 +32,11 @@ from pe.evaluation.labelled import Labelled, Labels
 from pe.evaluation.tables import compare_tables, one_hot, ordinals
 from pe.private.dataset import sample_digest
 from pe.private.look import kind_at, text_kind_at
-from pe.private.modalities import ImageSource, RowSource, TextSource
+from pe.private.modalities import RowSource, TextSource
 from pe.private.npz import DIGITS
 from pe.private.source import RECORD, PrivateSource, read_source
-from pe.private.tables import RowTable, TextTable
+from pe.private.tables import ImageParquet, RowTable, TextTable
+from pe.private.webdataset import WebDataset
 
 Mask = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
@@ -57,6 +58,7 @@ _FORM = "not of the declared form"
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _LABEL_COLUMN = "label"  # of a table, if the run's own source names none
+_WITH_LABEL_COLUMN = (ImageParquet.kind, WebDataset.kind, TextTable.kind, RowTable.kind)
 _MIXED = np.uint64(0x9E3779B97F4A7C15)
 _SIDE, _SEAM, _GAP, _TOP, _CAPTION, _COLUMNS = 96, 3, 16, 34, 20, 4
 _PAIR = 2 * _SIDE + _SEAM
@@ -69,6 +71,8 @@ class Methods:
     classifiers: tuple[str, ...] = (LINEAR_PROBE,)  # trained by default
     equality: str = "value by value"  # what makes two samples equal, as words within a sentence
     equal_by_chance: bool = False  # whether samples of two people may well be equal
+    places: str = ""  # where real samples may lie, in words; empty: wherever the run's own kind of source reads them
+    common: tuple[str, ...] = ()  # settings of the run's source that a source of another kind has, too
 
     def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
         """Return the sets in the form for each classifier; `note` is called with a sentence on each change."""
@@ -109,10 +113,22 @@ class Methods:
         A source of the run's kind has the run's declarations, a source of another kind the defaults of that kind
         (columns of tables: image, text, label). Units and budgets do not matter in an evaluation.
         """
-        _check_there(Path(place), f"what a source of the kind '{private.kind}' reads")
-        return read_source(
-            _declarations(private) | {"path": Path(place), "classes": _classes(private, has_labels)}, place
-        )
+        path = Path(place)
+        if not path.exists():
+            what = self.places or f"what a source of the kind '{private.kind}' reads"
+            raise RecipeError(f"{path} does not exist: name {what}.")
+        kind, classes = self._kind_at(path, private), _classes(private, has_labels)
+        if kind == private.kind:
+            settings = asdict(private) | {"privacy_unit": RECORD, "declared_size": None, "ledger_file": None}
+        else:
+            settings = {name: getattr(private, name) for name in self.common}
+        if kind in _WITH_LABEL_COLUMN and (not classes or kind != private.kind):
+            settings["label_column"] = _LABEL_COLUMN if classes else None
+        return read_source(settings | {"kind": kind, "path": path, "classes": classes}, place)
+
+    def _kind_at(self, path: Path, private: PrivateSource) -> str:
+        """Return the kind of source that reads what lies at `path`."""
+        return private.kind
 
     def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
         """Return measures of the sets and the reference set, beside fidelity, that only this modality has."""
@@ -126,15 +142,6 @@ class Methods:
         return {}
 
 
-def _check_there(path: Path, what: str) -> None:
-    if not path.exists():
-        raise RecipeError(f"{path} does not exist: name {what}.")
-
-
-def _declarations(private: PrivateSource) -> Values:
-    return asdict(private) | {"privacy_unit": RECORD, "declared_size": None, "ledger_file": None}
-
-
 def _classes(private: PrivateSource, has_labels: bool) -> tuple[str, ...]:
     return (private.class_names or ()) if has_labels else ()
 
@@ -144,6 +151,8 @@ class ImageMethods(Methods):
 
     classifiers = (LINEAR_PROBE, "mlp")
     equality = "pixel by pixel"
+    places = f"a folder, an .npz, .parquet, .arrow or .tar file, or {MNIST}"
+    common = ("size", "resize", "channels")
 
     def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
         """Return all images in the test images' shape; for classifiers on pixels, with sides of at most LONGEST."""
@@ -170,19 +179,15 @@ class ImageMethods(Methods):
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
         """As `Methods.source_at`; size, channels, resize rule and classes are the run's."""
-        assert isinstance(private, ImageSource)
-        path, classes = Path(place), _classes(private, has_labels)
-        common = {"size": private.size, "classes": classes, "resize": private.resize, "channels": private.channels}
-        if place == MNIST:
-            return read_source(common | {"kind": MNIST, "split": "test", "classes": classes or DIGITS}, place)
-        _check_there(path, f"a folder, an .npz, .parquet, .arrow or .tar file, or {MNIST}")
+        if place != MNIST:
+            return super().source_at(place, private, has_labels)
+        settings = {name: getattr(private, name) for name in self.common}
+        classes = _classes(private, has_labels) or DIGITS
+        return read_source(settings | {"kind": MNIST, "split": "test", "classes": classes}, place)
+
+    def _kind_at(self, path: Path, private: PrivateSource) -> str:
         kind = kind_at(path)
-        if kind == "folder" and private.kind == "dicom":
-            kind = private.kind
-        settings = _declarations(private) if kind == private.kind else {}
-        if kind in ("parquet", "webdataset") and (not classes or kind != private.kind):
-            settings["label_column"] = _LABEL_COLUMN if classes else None
-        return read_source(settings | common | {"kind": kind, "path": path}, place)
+        return private.kind if (kind, private.kind) == ("folder", "dicom") else kind
 
 
 def shrink(shape: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -214,6 +219,8 @@ class TextMethods(Methods):
 
     classifiers = (LINEAR_PROBE, *ON_WORDS)
     equality = "character by character"
+    places = "a folder of .txt files, a table, or a folder of tables"
+    common = ("longest", "cut", "encoding")
 
     def shows(self, samples: Samples) -> Mask:
         """Mark texts of LEAST_WORDS words or more."""
@@ -227,18 +234,8 @@ class TextMethods(Methods):
         """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
         return _pairs_in_json(strings_of(synthetic), strings_of(private), distances)
 
-    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
-        """As `Methods.source_at`; length, cut, encoding and classes are the run's."""
-        assert isinstance(private, TextSource)
-        path, classes = Path(place), _classes(private, has_labels)
-        _check_there(path, "a folder of .txt files, a table, or a folder of tables")
-        kind = text_kind_at(path)
-        settings: Values = {"longest": private.longest, "cut": private.cut, "encoding": private.encoding}
-        if kind == private.kind:
-            settings = _declarations(private)
-        if kind == TextTable.kind and (not classes or kind != private.kind):
-            settings["label_column"] = _LABEL_COLUMN if classes else None
-        return read_source(settings | {"kind": kind, "path": path, "classes": classes}, place)
+    def _kind_at(self, path: Path, private: PrivateSource) -> str:
+        return text_kind_at(path)
 
     def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
         """Measure lengths and words of each set, and of the reference set beside them. Confidential.
@@ -392,6 +389,8 @@ class TableMethods(Methods):
     """Evaluate rows of tables by trees, and by the shares of values in their columns, alone and together."""
 
     classifiers = tuple(ON_ROWS)
+    places = "a table, or a folder of tables"
+    common = ("columns",)
     equal_by_chance = True
 
     def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
@@ -412,17 +411,8 @@ class TableMethods(Methods):
         )
         return _pairs_in_json(ours, theirs, distances)
 
-    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
-        """As `Methods.source_at`; columns, label column and classes are the run's."""
-        assert isinstance(private, RowSource)
-        path, classes = Path(place), _classes(private, has_labels)
-        _check_there(path, "a table, or a folder of tables")
-        settings: Values = {"columns": private.columns}
-        if private.kind == RowTable.kind:
-            settings = _declarations(private)
-        if not classes or private.kind != RowTable.kind:
-            settings["label_column"] = _LABEL_COLUMN if classes else None
-        return read_source(settings | {"kind": RowTable.kind, "path": path, "classes": classes}, place)
+    def _kind_at(self, path: Path, private: PrivateSource) -> str:
+        return RowTable.kind
 
     def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
         """Return what `compare_tables` says of columns and, if the reference has several, labels. Confidential.
