@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from adapters.http import Fault, ImageCall, Received, Scalar, Sending, Size, object_of
+from adapters.http import Fault, ImageCall, Received, Scalar, Sending, Size, entries_at, object_of, value_at
 from adapters.http.answers import Pixels
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from pe.errors import RecipeError, nearest_name
@@ -160,7 +160,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
             if isinstance(entry, dict):
                 return _check_end(entry)
             queue = object_of(self._client.ask("GET", "/queue")) if once_more else {}
-            items = [item for part in queue.values() if isinstance(part, list) for item in part]
+            items = [item for part in queue for item in entries_at(queue, part)]
             if any(isinstance(item, list) and job in item[:2] for item in items):
                 return "waiting"
         return "unknown"
@@ -190,7 +190,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
         return "/".join(part for part in (answer.get("subfolder"), answer["name"]) if part)
 
     def _picture(self, call: ImageCall, image: Any) -> Pixels | Failed:
-        if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
+        if not isinstance(value_at(image, "filename"), str):
             return Failed("the server sent an entry without an image's name")
         place = {key: str(image.get(key) or "") for key in ("filename", "subfolder", "type")}
         get = partial(self._client.ask, "GET", "/view", params=place)
@@ -199,29 +199,23 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
 def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the history of a job; raise Ended if the job ended without a result."""
-    status = entry.get("status")
-    if not isinstance(status, dict) or status.get("status_str") != "error":
+    if value_at(entry, "status", "status_str") != "error":
         return entry
-    messages = [message for message in status.get("messages") or () if isinstance(message, list) and len(message) == 2]
-    if any(event == "execution_interrupted" for event, _ in messages):
+    messages = entries_at(entry, "status", "messages")
+    events = [message for message in messages if isinstance(message, list) and len(message) == 2]
+    if any(event == "execution_interrupted" for event, _ in events):
         raise Ended("the job was cancelled at the server")
-    error = next((data for event, data in messages if event == "execution_error" and isinstance(data, dict)), {})
+    error = next((data for event, data in events if event == "execution_error" and isinstance(data, dict)), {})
     raise Ended(f"{error.get('node_type', 'the workflow')} failed: {error.get('exception_message', 'without a word')}")
 
 
 def _images(outputs: Any, node: str | int | None) -> list[Any]:
     """Return the images of `node`; for None, of the one node that saves images: Ended if not exactly one does."""
-    by_node = {
-        str(name): output["images"]
-        for name, output in (outputs if isinstance(outputs, dict) else {}).items()
-        if isinstance(output, dict) and isinstance(output.get("images"), list)
-    }
     if node is not None:
-        return list(by_node.get(str(node), ()))
+        return entries_at(outputs, str(node), "images")
+    by_node = {name: entries_at(outputs, name, "images") for name in (outputs if isinstance(outputs, dict) else ())}
     results = {
-        name: images
-        for name, images in by_node.items()
-        if any(isinstance(image, dict) and image.get("type") == "output" for image in images)
+        name: images for name, images in by_node.items() if any(value_at(image, "type") == "output" for image in images)
     }
     if len(results) != 1:
         nodes = f"nodes {', '.join(sorted(results))} do" if results else "none does"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -22,10 +21,12 @@ from adapters.http import (
     Worded,
     base64_of,
     data_uri,
+    entries_at,
     images_in,
     non_null,
     object_of,
     starter_of,
+    value_at,
 )
 from adapters.http.faults import one_line
 from pe.errors import RecipeError
@@ -113,8 +114,8 @@ class Bedrock(Host[BedrockSettings]):
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Return the images in the field `images`, or Refused with the filter's reason."""
         content = object_of(answer)
-        reasons = content.get("finish_reasons")
-        reason = str(reasons[0]) if isinstance(reasons, list) and reasons and reasons[0] else ""
+        reasons = entries_at(content, "finish_reasons")
+        reason = str(reasons[0] or "") if reasons else ""
         if reason.startswith("Filter reason"):
             return [Refused(reason)], None
         if reason:
@@ -222,24 +223,21 @@ class Gemini(Host[GeminiSettings]):
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Return the first image, or the reason why there is none; and the tokens billed."""
         content = object_of(answer)
-        usage = _gemini_usage(_mapping(content.get("usageMetadata")))
-        feedback = _mapping(content.get("promptFeedback"))
-        if reason := feedback.get("blockReason"):
-            words = feedback.get("blockReasonMessage") or "the prompt is blocked"
+        usage = _gemini_usage(content.get("usageMetadata"))
+        if reason := value_at(content, "promptFeedback", "blockReason"):
+            words = value_at(content, "promptFeedback", "blockReasonMessage") or "the prompt is blocked"
             return [Refused(one_line(f"{reason}: {words}"))], usage
-        candidates = content.get("candidates")
-        if not isinstance(candidates, list) or not candidates:
+        candidates = entries_at(content, "candidates")
+        if not candidates:
             raise Fault.of_object(content, "the answer holds no candidate")
-        candidate = _mapping(candidates[0])
-        entries = _mapping(candidate.get("content")).get("parts")
-        parts = [_mapping(part) for part in entries] if isinstance(entries, list) else []
-        parts = [part for part in parts if not part.get("thought")]
-        images = [part["inlineData"] for part in parts if part.get("inlineData")]
+        candidate = candidates[0]
+        parts = [part for part in entries_at(candidate, "content", "parts") if not value_at(part, "thought")]
+        images = [part for part in parts if value_at(part, "inlineData")]
         if images:
-            return [self._rule.decode_text(_mapping(images[0]).get("data"))], usage
-        reason = str(candidate.get("finishReason") or "no reason")
-        prose = " ".join(str(part["text"]) for part in parts if part.get("text"))
-        words = one_line(f"{reason}: {candidate.get('finishMessage') or prose or 'the answer holds no image'}")
+            return [self._rule.decode_text(value_at(images[0], "inlineData", "data"))], usage
+        reason = str(value_at(candidate, "finishReason") or "no reason")
+        prose = " ".join(str(part["text"]) for part in parts if value_at(part, "text"))
+        words = one_line(f"{reason}: {value_at(candidate, 'finishMessage') or prose or 'the answer holds no image'}")
         # A model that declines in prose ends with STOP: no field tells, so it has failed.
         return [Refused(words) if _REFUSED.fullmatch(reason) else Failed(words)], usage
 
@@ -249,26 +247,21 @@ class Gemini(Host[GeminiSettings]):
         return Credentials(config, header="Authorization" if bearer else "x-goog-api-key")
 
 
-def _gemini_usage(usage: Mapping[str, Any]) -> Usage:
+def _gemini_usage(usage: object) -> Usage:
     """Return the tokens of an answer by kind; tokens of no stated kind (thoughts) count in the total alone."""
 
     def count(details: str, modality: str) -> int:
-        rows = usage.get(details)
-        entries = [_mapping(row) for row in rows] if isinstance(rows, list) else []
-        return sum(count_of(row.get("tokenCount")) for row in entries if row.get("modality") == modality)
+        rows = [row for row in entries_at(usage, details) if value_at(row, "modality") == modality]
+        return sum(count_of(row.get("tokenCount")) for row in rows)
 
     return Usage(
         calls=0,
-        tokens=count_of(usage.get("totalTokenCount")),
+        tokens=count_of(value_at(usage, "totalTokenCount")),
         text_in=count("promptTokensDetails", "TEXT"),
         image_in=count("promptTokensDetails", "IMAGE"),
         text_out=count("candidatesTokensDetails", "TEXT"),
         image_out=count("candidatesTokensDetails", "IMAGE"),
     )
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 # Stability AI's own API, v2beta: Stable Diffusion 3.5 and Stable Image Ultra, with a true strength.
@@ -413,5 +406,4 @@ class Together(Host[TogetherSettings]):
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Return the images in the field `data`."""
         entries = images_in(object_of(answer), "data")
-        texts = [entry.get("b64_json") if isinstance(entry, dict) else None for entry in entries]
-        return [self._rule.decode_text(text) for text in texts], None
+        return [self._rule.decode_text(value_at(entry, "b64_json")) for entry in entries], None

@@ -19,9 +19,11 @@ from adapters.http import (
     Size,
     base64_of,
     data_uri,
+    entries_at,
     non_null,
     object_of,
     starter_of,
+    value_at,
 )
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from pe.errors import nearest_name
@@ -114,8 +116,7 @@ class BFL(JobHost[BFLSettings]):
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the image that `result.sample` names."""
-        result = answer.get("result")
-        return [self._image(call, result.get("sample") if isinstance(result, dict) else None)], None
+        return [self._image(call, value_at(answer, "result", "sample"))], None
 
     def _credentials(self) -> Credentials:
         return Credentials(self._config, header="x-key")
@@ -201,8 +202,7 @@ class ModelHost(JobHost[Config]):
                 raise Rejected(f"{model} {words}.")
         if call.parents:
             schema = inputs[image]
-            kinds = [schema, *schema.get("anyOf", ())] if isinstance(schema, dict) else []
-            is_list = any(isinstance(kind, dict) and kind.get("type") == "array" for kind in kinds)
+            is_list = any(value_at(kind, "type") == "array" for kind in (schema, *entries_at(schema, "anyOf")))
             parent = place(call.parents[0])
             fields[image] = [parent] if is_list else parent
         return fields
@@ -211,12 +211,12 @@ class ModelHost(JobHost[Config]):
 def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
     """Return the inputs in a schema, following `$ref` into the OpenAPI `document`; Fault if there is no `prompt`."""
     for _ in range(DEEPEST):
-        if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
+        reference = value_at(schema, "$ref")
+        if not isinstance(reference, str):
             break
-        keys, schema = schema["$ref"].removeprefix("#/").split("/"), document
-        for key in keys:
-            schema = schema.get(key.replace("~1", "/")) if isinstance(schema, dict) else None
-    inputs = schema.get("properties") if isinstance(schema, dict) else None
+        keys = reference.removeprefix("#/").split("/")
+        schema = value_at(document, *(key.replace("~1", "/") for key in keys))
+    inputs = value_at(schema, "properties")
     if not isinstance(inputs, dict) or "prompt" not in inputs:
         raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 400)
     return inputs
@@ -283,13 +283,10 @@ class Fal(ModelHost[FalSettings]):
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the images in `images` or `image`; Refused for one that `has_nsfw_concepts` flags."""
-        images, flags = answer.get("images"), answer.get("has_nsfw_concepts")
+        images, flags = answer.get("images"), entries_at(answer, "has_nsfw_concepts")
         images = images if isinstance(images, list) else [answer.get("image")]
-        flags = flags if isinstance(flags, list) else []
         return [
-            Refused("has_nsfw_concepts")
-            if any(flags[place : place + 1])
-            else self._image(call, image.get("url") if isinstance(image, dict) else None)
+            Refused("has_nsfw_concepts") if any(flags[place : place + 1]) else self._image(call, value_at(image, "url"))
             for place, image in enumerate(images)
         ], None
 
@@ -369,8 +366,7 @@ class Replicate(ModelHost[ReplicateSettings]):
         model, _, version = name.partition(":")
         answer = object_of(self._client.ask("GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")))
         latest = answer if version else answer.get("latest_version")
-        document = latest.get("openapi_schema") if isinstance(latest, dict) else None
-        return _inputs_in(name, document, {"$ref": "#/components/schemas/Input"})
+        return _inputs_in(name, value_at(latest, "openapi_schema"), {"$ref": "#/components/schemas/Input"})
 
     def _place(self, parent: bytes) -> str:
         """Return an address at which the host reads a parent: a data URI, or the address of an uploaded file."""
@@ -378,7 +374,7 @@ class Replicate(ModelHost[ReplicateSettings]):
             return data_uri(parent)
         files = {"content": ("parent.png", parent, "image/png")}
         answer = object_of(self._client.ask("POST", "/v1/files", files=files))
-        urls = answer.get("urls")
-        if not isinstance(urls, dict) or not isinstance(urls.get("get"), str):
+        url = value_at(answer, "urls", "get")
+        if not isinstance(url, str):
             raise Fault.of_object(answer, "the answer to an upload names no address")
-        return str(urls["get"])
+        return url

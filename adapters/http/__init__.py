@@ -1,6 +1,6 @@
 """The one engine for all endpoints: keys, connections, retries, rates, settings, and the images that come back."""
 
-from adapters.http.answers import Received, base64_of, data_uri, encode, images_in
+from adapters.http.answers import Received, base64_of, data_uri, encode, entries_at, images_in, value_at
 from adapters.http.client import HTTPClient, OnFirstUse, object_of, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
@@ -31,10 +31,12 @@ __all__ = [
     "base64_of",
     "data_uri",
     "encode",
+    "entries_at",
     "images_in",
     "non_null",
     "object_of",
     "respond",
     "starter_of",
+    "value_at",
     "workers_for",
 ]

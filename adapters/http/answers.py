@@ -133,6 +133,21 @@ def _stack(images: list[Pixels], size: tuple[int, int], resize: Resize, channels
     return np.stack([form(image) for image in images])
 
 
+def value_at(content: object, *keys: str) -> Any:
+    """Return the value below these keys, one within the other, of decoded JSON; None if there is none."""
+    for key in keys:
+        if not isinstance(content, dict):
+            return None
+        content = content.get(key)
+    return content
+
+
+def entries_at(content: object, *keys: str) -> list[Any]:
+    """Return the list below these keys of decoded JSON; an empty one if there is no list."""
+    entries = value_at(content, *keys)
+    return entries if isinstance(entries, list) else []
+
+
 def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
     """Return the list of images under `key`; raise Fault if there is no list, or an empty list beside an error."""
     images = answer.get(key)
