@@ -24,7 +24,6 @@ from adapters.trained.fit import (
     Draws,
     Fit,
     Plan,
-    Steps,
     TrainedMethod,
     label_numbers,
     not_fitted,
@@ -156,7 +155,7 @@ def labels_of(folder: Path) -> list[str]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FittedDiffusion(AnsweringDiffusion):
+class FittedDiffusion(ReadsPublic, AnsweringDiffusion):
     """A fitted diffusion model with the toolkit's own UNet; for all other arguments see `AnsweringDiffusion`.
 
     Args:
@@ -164,6 +163,10 @@ class FittedDiffusion(AnsweringDiffusion):
     """
 
     network: Network = Network()
+
+    def _check(self, terms: FitTerms) -> None:
+        self.network.levels(*terms.image_shape[:2])
+        super()._check(terms)
 
     def record_losses(
         self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
@@ -175,10 +178,10 @@ class FittedDiffusion(AnsweringDiffusion):
         return mean_losses(stored_network(folder), Velocity(), samples, labels, labels_of(folder), self._place())
 
     def _new(self, terms: FitTerms, classes: int) -> UNet2DModel:
-        """Return a new, untrained network with `classes` classes."""
+        """Return a new, untrained network with `classes` classes, on the first device."""
         from adapters.trained.diffusion_networks import unet
 
-        return unet(self.network, terms.image_shape, classes, terms.seed, "weights")
+        return unet(self.network, terms.image_shape, classes, terms.seed, "weights").to(self._place())
 
     def _pretrainings(self) -> dict[str, PlainTraining]:
         """Return the trainings before DP-SGD, in order: the name of the public or released images → the settings."""
@@ -189,7 +192,7 @@ class FittedDiffusion(AnsweringDiffusion):
 
         if not (trainings := self._pretrainings()):
             return []
-        model = self._new(terms, self._first_classes(terms)).to(self._place())
+        model = self._new(terms, self._first_classes(terms))
         return [pretraining_dry_run(model, terms, training, name) for name, training in trainings.items()]
 
     def _first_classes(self, terms: FitTerms) -> int:
@@ -197,7 +200,7 @@ class FittedDiffusion(AnsweringDiffusion):
         return len(terms.classes)
 
 
-class FineTuned(ReadsPublic, FittedDiffusion):
+class FineTuned(FittedDiffusion):
     """A fitted diffusion model whose network may be trained on public or released images before DP-SGD.
 
     For the arguments see `FittedDiffusion`. Subclasses say which network DP-SGD starts from (`_begin`), what is
@@ -214,13 +217,6 @@ class FineTuned(ReadsPublic, FittedDiffusion):
     def _prepare(self, model: UNet2DModel) -> UNet2DModel:
         """Return `model`, after freezing the parameters that DP-SGD is to leave as they are."""
         return model
-
-    def _check(self, terms: FitTerms) -> None:
-        self.network.levels(*terms.image_shape[:2])
-        self._check_public(terms)
-
-    def _draws(self, terms: FitTerms) -> Draws:
-        return [Steps(self.training)]
 
     def _fit(self, fit: Fit) -> None:
         from adapters.trained.diffusion_networks import Velocity, write_model
@@ -276,7 +272,7 @@ class PDPDiffusion(FineTuned):
 
         terms = fit.terms
         public = self.public.read(terms.image_shape, terms.seed)
-        model = self._new(terms, public.classes).to(self._place())
+        model = self._new(terms, public.classes)
         model = pretrain(fit, model, lambda: public, self.pretraining)
         return with_new_classes(model, len(terms.classes), terms.seed)
 
@@ -354,14 +350,14 @@ class BeginsEasy(FineTuned):
 
     def _draws(self, terms: FitTerms) -> Draws:
         parts = [generator.plan_releases(part_of(terms, one.share)) for one, generator in self._generators]
-        return [*chain.from_iterable(parts), Steps(self.training)]
+        return [*chain.from_iterable(parts), *super()._draws(terms)]
 
     def _pretrainings(self) -> dict[str, PlainTraining]:
         return {f"images of {one.kind}": one.training for one in self.easy}
 
     def _begin(self, fit: Fit) -> UNet2DModel:
         """Return a new network after training on the images of each generator in turn."""
-        return self._learn_from_easy(fit, self._new(fit.terms, len(fit.terms.classes)).to(self._place()))
+        return self._learn_from_easy(fit, self._new(fit.terms, len(fit.terms.classes)))
 
     def _learn_from_easy(self, fit: Fit, model: UNet2DModel) -> UNet2DModel:
         from adapters.trained.diffusion_networks import pretrain
@@ -428,15 +424,12 @@ class PrivImage(SelectsPublic, BeginsEasy):
                 "make them smaller."
             )
 
-    def _draws(self, terms: FitTerms) -> Draws:
-        return [self._semantics_sum(), *super()._draws(terms)]
-
     def _pretrainings(self) -> dict[str, PlainTraining]:
         return {PUBLIC_IMAGES: self.pretraining} | super()._pretrainings()
 
     def _begin(self, fit: Fit) -> UNet2DModel:
         from adapters.trained.diffusion_networks import pretrain
 
-        categories = self._select(fit, self._place())
-        model = self._new(fit.terms, len(fit.terms.classes)).to(self._place())
+        categories = self._select(fit)
+        model = self._new(fit.terms, len(fit.terms.classes))
         return self._learn_from_easy(fit, pretrain(fit, model, lambda: categories, self.pretraining))

@@ -292,7 +292,7 @@ class DPGaussian(ReadsPublic, AnswersByCodes):
         return [_SUMS]
 
     def _check(self, terms: FitTerms) -> None:
-        self.public.check(terms.image_shape)
+        super()._check(terms)
         release = _SUMS.release(terms)
         layout = self._layout(terms, release)
         if layout.numbers > MOST_NUMBERS:

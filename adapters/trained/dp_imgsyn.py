@@ -121,7 +121,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
                 "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
                 "give labels, or take an adapter that needs none."
             )
-        self._check_public(terms)
+        super()._check(terms)
         if self.teacher != "small":  # refuse a teacher that does not serve before anything is charged
             self._require_torch()
             from adapters.trained.dp_imgsyn_networks import check_own

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from adapters.trained.diffusion import FittedDiffusion
 from adapters.trained.fit import Draws, Fit, Plan, Steps
-from adapters.trained.public import PUBLIC_IMAGES, Public, ReadsPublic
+from adapters.trained.public import PUBLIC_IMAGES, Public
 from adapters.trained.settings import Discrimination, FineTuning, PlainTraining, Weight
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
@@ -47,7 +47,7 @@ class Learning(FineTuning):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPSAD(ReadsPublic, FittedDiffusion):
+class DPSAD(FittedDiffusion):
     """If public images have your labels' names: a student learns by DP-SGD from records and a teacher.
 
     A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by a discriminator.
@@ -97,8 +97,7 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         self._guidance = self.guidance
 
     def _check(self, terms: FitTerms) -> None:
-        self.network.levels(*terms.image_shape[:2])
-        self._check_public(terms)
+        super()._check(terms)
         missing = sorted(set(terms.classes) - set(self.public.label_names() if self.public else terms.classes))
         if missing and not self.teacher.share:
             raise RecipeError(
@@ -129,24 +128,24 @@ class DPSAD(ReadsPublic, FittedDiffusion):
         """Return the teacher, trained on public images, then by DP-SGD; the settings may leave out either training."""
         from adapters.trained.diffusion_networks import Velocity, pretrain, with_new_classes
 
-        terms, none, places = fit.terms, len(fit.terms.classes), self._places()
+        terms, none = fit.terms, len(fit.terms.classes)
         if self.public is None:
-            model = self._new(terms, none + 1).to(places[0])
+            model = self._new(terms, none + 1)
         else:
             public = self.public.read(terms.image_shape, terms.seed)
             if not self.teacher.share:  # no record teaches the labels: they are those of the private labels' names
                 public = public.select(np.array([[public.names.index(name)] for name in terms.classes]))
-            model = self._new(terms, public.classes + 1).to(places[0])
+            model = self._new(terms, public.classes + 1)
             settings = self.pretraining or PlainTraining()
             model = pretrain(fit, model, lambda: public, settings, none=public.classes)
             if self.teacher.share:
                 model = with_new_classes(model, none + 1, terms.seed)
         if self.teacher.share:
-            fit.dp_sgd(model, Velocity(none=none), places, name=_TEACHER, task="training the teacher")
+            fit.dp_sgd(model, Velocity(none=none), self._places(), name=_TEACHER, task="training the teacher")
         return model
 
     def _start(self, terms: FitTerms) -> tuple[nn.Module, Distillation]:
-        model = self._new(terms, len(terms.classes) + 1).to(self._place())
+        model = self._new(terms, len(terms.classes) + 1)
         return model, self._loss(deepcopy(model).eval().requires_grad_(False), terms)
 
     def _pretrainings(self) -> dict[str, PlainTraining]:

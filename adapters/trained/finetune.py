@@ -14,7 +14,7 @@ from adapters.diffusion.text_to_image import TextToImage
 from adapters.diffusion.weights import local_model, read_json
 from adapters.prompts import TextByLabel
 from adapters.trained.diffusion import AnsweringDiffusion, labels_of
-from adapters.trained.fit import TRAINING, Draws, Fit, Steps
+from adapters.trained.fit import TRAINING, Fit
 from adapters.trained.public import torch_seed
 from adapters.trained.settings import Rate
 from pe.errors import RecipeError
@@ -137,9 +137,6 @@ class FineTune(AnsweringDiffusion):
         checkpoint = self._checkpoint(terms)
         checkpoint.check()
         self._prepare(checkpoint.skeleton(), terms)
-
-    def _draws(self, terms: FitTerms) -> Draws:
-        return [Steps(self.training)]
 
     def _fit(self, fit: Fit) -> None:
         from adapters.trained.dp_sgd.gradients import check_gradients

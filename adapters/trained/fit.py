@@ -412,6 +412,9 @@ class TrainedMethod(FittedMethod):
     def __post_init__(self) -> None:
         check_arithmetic(self.device, "fp32")
 
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [Steps(self.training)]
+
     def check_machine(self) -> None:
         """Raise RecipeError if the device is not there."""
         choose_devices(self.device)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.trained.answers import AnswersByCodes, write_generator
-from adapters.trained.fit import Draws, Fit, Steps, TrainedMethod, label_numbers, write_weights
+from adapters.trained.fit import Fit, TrainedMethod, label_numbers, write_weights
 from adapters.trained.public import Public, PublicSet, ReadsPublic, torch_seed
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, PlainTraining
@@ -50,12 +50,6 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
     lesson: PlainTraining = PlainTraining(steps=20, batch=64, learning_rate=1e-3)
     pretraining: PlainTraining = _PRETRAINING
     device: str | list[str] = "auto"
-
-    def _check(self, terms: FitTerms) -> None:
-        self._check_public(terms)
-
-    def _draws(self, terms: FitTerms) -> Draws:
-        return [Steps(self.training)]
 
     @abstractmethod
     def _begin_with(self, fit: Fit) -> Callable[[], PublicSet] | None:
@@ -152,9 +146,6 @@ class PrivImageGAN(SelectsPublic, FittedGAN):
     The public images are selected as for `privimage`. For the arguments see `SelectsPublic` and `FittedGAN`.
     """
 
-    def _draws(self, terms: FitTerms) -> Draws:
-        return [self._semantics_sum(), *super()._draws(terms)]
-
     def _begin_with(self, fit: Fit) -> Callable[[], PublicSet]:
-        categories = self._select(fit, self._place())
+        categories = self._select(fit)
         return lambda: categories

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from scipy import ndimage
 
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
+from adapters.trained.fit import FittedMethod
 from adapters.trained.settings import PlainTraining
 from pe.data.decoding import Channels, Resize
 from pe.data.samples import generator, item_seeds, slices
@@ -270,12 +271,12 @@ Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path
 """A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise for `folder`."""
 
 
-class ReadsPublic:
-    """Base of a fitted generator with public images: a `pe.plugins.protocols.ReadsPublicSamples`."""
+class ReadsPublic(FittedMethod):
+    """A fitted generator with public images: a `pe.plugins.protocols.ReadsPublicSamples`."""
 
     public: Source | None
 
-    def _check_public(self, terms: FitTerms) -> None:
+    def _check(self, terms: FitTerms) -> None:
         """Raise RecipeError if the public images do not serve for these terms."""
         if self.public is not None:
             self.public.check(terms.image_shape)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from adapters.trained.fit import Fit, Sum
+from adapters.trained.fit import Draws, Fit, Sum, TrainedMethod
 from adapters.trained.public import Public, PublicSet, ReadsPublic, tensors, torch_seed, train
 from adapters.trained.settings import PlainTraining, Share
 from pe.errors import RecipeError
@@ -124,7 +124,7 @@ def train_query(
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SelectsPublic(ReadsPublic):
+class SelectsPublic(ReadsPublic, TrainedMethod):
     """A fit that asks once, under DP, which public images are most like the private ones (Li et al., USENIX 2024).
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
@@ -143,8 +143,8 @@ class SelectsPublic(ReadsPublic):
     semantics_share: Share = 0.05
     query: QueryTraining = QueryTraining()
 
-    def _check_public(self, terms: FitTerms) -> None:
-        super()._check_public(terms)
+    def _check(self, terms: FitTerms) -> None:
+        super()._check(terms)
         names, count = self.public.label_names(), self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
@@ -157,19 +157,22 @@ class SelectsPublic(ReadsPublic):
                 f"labels, and the public set has {len(names)}: take fewer semantics, or more public labels."
             )
 
+    def _draws(self, terms: FitTerms) -> Draws:
+        return [self._semantics_sum(), *super()._draws(terms)]
+
     def _semantics_sum(self) -> Sum:
         # A record adds 1 to k bins of its own label's row (Theorem 3.1). Under replace-one it may take as many away
         # elsewhere.
         k = self.semantics
         return Sum("semantics", self.semantics_share, (math.sqrt(k), math.sqrt(2 * k)), fractional=False)
 
-    def _select(self, fit: Fit, device: torch.device) -> PublicSet:
+    def _select(self, fit: Fit) -> PublicSet:
         """Return the public images of each label's semantics, labelled by the private labels' numbers."""
         terms, query = fit.terms, None
         public = self.public.read(terms.image_shape, terms.seed)
         if not fit.is_drawn("semantics"):
             with fit.steps("training the semantic query", self.query.steps) as step_done:
-                query = train_query(public, self.query, terms.seed, device, step_done)
+                query = train_query(public, self.query, terms.seed, self._place(), step_done)
 
         def draw(records: PrivateRecords, release: Release, noise: Noise) -> Counts:
             assert query is not None, "a stored release is not drawn again"
