@@ -23,6 +23,7 @@ Number = TypeVar("Number", int, float)
 
 _HEADER = 24  # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
 _WORDS = 624
+_LOST = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,21 @@ class Item:
     prompt: str = ""
     negative_prompt: str = ""
     api_class: int | None = None
+
+
+def tensors(images: Pixels, device: torch.device) -> torch.Tensor:
+    """Return images, uint8 n×h×w×c, as float32 n×c×h×w in [−1, 1]."""
+    import torch
+
+    return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
+
+
+def outcomes_of(images: torch.Tensor) -> list[Outcome]:
+    """Return the pixels of images, n×h×w×c in [0, 1]; Failed for one that holds values that are no numbers."""
+    finite = images.isfinite().flatten(1).all(dim=1).tolist()
+    levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
+    pixels: Pixels = levels.contiguous().cpu().numpy()  # as bytes, so that less is copied from a GPU
+    return [image if good else _LOST for image, good in zip(pixels, finite, strict=True)]
 
 
 class Model(Protocol):

@@ -14,13 +14,25 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
-from adapters.diffusion.items import Item, Job, Outcome, Pixels, normals, numbers_of, of_iteration, steps_run, torch_rng
+from adapters.diffusion.items import (
+    Item,
+    Job,
+    Outcome,
+    Pixels,
+    normals,
+    numbers_of,
+    of_iteration,
+    outcomes_of,
+    steps_run,
+    tensors,
+    torch_rng,
+)
 from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, RandomRequest, Seeds, VariationRequest
 from pe.plugins.weights import SAFETENSORS, fill, read_weights
 
 if TYPE_CHECKING:
@@ -95,11 +107,7 @@ class PixelModel:
             if not self._learns_variance:
                 output = output[:, : self._shape[0]]
             x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
-        finite = x.isfinite().flatten(1).all(dim=1).tolist()
-        levels: Any = ((x.nan_to_num() + 1.0) * 127.5).round().clamp(0, 255)
-        pixels: Pixels = levels.permute(0, 2, 3, 1).byte().cpu().numpy()
-        failure = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
-        return [image if good else failure for image, good in zip(pixels, finite, strict=True)]
+        return outcomes_of((x + 1.0).permute(0, 2, 3, 1) / 2)
 
     def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
         """Return the prediction, float32, guided away from "no class", class number `classes` (Ho & Salimans 2022)."""
@@ -125,16 +133,13 @@ class PixelModel:
 
     def _tensors(self, items: Sequence[Item]) -> Tensor:
         """Return the items' images, float32 n×c×h×w in [−1, 1]."""
-        import torch
-
         images = [item.image for item in items if item.image is not None]
         channels, height, width = self._shape
         for image in images:
             if image.shape != (height, width, channels):
                 sides = "×".join(map(str, image.shape))
                 raise APIError(f"The model varies images of {height}×{width}×{channels}, not of {sides}.")
-        pixels = torch.from_numpy(np.stack(images)).to(self._device)
-        return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1.0
+        return tensors(np.stack(images), self._device)
 
 
 @dataclass(frozen=True)

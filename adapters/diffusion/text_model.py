@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from adapters.diffusion.description import Description, Way, describe, describe_weight, inputs_of, over
-from adapters.diffusion.items import Item, Job, Outcome, Pixels, torch_rng
+from adapters.diffusion.items import Item, Job, Outcome, outcomes_of, torch_rng
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
 from adapters.diffusion.vary import (
     Instruction,
@@ -26,7 +26,7 @@ from adapters.diffusion.weights import lora_of, require
 from adapters.prompts import Ladder, Texts
 from pe.errors import RecipeError
 from pe.plugins.devices import Precision, dtype_on, words_of
-from pe.plugins.protocols import Failed, Refused
+from pe.plugins.protocols import Refused
 from pe.plugins.weights import SAFETENSORS
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "outpu
 
 _WHOLE = 4  # most images decoded at once: the autoencoder works at full size, and needs more memory than the network
 
-_LOST = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
 _UNSAFE = Refused("the model's safety checker took the image for unsafe")
 
 
@@ -364,19 +363,13 @@ def _dtypes(network: Any) -> Sequence[torch.dtype]:
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:
-    """Return an outcome per image; tensors n×c×h×w become uint8 on their device, before they are copied."""
+    """Return an outcome per image of a pipeline's answer, tensors n×c×h×w or arrays n×h×w×c."""
     import torch
 
     values = answer.images
     images = values.float().permute(0, 2, 3, 1) if torch.is_tensor(values) else torch.from_numpy(np.asarray(values))
     unsafe = getattr(answer, "nsfw_content_detected", None) or [False] * len(images)
-    finite = images.isfinite().flatten(1).all(dim=1).tolist()
-    levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
-    pixels: Pixels = levels.contiguous().cpu().numpy()
-    return [
-        _UNSAFE if is_unsafe else image if good else _LOST
-        for image, is_unsafe, good in zip(pixels, unsafe, finite, strict=True)
-    ]
+    return [_UNSAFE if bad else outcome for bad, outcome in zip(unsafe, outcomes_of(images), strict=True)]
 
 
 def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:

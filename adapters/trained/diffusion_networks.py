@@ -14,10 +14,11 @@ import torch
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
+from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Loss
 from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.fit import Fit, label_numbers, reading
-from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, tensors, torch_seed, train
+from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, torch_seed, train
 from adapters.trained.settings import PlainTraining
 from pe.fit.trainer import DryRun
 

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import check_gradients, check_stateless
 from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
-from adapters.trained.public import PublicSet, tensors, torch_seed
+from adapters.trained.public import PublicSet, torch_seed
 from adapters.trained.settings import Alignment
 from pe.errors import PluginError, RecipeError
 

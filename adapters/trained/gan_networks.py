@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.fit import read_weights, reading
-from adapters.trained.public import PublicSet, tensors, torch_seed
+from adapters.trained.public import PublicSet, torch_seed
 from adapters.trained.settings import PlainTraining
 
 CODE = 8

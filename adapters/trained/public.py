@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 from scipy import ndimage
 
+from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.fit import FittedMethod
 from adapters.trained.settings import PlainTraining
@@ -345,13 +346,6 @@ def train(
         for mean, parameter in zip(average, model.parameters(), strict=True):
             parameter.copy_(mean)
     return model
-
-
-def tensors(images: Pixels, device: torch.device) -> Tensor:
-    """Return images, uint8 n×h×w×c, as float32 n×c×h×w in [−1, 1]."""
-    import torch
-
-    return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
 
 
 def torch_seed(seed: int, phase: str) -> int:

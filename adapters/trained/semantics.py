@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from adapters.diffusion.items import tensors
 from adapters.trained.fit import Draws, Fit, Sum, TrainedMethod
-from adapters.trained.public import Public, PublicSet, ReadsPublic, tensors, torch_seed, train
+from adapters.trained.public import Public, PublicSet, ReadsPublic, torch_seed, train
 from adapters.trained.settings import PlainTraining, Share
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients, trained_parameters
 from adapters.trained.settings import DPSGD, GRID, Optimiser
 from pe.data.samples import slices
@@ -312,7 +313,7 @@ class Training:
         pixels = np.zeros((size, *part.images.shape[1:]), dtype=np.uint8)
         classes = np.zeros(size, dtype=np.int64)
         pixels[:records], classes[:records] = part.images, part.labels
-        x = torch.from_numpy(pixels).to(self._device).permute(0, 3, 1, 2).float() / 127.5 - 1.0
+        x = tensors(pixels, self._device)
         y = torch.from_numpy(classes).to(self._device)
         channels, height, width = x.shape[1:]
         randomness = self._randomness((channels, height, width), part.seeds)
