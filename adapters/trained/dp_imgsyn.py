@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -22,7 +21,7 @@ from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms
-from pe.plugins.devices import memory_refused
+from pe.plugins.devices import raising_for_memory
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
 
@@ -146,7 +145,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
                 "companions, or more public images."
             )
         reader = Reader(fit.dp_sgd(*self._start(terms), places), places[0])
-        with _enough_memory(f"batch_size is {self.batch_size}"):
+        with raising_for_memory(_too_many(f"batch_size is {self.batch_size}")):
             parts = [reader.moments(public.images[part]) for part in slices(len(public.images), self.batch_size)]
             means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
             scale = Scale.of(means, squares, reader.widths)
@@ -157,7 +156,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
 
         noisy = fit.sums("moments", vector, (len(scale.factors),))
         moments = Moments.of_sum(noisy, scale, fit.release_of("moments").grid, terms.declared_size)
-        with _enough_memory(f"alignment.companions is {self.alignment.companions}"):
+        with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
             model = Model.fit(reader, moments, public, terms.classes, self.alignment)
         model.write(folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
@@ -222,16 +221,12 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         places: npt.NDArray[np.int64],
     ) -> Answer:
         model = self._fitted_model()
-        try:
-            with self._lock:
-                batches = [
-                    model.align_batch(images[part], labels[part], begin[part])
-                    for part in slices(len(images), self.batch_size)
-                ]
-        except (RuntimeError, MemoryError) as error:
-            if memory_refused(error):
-                raise APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.") from error
-            raise
+        refusal = APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.")
+        with raising_for_memory(refusal), self._lock:
+            batches = [
+                model.align_batch(images[part], labels[part], begin[part])
+                for part in slices(len(images), self.batch_size)
+            ]
         pixels, soft = (np.concatenate(part) for part in zip(*batches, strict=True))
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
@@ -256,14 +251,5 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         return self._model
 
 
-@contextmanager
-def _enough_memory(setting: str) -> Iterator[None]:
-    """Raise RecipeError if memory does not suffice within the block; `setting`: what to lower, with its value."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if memory_refused(error):
-            raise RecipeError(
-                f"{setting}, and for so many images at once memory does not suffice: take less."
-            ) from error
-        raise
+def _too_many(setting: str) -> RecipeError:
+    return RecipeError(f"{setting}, and for so many images at once memory does not suffice: take less.")

@@ -24,7 +24,7 @@ from pe.data.decoding import Channels, Resize
 from pe.data.samples import generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
-from pe.plugins.devices import memory_refused
+from pe.plugins.devices import raising_for_memory
 from pe.plugins.protocols import GenerationAPI, RandomRequest
 from pe.plugins.registry import load
 from pe.plugins.settings import Count, Settings
@@ -329,13 +329,9 @@ def train(
     for step in range(settings.steps):
         rows = batches.integers(len(public.images), size=settings.batch)
         optimiser.zero_grad()
-        try:
+        with raising_for_memory(_too_large(settings.batch, device)):
             images, labels = tensors(public.images[rows], device), torch.from_numpy(public.labels[rows]).to(device)
             loss_of(images, labels, random).backward()  # type: ignore[no-untyped-call]
-        except (RuntimeError, MemoryError) as error:
-            if memory_refused(error):
-                raise _too_large(settings.batch, device) from error
-            raise
         torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
         optimiser.step()
         schedule.step()

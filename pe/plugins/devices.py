@@ -8,13 +8,15 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
-from pe.errors import MissingDependency, RecipeError
+from pe.errors import MissingDependency, PEError, RecipeError
 
 if TYPE_CHECKING:
     import torch
@@ -229,6 +231,17 @@ def memory_refused(error: Exception) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _REFUSALS)
+
+
+@contextmanager
+def raising_for_memory(refusal: PEError) -> Iterator[None]:
+    """Raise `refusal` in place of an error of the block that `memory_refused` is true of."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if memory_refused(error):
+            raise refusal from error
+        raise
 
 
 def words_of(error: Exception) -> str:

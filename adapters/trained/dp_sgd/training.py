@@ -29,7 +29,7 @@ from adapters.trained.settings import DPSGD, GRID, Optimiser
 from pe.data.samples import slices
 from pe.errors import PrivateDataError, RecipeError, RunError
 from pe.fit.trainer import DryRun
-from pe.plugins.devices import free_memory, memory_refused
+from pe.plugins.devices import free_memory, memory_refused, raising_for_memory
 from pe.privacy.noise import SystemNoise
 
 if TYPE_CHECKING:
@@ -240,12 +240,8 @@ class Training:
         parameters_by_name = self._by_name(parameters)
         total = torch.zeros(self._count, dtype=torch.int64, device=self._device)
         for part in parts:
-            try:
+            with raising_for_memory(self._too_large()):
                 total += self._micro_batch(parameters_by_name, part)
-            except (RuntimeError, MemoryError) as error:
-                if memory_refused(error):
-                    raise self._too_large() from error
-                raise
         return total
 
     def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
