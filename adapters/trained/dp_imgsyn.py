@@ -135,7 +135,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             )
 
     def _fit(self, fit: Fit) -> None:
-        from adapters.trained.dp_imgsyn_networks import Model, Moments, Reader, Scale, clip
+        from adapters.trained.dp_imgsyn_networks import Aim, Model, Reader, clip, factors_of
 
         terms, places, folder = fit.terms, self._places(), fit.fitting.folder
         public, companions = self.public.read(terms.image_shape, terms.seed), self.alignment.companions
@@ -148,16 +148,16 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         with raising_for_memory(_too_many(f"batch_size is {self.batch_size}")):
             parts = [reader.moments(public.images[part]) for part in slices(len(public.images), self.batch_size)]
             means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
-            scale = Scale.of(means, squares, reader.widths)
+            factors = factors_of(means, squares, reader.widths)
 
         def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
             # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm of 1.
-            return clip(np.hstack(reader.moments(image[None]))[0] * scale.factors)
+            return clip(np.hstack(reader.moments(image[None]))[0] * factors)
 
-        noisy = fit.sums("moments", vector, (len(scale.factors),))
-        moments = Moments.of_sum(noisy, scale, fit.release_of("moments").grid, terms.declared_size)
+        noisy = fit.sums("moments", vector, (len(factors),))
+        aim = Aim.of_sum(reader, noisy, factors, fit.release_of("moments").grid, terms.declared_size)
         with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
-            model = Model.fit(reader, moments, public, terms.classes, self.alignment)
+            model = Model.fit(aim, public, terms.classes, self.alignment)
         model.write(folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)

@@ -45,22 +45,19 @@ LEAST_VARIANCE = 1e-6
 """Least variance of a channel, in the aligned images and in the target of the alignment."""
 
 
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """Factors that bring moments to a norm of about 1, computed by the released classifier from public images."""
+def factors_of(means: Vector, squares: Vector, widths: tuple[int, ...]) -> Vector:
+    """Return factors that weigh the moments of layers alike and bring most vectors of moments to a norm below 1.
 
-    factors: Vector  # float64 (2·d,), for the means, then for the mean squares; equal within a layer
-
-    @classmethod
-    def of(cls, means: Vector, squares: Vector, widths: tuple[int, ...]) -> Scale:
-        """Return factors, from public moments, float64 (m, d), that weigh layers alike and bring most norms below 1."""
-        by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
-        both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
-        sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
-        per_layer = 1 / (np.maximum(sizes, 1e-12) * math.sqrt(len(widths)))
-        factors = np.tile(np.repeat(per_layer, widths), 2)
-        norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
-        return cls(factors / max(float(np.quantile(norms, _COMMON)), 1e-12))
+    They are computed by the released classifier from the moments of public images, float64 (m, d): float64 (2·d,), for
+    the means, then for the mean squares; equal within a layer.
+    """
+    by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
+    both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
+    sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
+    per_layer = 1 / (np.maximum(sizes, 1e-12) * math.sqrt(len(widths)))
+    factors: Vector = np.tile(np.repeat(per_layer, widths), 2)
+    norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
+    return factors / max(float(np.quantile(norms, _COMMON)), 1e-12)
 
 
 def clip(vector: Vector) -> Vector:
@@ -69,20 +66,6 @@ def clip(vector: Vector) -> Vector:
         return np.zeros_like(vector)
     norm = float(np.linalg.norm(vector))
     return vector if norm <= 1 else vector / norm
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Moments of a whole set of images."""
-
-    means: Vector  # float64 (d,), of each channel
-    deviations: Vector  # float64 (d,), of each channel: standard deviations, at least the root of LEAST_VARIANCE
-
-    @classmethod
-    def of_sum(cls, noisy: npt.NDArray[np.int64], scale: Scale, grid: int, declared_size: int) -> Moments:
-        """Return the noisy sum divided by the DECLARED size; variances are at least LEAST_VARIANCE. Post-processing."""
-        means, squares = np.split(noisy / (grid * declared_size) / scale.factors, 2)
-        return cls(means, np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE)))
 
 
 class Reader:
@@ -148,6 +131,15 @@ class Aim:
     reader: Reader  # the classifier
     means: Tensor  # of the private images' channels, noisy, float32 (d,)
     deviations: Tensor  # standard deviations of these channels, noisy, float32 (d,)
+
+    @classmethod
+    def of_sum(
+        cls, reader: Reader, noisy: npt.NDArray[np.int64], factors: Vector, grid: int, declared_size: int
+    ) -> Aim:
+        """Return the noisy sum divided by the DECLARED size; variances are at least LEAST_VARIANCE. Post-processing."""
+        means, squares = np.split(noisy / (grid * declared_size) / factors, 2)
+        deviations = np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE))
+        return cls(reader, *(torch.from_numpy(each).float().to(reader.device) for each in (means, deviations)))
 
 
 def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignment) -> Way:
@@ -231,13 +223,9 @@ class Model:
     alignment: Alignment  # settings of the alignment
 
     @classmethod
-    def fit(
-        cls, reader: Reader, moments: Moments, public: PublicSet, labels: Sequence[str], alignment: Alignment
-    ) -> Model:
+    def fit(cls, aim: Aim, public: PublicSet, labels: Sequence[str], alignment: Alignment) -> Model:
         """Return the model, after aligning the companions (evenly spaced public images) to the labels in turn."""
-        device = reader.device
-        means, deviations = (torch.from_numpy(each).float().to(device) for each in (moments.means, moments.deviations))
-        aim = Aim(reader, means, deviations)
+        device = aim.reader.device
         rows = np.linspace(0, len(public.images) - 1, alignment.companions).astype(np.int64)
         targets = torch.arange(len(rows), device=device) % len(labels)
         way = align_companions(tensors(public.images[rows], device), targets, aim, alignment)
