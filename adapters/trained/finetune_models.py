@@ -22,6 +22,7 @@ from adapters.diffusion.weights import read_json
 from adapters.prompts import PROMPT, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Randomness, Velocity, square, write_model
 from pe.errors import RecipeError
+from pe.privacy.covered import sha256
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL, UNet2DModel
@@ -89,9 +90,8 @@ class PixelCheckpoint:
     def digest(self) -> str:
         """Return JSON: SHA-256 of the weights, and of the settings of network, schedule and classes."""
         settings = json.dumps([self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True)
-        with self.files.weights.open("rb") as file:
-            weights = hashlib.file_digest(file, "sha256").hexdigest()
-        return json.dumps({"weights": weights, "settings": hashlib.sha256(settings.encode()).hexdigest()})
+        digest = hashlib.sha256(settings.encode()).hexdigest()
+        return json.dumps({"weights": sha256(self.files.weights), "settings": digest})
 
     def _first_rows(self, network: UNet2DModel) -> Tensor:
         """Return the label embeddings before the first step, float32 labels×width.
@@ -241,12 +241,8 @@ class LatentCheckpoint:
 
     def digest(self) -> str:
         """Return JSON: SHA-256 of each weight file and each configuration."""
-        digests = {}
-        for path in sorted(self._folder.rglob("*")):
-            if path.is_file() and path.suffix in (".safetensors", ".json"):
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                digests[path.relative_to(self._folder).as_posix()] = digest
+        paths = [path for path in sorted(self._folder.rglob("*")) if path.suffix in (".safetensors", ".json")]
+        digests = {path.relative_to(self._folder).as_posix(): sha256(path) for path in paths if path.is_file()}
         return json.dumps(digests)
 
     @cached_property
