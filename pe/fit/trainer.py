@@ -290,14 +290,8 @@ class Fitted:
 
     def write(self, folder: Path) -> None:
         """Write the description beside the model in `folder`."""
-        content = {
-            "run": self.run,
-            "kind": self.kind,
-            "settings": self.settings,
-            "classes": list(self.classes),
-            "shape": list(self.shape),
+        content = vars(self) | {
             "releases": [release.to_dict() for release in self.releases],
-            "holds": self.holds,
             "built_on": [fit.to_dict() for fit in self.built_on],
         }
         (folder / FITTED).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
