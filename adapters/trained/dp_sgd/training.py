@@ -149,15 +149,10 @@ class Training:
         self._loss = loss
         parameters = trained_parameters(self._model)
         self._shapes = {name: value.shape for name, value in parameters.items()}
-        self._count = sum(value.numel() for value in parameters.values())
+        self.count = sum(value.numel() for value in parameters.values())  # of trained parameters: p
         self._size = settings.micro_batch
         self._others = others
         self._replicas: list[Training] = []
-
-    @property
-    def count(self) -> int:
-        """Number of trained parameters: p."""
-        return self._count
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
         """Return how many records' gradients are held at once, of images h×w×c: as set, or found with blank images.
@@ -238,7 +233,7 @@ class Training:
             RecipeError: memory does not suffice.
         """
         parameters_by_name = self._by_name(parameters)
-        total = torch.zeros(self._count, dtype=torch.int64, device=self._device)
+        total = torch.zeros(self.count, dtype=torch.int64, device=self._device)
         for part in parts:
             with raising_for_memory(self._too_large()):
                 total += self._micro_batch(parameters_by_name, part)
@@ -323,7 +318,7 @@ class Training:
         """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate; none, unsafely, if σ is 0."""
         if not self.settings.sigma:
             return total
-        return total + torch.from_numpy(noise.discrete_gaussian(self._count, self.settings.scale)).to(self._device)
+        return total + torch.from_numpy(noise.discrete_gaussian(self.count, self.settings.scale)).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
         """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,): the real size is private."""
@@ -343,7 +338,7 @@ class Training:
         return tuple(torch.cat(part).to(self._device) for part in zip(*per_record, strict=True))
 
     def _state(self, array: FloatArray) -> State:
-        return State.from_array(array, self._count, MOMENTS[self.settings.optimiser], self._device)
+        return State.from_array(array, self.count, MOMENTS[self.settings.optimiser], self._device)
 
     def _by_name(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the parts of a flat vector by parameter name, each in its parameter's shape."""
