@@ -118,10 +118,8 @@ class PriceSection(Settings):
         """These prices, one for each kind of token; a kind left out costs as much as the dearest."""
         tokens = self.million_tokens
         if isinstance(tokens, TokenPrices):
-            dearest = max((each for each in tokens.model_dump().values() if each is not None), default=0.0)
-            kinds: dict[str, Any] = {
-                kind: dearest if each is None else each for kind, each in tokens.model_dump().items()
-            }
+            stated: dict[str, float] = tokens.model_dump(exclude_none=True)
+            kinds: dict[str, Any] = dict.fromkeys(KINDS, max(stated.values(), default=0.0)) | stated
         else:
             kinds = dict.fromkeys(KINDS, tokens)
         return Price(self.call, self.image, self.megapixel, currency=self.currency, **kinds)
