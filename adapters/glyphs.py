@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,7 @@ PARAMETERS = len(SHAPE) + 2 * GRID * GRID
 BLOCK = 64  # images drawn at once: small enough for the cache
 
 
-@dataclass(frozen=True, eq=False)
-class Templates:
+class Templates(NamedTuple):
     """The texts that the fonts can draw, as signed distance fields."""
 
     # float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in units of the text's longer side;
@@ -298,7 +297,7 @@ class Glyphs:
         self._files = find_fonts(fonts)
         self._names = np.array(list(self._files))  # sorted
         self._texts = {label: tuple(choices) for label, choices in (texts or {}).items()}
-        self._book = _Book()
+        self._book = _Book(len(self._names))
         for label in self._texts:
             self._choices(label)
         self._prompts = None if prompts is None else Prompts.of(prompts)
@@ -375,10 +374,7 @@ class Glyphs:
         texts = self._texts.get(label, (label,))
         if not texts:
             raise RecipeError(f"texts names none for label '{label}': give it at least one, or leave the label out.")
-        for text in texts:
-            if text not in self._book.places:
-                self._learn(text, label)
-        return tuple(self._book.places[text] for text in texts)
+        return tuple(self._place(text, label) for text in texts)
 
     def _refusal(self, text: str) -> Refused | None:
         """Return the refusal of a text that a prompt quotes; None if the text can be drawn."""
@@ -390,14 +386,17 @@ class Glyphs:
             return Refused(f"no font draws the text '{text}', which the prompt quotes")
         return None
 
-    def _learn(self, text: str, label: str) -> None:
+    def _place(self, text: str, label: str) -> int:
+        """Return a text's place in the book, which learns a new text; RecipeError if no font draws it."""
+        if text in self._book.places:
+            return self._book.places[text]
         able = [i for i, name in enumerate(self._names) if text.strip() and draws(self._files[name], text)]
         if not able:
             raise RecipeError(
                 f"No font of {len(self._names)} draws the text '{text}' of label '{label}': "
                 "name other fonts, or say under texts what to draw for this label."
             )
-        self._book.add(text, able, len(self._names), [rasterise(self._files[self._names[i]], text) for i in able])
+        return self._book.add(text, able, [rasterise(self._files[self._names[i]], text) for i in able])
 
     def _read(self, parents: Conditions) -> tuple[Indices, Indices, Floats]:
         """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did not draw them."""
@@ -408,10 +407,7 @@ class Glyphs:
         if scores.ndim != 2 or scores.shape[1] != PARAMETERS:
             raise APIError(f"The parents carry parameters of shape {scores.shape}, not n×{PARAMETERS}.")
         unique, inverse = np.unique(texts, return_inverse=True)
-        for text in unique:
-            if str(text) not in self._book.places:
-                self._learn(str(text), str(text))
-        text = np.array([self._book.places[str(text)] for text in unique], dtype=np.int64)[inverse]
+        text = np.array([self._place(str(text), str(text)) for text in unique], dtype=np.int64)[inverse]
         font = np.minimum(np.searchsorted(self._names, fonts), len(self._names) - 1).astype(np.int64)
         strangers = fonts[self._names[font] != fonts]
         if len(strangers):
@@ -437,26 +433,20 @@ class Glyphs:
 class _Book:
     """The texts learned so far: which fonts draw them, and their templates."""
 
-    def __init__(self) -> None:
+    def __init__(self, fonts: int) -> None:
         self.places: dict[str, int] = {}
-        self.rows: Indices = np.empty((0, 0), dtype=np.int64)  # text × font → template; −1: cannot draw
+        self.rows: Indices = np.empty((0, fonts), dtype=np.int64)  # text × font → template; −1: cannot draw
         empty = np.empty(0, dtype=np.float32)
         self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
-        self._able: list[Indices] = []
 
-    def add(self, text: str, able: list[int], fonts: int, rasters: list[tuple[Floats, float, float]]) -> None:
-        row = np.full((1, fonts), -1, dtype=np.int64)
+    def add(self, text: str, able: list[int], rasters: list[tuple[Floats, float, float]]) -> int:
+        """Learn a text, which the fonts `able` draw as `rasters`; return its place."""
+        row = np.full((1, self.rows.shape[1]), -1, dtype=np.int64)
         row[0, able] = len(self.templates.stems) + np.arange(len(able))
-        fields, stems, hairs = (np.array(part, dtype=np.float32) for part in zip(*rasters, strict=True))
-        old = self.templates
-        self.templates = Templates(
-            np.concatenate([old.fields, fields]),
-            np.concatenate([old.stems, stems]),
-            np.concatenate([old.hairs, hairs]),
-        )
-        self.rows = np.concatenate([self.rows.reshape(-1, fonts), row])
-        self._able.append(np.array(able, dtype=np.int64))
-        self.places[text] = len(self.places)
+        self.rows = np.concatenate([self.rows, row])
+        columns = zip(self.templates, zip(*rasters, strict=True), strict=True)
+        self.templates = Templates(*(np.concatenate([old, np.array(new, np.float32)]) for old, new in columns))
+        return self.places.setdefault(text, len(self.places))
 
     def names(self, texts: Indices) -> npt.NDArray[np.str_]:
         return np.array(list(self.places))[texts]
@@ -467,7 +457,7 @@ class _Book:
         redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
         for text in np.unique(texts[redraw]):
             here = redraw & (texts == text)
-            able = self._able[text]
+            able = np.flatnonzero(self.rows[text] >= 0)
             fonts[here] = able[np.floor(uniforms[here] * len(able)).astype(np.int64)]
         return fonts
 
