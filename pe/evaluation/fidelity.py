@@ -233,23 +233,20 @@ def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task
     if len(samples) < 2:
         raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
     order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]
-    place = np.full(len(samples), -1)
-    place[order] = np.arange(len(order))
+    is_chosen = np.zeros(len(samples), bool)
+    is_chosen[order] = True
     moments: StreamedMoments | None = None
-    subset: Vectors | None = None
+    chosen: list[Vectors] = []
     start = 0
     for vectors in embedding.blocks(samples):
-        if moments is None or subset is None:
-            moments = StreamedMoments(vectors.shape[1])
-            subset = np.empty((len(order), vectors.shape[1]), np.float32)
+        moments = moments or StreamedMoments(vectors.shape[1])
         moments.add(vectors)
-        places = place[start : start + len(vectors)]
-        subset[places[places >= 0]] = vectors[places >= 0]
+        chosen.append(vectors[is_chosen[start : start + len(vectors)]])
         start += len(vectors)
         task.advance(len(vectors))
     assert moments is not None
-    assert subset is not None
-    return Features(moments.moments(), subset)
+    ranks = np.searchsorted(np.sort(order), order)
+    return Features(moments.moments(), np.concatenate(chosen)[ranks])
 
 
 def fidelity(
