@@ -118,7 +118,7 @@ def fit_random_forest(train: Labelled, validation: Labelled, classes: int, seed:
     with on_one_thread():
         from sklearn.ensemble import RandomForestClassifier
 
-        return _fit_trees(RandomForestClassifier(random_state=seed), few(train, seed), classes)
+        return _fit(RandomForestClassifier(random_state=seed), few(train, seed), _vectors, classes)
 
 
 def fit_boosted_trees(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
@@ -126,12 +126,12 @@ def fit_boosted_trees(train: Labelled, validation: Labelled, classes: int, seed:
     with on_one_thread():
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        return _fit_trees(HistGradientBoostingClassifier(random_state=seed), train, classes)
+        return _fit(HistGradientBoostingClassifier(random_state=seed), train, _vectors, classes)
 
 
-def _fit_trees(model: Any, train: Labelled, classes: int) -> Predict:
-    model.fit(_vectors(train), train.labels)
-    return lambda samples: log_probabilities(model, _vectors(samples), classes)
+def _fit(model: Any, train: Labelled, features: Callable[[Labelled], Any], classes: int) -> Predict:
+    model.fit(features(train), train.labels)
+    return lambda samples: log_probabilities(model, features(samples), classes)
 
 
 def _vectors(samples: Labelled) -> Vectors:
@@ -194,8 +194,7 @@ def _fit_regression(
     with on_one_thread():
         from sklearn.linear_model import LogisticRegression
 
-        model = LogisticRegression(C=strength, max_iter=steps).fit(features(train), train.labels)
-    return lambda samples: log_probabilities(model, features(samples), classes)
+        return _fit(LogisticRegression(C=strength, max_iter=steps), train, features, classes)
 
 
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
