@@ -79,8 +79,7 @@ class PixelCheckpoint:
 
     def loss(self, device: torch.device) -> Velocity:
         """Return the checkpoint's training loss, with its noise schedule; networks within the loss are on `device`."""
-        schedule = self.files.sampler("ddpm")
-        return denoising(schedule.config.prediction_type, schedule.alphas_cumprod)
+        return denoising(self.files.sampler("ddpm"))
 
     def write(self, network: nn.Module, folder: Path) -> None:
         """Write all files that are needed to answer, and the checkpoint's digest."""
@@ -135,17 +134,16 @@ def check_prediction(prediction: str) -> None:
         raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {words}.")
 
 
-def denoising(prediction: str, levels: Tensor) -> Velocity:
-    """Return the loss for a `prediction` in PREDICTIONS: its squared error; `levels`: ᾱ of each timestep."""
-    return PREDICTIONS[prediction](levels=levels)
+def denoising(schedule: Any) -> Velocity:
+    """Return the loss for what a network predicts by its noise schedule, one of PREDICTIONS: the squared error."""
+    return PREDICTIONS[schedule.config.prediction_type](levels=schedule.alphas_cumprod)
 
 
 def stored_loss(folder: Path) -> Velocity:
     """Return the loss by which the network in `folder` was fitted."""
     from diffusers import DDPMScheduler
 
-    schedule = DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True)
-    return denoising(schedule.config.prediction_type, schedule.alphas_cumprod)
+    return denoising(DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True))
 
 
 class _Noise(Velocity):
@@ -216,11 +214,10 @@ class LatentCheckpoint:
         from diffusers import DDPMScheduler
 
         pipeline = self._pipeline
-        schedule = DDPMScheduler.from_config(pipeline.scheduler.config)
+        within = denoising(DDPMScheduler.from_config(pipeline.scheduler.config))
         with torch.no_grad():
             table = pipeline.encode_prompt(list(self.prompts.values()), torch.device("cpu"), 1, False)[0]
         vae = pipeline.vae.eval().requires_grad_(False)
-        within = denoising(schedule.config.prediction_type, schedule.alphas_cumprod)
         return Latent(within, nn.Module.to(vae, device), table.detach().to(device))
 
     def write(self, network: nn.Module, folder: Path) -> None:
