@@ -25,6 +25,7 @@ from pe.planning.releases import plan_of
 from pe.plugins.price import Price
 from pe.plugins.protocols import NOTHING, Usage
 from pe.privacy.accounting import epsilon
+from pe.privacy.covered import release_file
 from pe.privacy.release import Relation
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, found_at_most, round_up
 from pe.recipe.schema import Recipe
@@ -216,7 +217,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
 
 def noisy_votes(run: Run, step: Step) -> Floats | None:
     """Load the released votes of an iteration, float64 (m,); None while they are not there."""
-    path = run.folder / "releases" / f"{step.release.name.replace('/', '-')}.npy"
+    path = run.folder / release_file(step.release.name)
     if not path.is_file():
         return None
     try:
