@@ -195,8 +195,7 @@ class TorchEmbedding(ABC, Generic[S]):
             low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self._config.precision)
             with torch.autocast(device.type, low, enabled=low is not None):
                 features = network.features(network.module, inputs)
-            vectors: Vectors = features.float().cpu().numpy()
-            return vectors
+            return features.float().cpu().numpy()
 
     @cached_property
     def _copies(self) -> list[_Copy]:

@@ -95,8 +95,7 @@ def cosine(steps: int) -> npt.NDArray[np.float64]:
     """
     times = (np.arange(steps + 1) / steps + 0.008) / 1.008
     squares = np.cos(times * np.pi / 2) ** 2
-    alpha_bar: npt.NDArray[np.float64] = np.cumprod(1 - np.minimum(1 - squares[1:] / squares[:-1], 0.999))
-    return alpha_bar
+    return np.cumprod(1 - np.minimum(1 - squares[1:] / squares[:-1], 0.999))
 
 
 def check_steps(steps: int, spacing: Spacing) -> None:

@@ -146,8 +146,7 @@ class Velocity:
 
 def square(difference: Tensor) -> Tensor:
     """Return the mean square of each image, (n,) from n×c×h×w."""
-    mean: Tensor = (difference**2).mean(dim=(1, 2, 3))
-    return mean
+    return (difference**2).mean(dim=(1, 2, 3))
 
 
 # Training on public images, before the network sees a private one.

@@ -230,8 +230,7 @@ def log_probabilities(model: Any, features: Any, classes: int) -> Logits:
     probabilities = np.full((features.shape[0], classes), _LEAST)
     with on_one_thread():
         probabilities[:, model.classes_] = model.predict_proba(features)
-    logits: Logits = np.log(np.maximum(probabilities, _LEAST))
-    return logits
+    return np.log(np.maximum(probabilities, _LEAST))
 
 
 def words(text: str) -> list[str]:

@@ -120,8 +120,7 @@ def _factor(moments: Moments) -> Reals:
         return moments.factor
     covariance, dimensions = moments.covariance, len(moments.mean)
     try:
-        triangle: Reals = np.linalg.cholesky(covariance).astype(np.float64, copy=False)
-        return triangle
+        return np.linalg.cholesky(covariance).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:
         pass  # some dimension is constant, or a sum of others
     values, vectors = np.linalg.eigh(covariance)

@@ -68,8 +68,7 @@ class SystemNoise:
 
     def coins(self, count: int, rate: float) -> Bools:
         """Independent coins, each True with probability `rate` rounded down to 53 bits."""
-        heads: Bools = random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(math.floor(rate * 2.0**_COIN_BITS))
-        return heads
+        return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(math.floor(rate * 2.0**_COIN_BITS))
 
 
 class UnsafeSeededNoise:

@@ -53,8 +53,7 @@ class State:
         """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments; nothing is rounded."""
         step = torch.tensor([float(self.step)])
         parts = [step, *(part.cpu() for part in (self.parameters, self.average, *self.moments))]
-        array: FloatArray = torch.cat(parts).numpy()
-        return array
+        return torch.cat(parts).numpy()
 
     @classmethod
     def from_array(cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device) -> State:
