@@ -30,13 +30,13 @@ from pe.evaluation.controls import ControlRun, label_pool, make_unevolved, one_v
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_repeated, methods_of
-from pe.fit.trainer import load_model
+from pe.fit.trainer import PrivateRecords, load_model
 from pe.planning.checks import check_named
 from pe.planning.parts import build_embedding, set_up_generator
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.specs import PluginSpec
-from pe.private.dataset import PrivateDataset, sample_digest
+from pe.private.dataset import sample_digest
 from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
@@ -66,7 +66,6 @@ _OF_THE_SET = (  # a source's words on private records → words on the set that
         "bring the set to the run's size",
     ),
 )
-_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -359,31 +358,20 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> Rea
     try:
         dataset = source.open()
         dataset.check()
-        content = _content(dataset)
+        records = PrivateRecords.of(dataset)
     except PrivateDataError as error:
         message, one = str(error), noun.removesuffix("s")
         own = ((f"A private {one}", f"The {one}"), (f"private {one}", one), ("private record", one))
         for theirs, ours in (*_OF_THE_SET, *own):
             message = message.replace(theirs, ours)
         raise RecipeError(f"The {what} {place} does not fit the run: {message}") from error
-    if len(content) < 2:
+    if len(records.labels) < 2:
         raise RecipeError(f"The {what} {place} has fewer than two {noun}: an evaluation needs two or more.")
-    if len(classes) == 1:
-        content = Labelled(content.samples, np.zeros_like(content.labels))
+    labels = np.zeros_like(records.labels) if len(classes) == 1 else records.labels
+    content = Labelled(dataset.modality(records.samples), labels)
     pairs = zip(content.samples.array, content.labels, strict=True)
     digests = sorted(sample_digest(sample) + label.tobytes() for sample, label in pairs)
     return RealSet(source.kind, place, content, hashlib.sha256(b"".join(digests)).hexdigest())
-
-
-def _content(dataset: PrivateDataset) -> Labelled:
-    """Return the samples that can be read, in order."""
-    blank, _ = dataset.padding(1)
-    parts, valid = [blank.array[:0]], [np.zeros(0, bool)]
-    for samples, ok in dataset.blocks(_BLOCK):
-        parts.append(samples.array[ok])
-        valid.append(ok)
-    labels = dataset.labels[np.concatenate(valid)[: len(dataset)]]
-    return Labelled(dataset.modality(np.concatenate(parts)), labels)
 
 
 def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> RealSet:

@@ -35,7 +35,7 @@ MODEL = "model"
 FIT = "fit/"
 """Prefix of the names of all releases of a fit."""
 
-_BLOCK = 1024
+_BLOCK = 256
 
 
 class Kept:
