@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -247,7 +247,7 @@ class Perceptual:
         noise = Noise(count=images).read(shape, seed).images
         with torch.inference_mode():
             centres = [block.mean(dim=0, keepdim=True).clone() for block in plain._blocks(_pixels(noise))]
-        return cls(module, side, tuple(stages), tuple(each), tuple(torch.tensor(one.numpy()) for one in centres))
+        return replace(plain, centres=tuple(torch.tensor(one.numpy()) for one in centres))
 
     @property
     def size(self) -> int:
