@@ -18,7 +18,7 @@ from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Loss
 from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.fit import Fit, label_numbers, reading
-from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, torch_seed, train
+from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, drawing_by, torch_seed, train
 from adapters.trained.settings import PlainTraining
 from pe.fit.trainer import DryRun
 
@@ -42,8 +42,7 @@ def unet(network: Network, shape: tuple[int, int, int], classes: int, seed: int,
     height, width, channels = shape
     widths = network.levels(height, width)
     deep = len(widths) - 1
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, phase))
+    with drawing_by(seed, phase):
         return UNet2DModel(
             sample_size=height if height == width else (height, width),
             in_channels=channels,
@@ -75,8 +74,7 @@ def scheduler() -> DDIMScheduler:
 
 def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel:
     """Return `model` after replacing its class embedding by a new, untrained one for `classes` classes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "classes"))
+    with drawing_by(seed, "classes"):
         embedding = nn.Embedding(classes, model.class_embedding.weight.shape[1])
     model.class_embedding = embedding.to(model.class_embedding.weight.device)
     model.register_to_config(num_class_embeds=classes)

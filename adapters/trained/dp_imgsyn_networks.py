@@ -20,7 +20,7 @@ from torch.nn import functional
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import check_gradients, check_stateless
 from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
-from adapters.trained.public import PublicSet, torch_seed
+from adapters.trained.public import PublicSet, drawing_by
 from adapters.trained.settings import Alignment
 from pe.errors import PluginError, RecipeError
 
@@ -324,8 +324,7 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
     `kind`: small (three convolutions), or a function `package.module:function` of the numbers of channels and of
     classes. Raises RecipeError for an unknown kind, or a classifier without GroupNorm.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "teacher/weights"))
+    with drawing_by(seed, "teacher/weights"):
         if kind == "small":
             model: nn.Module = _small(channels, classes)
         else:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Randomness, Velocity, scheduler, square
-from adapters.trained.public import torch_seed
+from adapters.trained.public import drawing_by, torch_seed
 from pe.data.samples import slices
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class Judge:
         self, teacher: nn.Module, shape: Shape, classes: int, settings: Discrimination, steps: int, seed: int
     ) -> None:
         device = next(teacher.parameters()).device
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(torch_seed(seed, "discriminator/weights"))
+        with drawing_by(seed, "discriminator/weights"):
             self.discriminator = Discriminator(shape[0], classes + 1).to(device)
         self.chain, self._settings = Chain(steps, device), settings
         self._generator = torch.Generator(device).manual_seed(torch_seed(seed, "discriminator"))

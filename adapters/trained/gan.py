@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, TrainedMethod, label_numbers, write_weights
-from adapters.trained.public import Public, PublicSet, ReadsPublic, torch_seed
+from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, PlainTraining
 from pe.data.samples import generator as seeded
@@ -103,13 +103,10 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
 
     def _new(self, terms: FitTerms) -> tuple[Discriminator, Generator]:
         """Return a new, untrained discriminator and generator."""
-        import torch
-
         from adapters.trained.gan_networks import Discriminator, Generator
 
         classes = len(terms.classes)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(torch_seed(terms.seed, "gan/weights"))
+        with drawing_by(terms.seed, "gan/weights"):
             discriminator, generator = Discriminator(classes, terms.image_shape), Generator(classes, terms.image_shape)
         return discriminator.to(self._place()), generator.to(self._place())
 

@@ -287,8 +287,7 @@ def train_on_public(
     optimiser = torch.optim.Adam(discriminator.parameters(), lr=settings.learning_rate, betas=_BETAS)
     learner = Learner(generator, public.classes, settings, seed)
     for _ in range(settings.steps):
-        rows = batches.integers(len(public.images), size=settings.batch)
-        images, labels = tensors(public.images[rows], device), torch.from_numpy(public.labels[rows]).to(device)
+        images, labels = public.draw(batches, settings.batch, device)
         fakes, kinds = learner.fakes()
         optimiser.zero_grad()
         real, fake = discriminator(images, labels), discriminator(fakes, kinds)

@@ -6,6 +6,7 @@ import math
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
@@ -73,6 +74,13 @@ class PublicSet:
             request = RandomRequest(tuple(names[label] for label in labels[chunk]), seeds[chunk])
             parts.append(api.random_api(request).samples.array)
         return cls(np.concatenate(parts), labels, names)
+
+    def draw(self, rng: np.random.Generator, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return `size` images drawn by `rng`, float32 n×c×h×w in [−1, 1], and their labels, int64 (n,)."""
+        import torch
+
+        rows = rng.integers(len(self.images), size=size)
+        return tensors(self.images[rows], device), torch.from_numpy(self.labels[rows]).to(device)
 
     @property
     def classes(self) -> int:
@@ -327,10 +335,9 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_at(step, settings.steps))
     average = [parameter.detach().clone() for parameter in model.parameters()]
     for step in range(settings.steps):
-        rows = batches.integers(len(public.images), size=settings.batch)
         optimiser.zero_grad()
         with raising_for_memory(_too_large(settings.batch, device)):
-            images, labels = tensors(public.images[rows], device), torch.from_numpy(public.labels[rows]).to(device)
+            images, labels = public.draw(batches, settings.batch, device)
             loss_of(images, labels, random).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
         optimiser.step()
@@ -347,6 +354,16 @@ def train(
 def torch_seed(seed: int, phase: str) -> int:
     """Return a public seed for PyTorch's generators, for one phase of the run."""
     return int(generator(seed, f"diffusion/{phase}").integers(2**63))
+
+
+@contextmanager
+def drawing_by(seed: int, phase: str) -> Iterator[None]:
+    """Let PyTorch draw by `torch_seed` within the block; its own generators are left as they were."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, phase))
+        yield
 
 
 def rate_at(step: int, steps: int) -> float:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from adapters.diffusion.items import tensors
 from adapters.trained.fit import Draws, Fit, Sum, TrainedMethod
-from adapters.trained.public import Public, PublicSet, ReadsPublic, torch_seed, train
+from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by, train
 from adapters.trained.settings import PlainTraining, Share
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
@@ -98,15 +98,13 @@ def train_query(
     Raises:
         RecipeError: memory does not suffice.
     """
-    import torch
     from torch import nn
     from torch.nn import functional
 
     def block(channels: int, width: int) -> list[nn.Module]:
         return [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "query/weights"))
+    with drawing_by(seed, "query/weights"):
         model = nn.Sequential(
             *block(public.images.shape[3], _WIDTH),
             nn.MaxPool2d(2),
