@@ -421,25 +421,23 @@ class TableMethods(Methods):
         """
         columns = _columns(private)
         label = Column(kind="category", values=private.labels) if len(np.unique(reference.labels)) > 1 else None
-        own = columns.codes(_rows(reference.samples))
+        every = {**sets, "reference": reference}
+        codes = {name: columns.codes(_rows(one.samples)) for name, one in every.items()}
 
-        def bins(codes: Codes, labels: Labels) -> Codes:
-            ours = columns.bins(codes)
+        def bins(own: Codes, labels: Labels) -> Codes:
+            ours = columns.bins(own)
             return ours if label is None else np.column_stack([ours, label.bins(labels.astype(np.int64))])
 
-        measures = {name: bins(columns.codes(_rows(one.samples)), one.labels) for name, one in sets.items()}
-        real = bins(own, reference.labels)
-        shares = {name: column.shares(codes) for (name, column), codes in zip(columns.items(), own.T, strict=True)}
+        measures = {name: bins(codes[name], one.labels) for name, one in every.items()}
+        real, own = measures.pop("reference"), codes["reference"]
+        shares = {name: column.shares(each) for (name, column), each in zip(columns.items(), own.T, strict=True)}
         page = {"shares": shares, "associations": columns.associations(own, reference.labels)}
         heads = [*columns, *([] if label is None else ["(label)"])]
         compared = compare_tables(measures, real, heads) | {"reference": page}
         assert isinstance(private, RowSource)
         if private.constraints:
             constraints = Constraints(columns, private.constraints)
-            compared["breaks"] = {
-                name: constraints.break_shares(columns.codes(_rows(one.samples)))
-                for name, one in {**sets, "reference": reference}.items()
-            }
+            compared["breaks"] = {name: constraints.break_shares(each) for name, each in codes.items()}
         return {"table": compared}
 
 
