@@ -312,13 +312,14 @@ def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, In
     """Return indices of samples drawn by `seed`, for each label equally many of either set; at most MOST of a set."""
     rng = generator(seed, "evaluation/loss-attack")
     labels = np.unique(private.labels)
-    rows: tuple[list[Indices], list[Indices]] = ([], [])
-    sizes = [min(int((each.labels == label).sum()) for each in (private, heldout)) for label in labels]
+    both = (private, heldout)
+    sizes = [min(int((each.labels == label).sum()) for each in both) for label in labels]
     share = min(1.0, MOST / max(1, sum(sizes)))
-    for label, size in zip(labels, sizes, strict=True):
-        for own, each in zip(rows, (private, heldout), strict=True):
-            own.append(np.sort(rng.permutation(np.flatnonzero(each.labels == label))[: int(share * size)]))
-    members, others = (np.concatenate([np.zeros(0, dtype=np.int64), *own]) for own in rows)
+    rows = [
+        [np.sort(rng.permutation(np.flatnonzero(each.labels == label))[: int(share * size)]) for each in both]
+        for label, size in zip(labels, sizes, strict=True)
+    ]
+    members, others = (np.concatenate(own) for own in zip(*rows, strict=True))
     return members, others
 
 
