@@ -25,6 +25,7 @@ from scipy import ndimage
 from scipy.special import ndtr, ndtri
 
 from adapters.prompts import PROMPT, Prompts, TextsByLabel, prompts_of
+from pe.data.arrays import BoolArray, Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.fonts import draws
 from pe.data.images import Images
 from pe.data.samples import Conditions, mix, slices
@@ -33,8 +34,7 @@ from pe.plugins.devices import import_library
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Refused, Seeds, VariationRequest
 
 Fonts = Literal["matplotlib"] | Path
-Floats = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
+Indices = Int64Array
 
 SIDE = 64  # pixels of a template
 GLYPH = 40  # pixels of a template that the longer side of the text takes; the rest is margin
@@ -51,9 +51,9 @@ class Templates(NamedTuple):
 
     # float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in units of the text's longer side;
     # the text is centred
-    fields: Floats
-    stems: Floats  # float32 (m,): half the typical stroke width, in units of the text's longer side
-    hairs: Floats  # float32 (m,): half the width of the thin strokes, in units of the text's longer side
+    fields: Float32Array
+    stems: Float32Array  # float32 (m,): half the typical stroke width, in units of the text's longer side
+    hairs: Float32Array  # float32 (m,): half the width of the thin strokes, in units of the text's longer side
 
 
 def find_fonts(where: Fonts) -> dict[str, Path]:
@@ -79,7 +79,7 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
 
 
 @lru_cache(maxsize=2048)  # 16 kB each
-def rasterise(path: Path, text: str) -> tuple[Floats, float, float]:
+def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     """Draw `text` in the font of a file; return its field, stem and hair (see `Templates`)."""
     side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING
     probe = ImageFont.truetype(path, glyph)
@@ -97,7 +97,7 @@ def rasterise(path: Path, text: str) -> tuple[Floats, float, float]:
     return coarse.astype(np.float32), stem, hair
 
 
-def _stroke(inside: npt.NDArray[np.float64], ink: npt.NDArray[np.bool_]) -> tuple[float, float]:
+def _stroke(inside: Float64Array, ink: BoolArray) -> tuple[float, float]:
     """Return half the width of typical and of thin strokes: the median and 10 % quantile of depth on middle lines."""
     rows, columns = np.gradient(inside * GLYPH * OVERSAMPLING)
     depths = inside[ink & (rows**2 + columns**2 < 0.25)]
@@ -119,11 +119,11 @@ class Pen:
         warp: typical elastic displacement, as a fraction of the side.
     """
 
-    def __init__(self, size: int, low: Floats, high: Floats, warp: float) -> None:
+    def __init__(self, size: int, low: Float32Array, high: Float32Array, warp: float) -> None:
         self._size, self._low, self._high, self._warp = size, low, high, warp
         self._basis = _spline_basis(size)
 
-    def draw(self, scores: Floats, rows: Indices, templates: Templates) -> npt.NDArray[np.uint8]:
+    def draw(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
         """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size."""
         uniform = ndtr(scores[:, : len(SHAPE)])
         shape = self._low + (self._high - self._low) * uniform
@@ -143,7 +143,7 @@ class Pen:
         depth += np.float32(128.0)
         return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
 
-    def _bend(self, scores: Floats, right: Floats, down: Floats) -> tuple[Floats, Floats]:
+    def _bend(self, scores: Float32Array, right: Float32Array, down: Float32Array) -> tuple[Float32Array, Float32Array]:
         """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each; the image spans −½…½."""
         control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
         places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
@@ -161,7 +161,7 @@ class Pen:
         return places_by_axis[0], places_by_axis[1]
 
 
-def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
+def _mix(x: Float32Array, a: Float32Array, y: Float32Array, b: Float32Array) -> Float32Array:
     """Return a·x + b·y + the template's middle, with one a and b per image."""
     total = x * a[:, None, None]
     total += y * b[:, None, None]
@@ -169,7 +169,7 @@ def _mix(x: Floats, a: Floats, y: Floats, b: Floats) -> Floats:
     return total
 
 
-def _bilinear(fields: Floats, rows: Indices, u: Floats, v: Floats) -> Floats:
+def _bilinear(fields: Float32Array, rows: Indices, u: Float32Array, v: Float32Array) -> Float32Array:
     """Interpolate the fields `rows` at the places (u right, v down), in pixels of a template and clamped to it."""
     np.clip(u, 0, SIDE - 1.001, out=u)
     np.clip(v, 0, SIDE - 1.001, out=v)
@@ -190,7 +190,7 @@ def _bilinear(fields: Floats, rows: Indices, u: Floats, v: Floats) -> Floats:
     return upper
 
 
-def _spline_basis(size: int) -> Floats:
+def _spline_basis(size: int) -> Float32Array:
     """Return uniform cubic B-splines over the image, float32 GRID×size; at every pixel they sum to 1."""
     knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
     places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
@@ -223,7 +223,7 @@ def read_quote(prompt: str) -> str:
     return "" if match is None else match[1].strip()
 
 
-def heed_words(scores: Floats, prompts: Sequence[str]) -> Floats:
+def heed_words(scores: Float32Array, prompts: Sequence[str]) -> Float32Array:
     """Return the scores (n×p, SHAPE first), with parameters moved to the half of their range that a prompt asks for."""
     scores = scores.copy()
     for row, prompt in zip(scores, prompts, strict=True):
@@ -398,7 +398,7 @@ class Glyphs:
             )
         return self._book.add(text, able, [rasterise(self._files[self._names[i]], text) for i in able])
 
-    def _read(self, parents: Conditions) -> tuple[Indices, Indices, Floats]:
+    def _read(self, parents: Conditions) -> tuple[Indices, Indices, Float32Array]:
         """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did not draw them."""
         try:
             texts, fonts, scores = parents["text"], parents["font"], parents["parameters"]
@@ -416,7 +416,7 @@ class Glyphs:
             )
         return text, font, scores.astype(np.float32, copy=False)
 
-    def _draw(self, scores: Floats, rows: Indices) -> npt.NDArray[np.uint8]:
+    def _draw(self, scores: Float32Array, rows: Indices) -> UInt8Array:
         """Draw the templates `rows` with the parameters `scores`: uint8, n×size×size×channels."""
         templates, count = self._book.templates, len(rows)
         padding = -count % BLOCK  # to one size, so that the same instructions meet every image
@@ -439,7 +439,7 @@ class _Book:
         empty = np.empty(0, dtype=np.float32)
         self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
 
-    def add(self, text: str, able: list[int], rasters: list[tuple[Floats, float, float]]) -> int:
+    def add(self, text: str, able: list[int], rasters: list[tuple[Float32Array, float, float]]) -> int:
         """Learn a text, which the fonts `able` draw as `rasters`; return its place."""
         row = np.full((1, self.rows.shape[1]), -1, dtype=np.int64)
         row[0, able] = len(self.templates.stems) + np.arange(len(able))
@@ -451,7 +451,7 @@ class _Book:
     def names(self, texts: Indices) -> npt.NDArray[np.str_]:
         return np.array(list(self.places))[texts]
 
-    def draw_font(self, texts: Indices, fonts: Indices, uniforms: npt.NDArray[np.float64]) -> Indices:
+    def draw_font(self, texts: Indices, fonts: Indices, uniforms: Float64Array) -> Indices:
         """Return `fonts`; a font that is −1, or cannot draw its text, is replaced at random by one that can."""
         fonts = fonts.copy()
         redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
@@ -462,7 +462,7 @@ class _Book:
         return fonts
 
 
-def _uniforms(seeds: Seeds, count: int, *, stream: int) -> npt.NDArray[np.float64]:
+def _uniforms(seeds: Seeds, count: int, *, stream: int) -> Float64Array:
     """Return n×count numbers in (0, 1), float64: the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014)."""
     golden = 0x9E3779B97F4A7C15
     state = mix(np.asarray(seeds, dtype=np.uint64) ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64))

@@ -9,8 +9,8 @@ from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Int64Array
 from pe.data.samples import DRAWN, PART, Conditions, slices
 from pe.errors import ContractError, RecipeError
 from pe.plugins.price import Price
@@ -38,7 +38,7 @@ from pe.plugins.protocols import (
 from pe.plugins.registry import load, require
 from pe.plugins.specs import PartSpec, construct, members_of
 
-Items = npt.NDArray[np.int64]
+Items = Int64Array
 Request = RandomRequest | VariationRequest
 
 

@@ -10,16 +10,14 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.errors import ContractError, RecipeError
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, Settings, read_settings
-
-Floats = npt.NDArray[np.float32]
 
 DIRECTIONS = 8  # of gradients, over the full circle
 PYRAMID = ((1, 1.0), (2, 1.5), (4, 2.0))  # for each level: every how many pixels it is sampled, and its weight
@@ -99,7 +97,7 @@ class Pixels:
             np.divide(vectors, lengths, out=vectors, where=lengths > 0)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
-    def _parts(self, images: Floats) -> list[Floats]:
+    def _parts(self, images: Float32Array) -> list[Float32Array]:
         """Return the features, n×…, of images n×c×h×w in [0, 1]."""
         config = self._config
         levels = PYRAMID if config.features == "pyramid" else ((1, 1.0),)
@@ -109,7 +107,7 @@ class Pixels:
             parts.append(np.float32(weight) * _both_sides(rows[step // 2 :: step], images, columns[step // 2 :: step]))
         return [self._gradients(parts[0])] if config.features == "gradients" else parts
 
-    def _gradients(self, smooth: Floats) -> Floats:
+    def _gradients(self, smooth: Float32Array) -> Float32Array:
         """Return n×c×DIRECTIONS×cells×cells: the square root of the gradients' strength, pooled, in each direction."""
         right, down = np.zeros_like(smooth), np.zeros_like(smooth)
         right[..., 1:-1] = smooth[..., 2:] - smooth[..., :-2]
@@ -119,46 +117,46 @@ class Pixels:
         cells = []
         for direction in range(DIRECTIONS):
             angle = 2 * np.pi * direction / DIRECTIONS
-            along: Floats = np.maximum(
+            along: Float32Array = np.maximum(
                 right * np.float32(np.cos(angle)) + down * np.float32(np.sin(angle)), np.float32(0)
             )
             along *= along > _FLAT
             # The cosine cubed shares a gradient between its neighbouring directions.
-            share: Floats = (along * along * along / strength).astype(np.float32, copy=False)
+            share: Float32Array = (along * along * along / strength).astype(np.float32, copy=False)
             cells.append(_both_sides(pool, share, pool))
         return np.sqrt(np.maximum(np.stack(cells, axis=2), 0))
 
 
-def _both_sides(left: Floats, images: Floats, right: Floats) -> Floats:
+def _both_sides(left: Float32Array, images: Float32Array, right: Float32Array) -> Float32Array:
     """Return left · image · rightᵀ for each image and channel, in a small product for that image alone."""
-    half: Floats = np.matmul(images, np.ascontiguousarray(right.T))
-    product: Floats = np.matmul(left, half)
+    half: Float32Array = np.matmul(images, np.ascontiguousarray(right.T))
+    product: Float32Array = np.matmul(left, half)
     return product
 
 
 @lru_cache
-def _reduction(size: int, length: int, blur: float) -> Floats:
+def _reduction(size: int, length: int, blur: float) -> Float32Array:
     """Return size×length: the matrix that resamples a line of pixels and blurs it; weights below LEAST are 0."""
     weights = _gaussian(size, blur) @ _resampling(size, length)
     return np.where(weights < LEAST, 0, weights).astype(np.float32)
 
 
-def _resampling(size: int, length: int) -> npt.NDArray[np.float64]:
+def _resampling(size: int, length: int) -> Float64Array:
     """Return size×length: linear interpolation, widened to cover all pixels when shrinking; rows sum to 1."""
     if size == length:
         return np.eye(size)
     scale = length / size
     centres = (np.arange(size) + 0.5) * scale - 0.5
     weights = np.maximum(1 - np.abs(np.arange(length)[None, :] - centres[:, None]) / max(scale, 1.0), 0)
-    rows: npt.NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    rows: Float64Array = weights / weights.sum(axis=1, keepdims=True)
     return rows
 
 
-def _gaussian(size: int, deviation: float) -> npt.NDArray[np.float64]:
+def _gaussian(size: int, deviation: float) -> Float64Array:
     """Return size×size: Gaussian blur with black beyond the border."""
     if deviation == 0:
         return np.eye(size)
     reach, distance = np.arange(-size, size + 1), np.arange(size)[None, :] - np.arange(size)[:, None]
     total, kernel = (np.exp(-np.minimum((each / deviation) ** 2 / 2, 100)) for each in (reach, distance))
-    weights: npt.NDArray[np.float64] = kernel / total.sum()
+    weights: Float64Array = kernel / total.sum()
     return weights

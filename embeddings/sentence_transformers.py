@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from embeddings.torch_model import Batch, Network, NetworkSettings, TorchEmbedding, local_place
+from pe.data.arrays import Int64Array
 from pe.data.quiet import quiet, quiet_transformers
 from pe.data.samples import Samples, slices
 from pe.data.texts import Texts
@@ -166,7 +166,7 @@ class _Tokenizer:
         self._names = ["input_ids", "attention_mask"]
         self._names += [] if self._static else [name for name in inputs if name == "token_type_ids"]
 
-    def lengths(self, texts: list[str]) -> npt.NDArray[np.int64]:
+    def lengths(self, texts: list[str]) -> Int64Array:
         """Return the length to pad each text to: a power of two, but no more than the tokens that are read."""
         inputs = self._ask(texts)
         if self._static:

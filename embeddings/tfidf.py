@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import model_validator
 
+from pe.data.arrays import BoolArray, Float64Array
 from pe.data.samples import Samples, Shape, mix
 from pe.data.tables import PublicTexts
 from pe.data.text_vectors import Keys, Rarity, Weights, damp, runs_of, words_of
@@ -24,8 +25,6 @@ from pe.data.texts import UTF_8, Texts
 from pe.errors import ContractError, RecipeError
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, Settings, read_settings
-
-Matrix = npt.NDArray[np.float64]
 
 DIMENSIONS = {"hash": 1024, "svd": 256}
 SVD_TEXTS = 4000
@@ -112,11 +111,11 @@ class WordsEmbedding(ABC, Generic[S]):
         return [] if self._public is None else [text.utf8.decode() for text in self._public.read(_LONGEST)]
 
     @abstractmethod
-    def _vector(self, text: str) -> Matrix:
+    def _vector(self, text: str) -> Float64Array:
         """Return the text's vector, float64 (d,), of any length."""
 
 
-def to_length_1(vector: Matrix) -> Matrix:
+def to_length_1(vector: Float64Array) -> Float64Array:
     """Return the vector, brought to length 1 unless it is 0, without tiny entries."""
     length = np.sqrt(np.square(vector).sum())
     vector = vector / length if length > 0 else vector
@@ -158,7 +157,7 @@ class TfIdf(WordsEmbedding[TfIdfSettings]):
     def _dimensions(self) -> int:
         return self._config.dimensions or DIMENSIONS[self._config.projection]
 
-    def _vector(self, text: str) -> Matrix:
+    def _vector(self, text: str) -> Float64Array:
         keys, weights = self._weigh(text)
         if self._config.projection == "svd":
             return self._project(keys, weights)
@@ -177,15 +176,15 @@ class TfIdf(WordsEmbedding[TfIdfSettings]):
     def _rarity(self) -> Rarity:
         return Rarity.among(np.concatenate([words_of(text)[0], runs_of(text)[0]]) for text in self._texts)
 
-    def _project(self, keys: Keys, weights: Weights) -> Matrix:
+    def _project(self, keys: Keys, weights: Weights) -> Float64Array:
         pieces, directions = self._directions
         places, hit = _look_up(pieces, keys)
         vector = (weights[hit, None] * directions[places[hit]]).sum(axis=0)  # row by row, whatever the memory's layout
-        rest: Matrix = _hash(keys[~hit], weights[~hit], directions.shape[1])
+        rest: Float64Array = _hash(keys[~hit], weights[~hit], directions.shape[1])
         return np.asarray(vector + _UNKNOWN * rest / np.sqrt(directions.shape[1]))
 
     @cached_property
-    def _directions(self) -> tuple[Keys, Matrix]:
+    def _directions(self) -> tuple[Keys, Float64Array]:
         """The SVD's pieces, ascending, and each one's entries in the right singular vectors, over singular values."""
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
@@ -212,13 +211,13 @@ class TfIdf(WordsEmbedding[TfIdfSettings]):
         return pieces, np.ascontiguousarray((rows * (signs / values)[:, None]).T)
 
 
-def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], BoolArray]:
     """Return each key's place among the pieces, and true if it is one of them."""
     places = np.minimum(np.searchsorted(pieces, keys), len(pieces) - 1)
     return places, pieces[places] == keys
 
 
-def _hash(keys: Keys, weights: Weights, dimensions: int) -> Matrix:
+def _hash(keys: Keys, weights: Weights, dimensions: int) -> Float64Array:
     """Return float64 (dimensions,): the weights, each with a sign, summed at places that follow from the keys."""
     hashes = mix(keys)
     signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)

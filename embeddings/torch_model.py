@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator
 
+from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
 from pe.data.samples import Samples, slices
 from pe.errors import ContractError, RecipeError
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Filter = Literal["bicubic", "bilinear"]
-Matrix = npt.NDArray[np.float32]
 Batch = npt.NDArray[Any]
 """Samples, n×…, as `TorchEmbedding._tensor` takes them: uint8 images n×h×w×c, or int64 tokens."""
 
@@ -298,14 +298,14 @@ def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:
     return _product(_product(images, _legacy(width, columns)).mT, _legacy(height, rows)).mT
 
 
-def _product(images: Tensor, matrix: Matrix) -> Tensor:
+def _product(images: Tensor, matrix: Float32Array) -> Tensor:
     """Return image · matrixᵀ for each image and channel, in float32."""
     import torch
 
     return images @ torch.from_numpy(matrix).to(images.device).T
 
 
-def _filter(size: int, length: int, kind: Filter) -> Matrix:
+def _filter(size: int, length: int, kind: Filter) -> Float32Array:
     """Return size×length: the filter at each new pixel's centre; rows sum to 1."""
     if size == length:
         return np.eye(size, dtype=np.float32)
@@ -314,18 +314,18 @@ def _filter(size: int, length: int, kind: Filter) -> Matrix:
     centres = (np.arange(size) + 0.5) * scale
     distance = np.abs(np.arange(length)[None, :] + 0.5 - centres[:, None]) / spread
     weights = _cubic(distance) if kind == "bicubic" else np.maximum(1 - distance, 0)
-    rows: Matrix = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    rows: Float32Array = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
     return rows
 
 
-def _cubic(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _cubic(x: Float64Array) -> Float64Array:
     """Return Keys' cubic convolution kernel with a = −½, which is Pillow's."""
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def _legacy(size: int, length: int) -> Matrix:
+def _legacy(size: int, length: int) -> Float32Array:
     """Return size×length: row i weighs the two pixels around i·(length/size), linearly by nearness."""
     places = np.arange(size, dtype=np.float32) * np.float32(length / size)
     low = np.floor(places).astype(np.int64)

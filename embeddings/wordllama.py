@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from embeddings.tfidf import Matrix, WordsEmbedding, WordsSettings, to_length_1
+from embeddings.tfidf import WordsEmbedding, WordsSettings, to_length_1
+from pe.data.arrays import Float32Array, Float64Array
 from pe.data.text_vectors import Keys, Rarity, Weights, damp
 from pe.plugins.devices import import_library
 from pe.plugins.weights import Packaged
@@ -53,7 +54,7 @@ class WordLlama(WordsEmbedding[WordsSettings]):
         """Return true if the package with the vectors is installed."""
         return VECTORS.is_installed()
 
-    def _vector(self, text: str) -> Matrix:
+    def _vector(self, text: str) -> Float64Array:
         pieces, counts = self._pieces(text)
         return self._mean(pieces, counts) - self._centre if len(pieces) else 0 * self._centre
 
@@ -62,7 +63,7 @@ class WordLlama(WordsEmbedding[WordsSettings]):
         pieces, counts = np.unique(self._tokenizer.encode(text, add_special_tokens=False).ids, return_counts=True)
         return pieces.astype(np.uint64), counts.astype(np.float64)
 
-    def _mean(self, pieces: Keys, counts: Weights) -> Matrix:
+    def _mean(self, pieces: Keys, counts: Weights) -> Float64Array:
         """Return the pieces' weighted mean, brought to length 1."""
         weights = damp(counts) * (self._rarity.of(pieces) if self._texts else _worth(pieces))
         return to_length_1((weights[:, None] * self._vectors[pieces]).sum(axis=0))  # row by row, in float64
@@ -76,13 +77,13 @@ class WordLlama(WordsEmbedding[WordsSettings]):
         return Rarity.among(pieces for pieces, _ in self._public_pieces)
 
     @cached_property
-    def _centre(self) -> Matrix:
+    def _centre(self) -> Float64Array:
         """The public texts' mean vector, float64 (d,); 0 without public texts."""
         means = [self._mean(pieces, counts) for pieces, counts in self._public_pieces if len(pieces)]
         return np.mean(means, axis=0) if means else np.zeros(self._vectors.shape[1])
 
     @cached_property
-    def _vectors(self) -> npt.NDArray[np.float32]:
+    def _vectors(self) -> Float32Array:
         """Each piece's vector, float32 (pieces, d)."""
         import_library("safetensors", _EXTRA, _PURPOSE)
         from safetensors.numpy import load_file

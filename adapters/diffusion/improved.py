@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
+from pe.data.arrays import Float64Array
 from pe.data.decoding import convert_pixels
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions, Samples
@@ -88,7 +88,7 @@ class CosineDDIM:
         return SimpleNamespace(prev_sample=math.sqrt(then) * image + math.sqrt(1 - then) * noise)
 
 
-def cosine(steps: int) -> npt.NDArray[np.float64]:
+def cosine(steps: int) -> Float64Array:
     """Return ᾱ = Π(1 − β) after each of T = `steps` timesteps, float64.
 
     β_t = 1 − f(t+1)/f(t), at most 0.999, with f(t) = cos²(π/2·(t/T + 0.008)/1.008).

@@ -9,15 +9,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import UInt8Array, UInt64Array
 from pe.errors import APIError, PluginError, RecipeError
 from pe.plugins.protocols import Failed, Refused
 
 if TYPE_CHECKING:
     import torch
 
-Pixels = npt.NDArray[np.uint8]
+Pixels = UInt8Array
 Outcome = Pixels | Refused | Failed
 Number = TypeVar("Number", int, float)
 
@@ -143,7 +143,7 @@ def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torc
     return torch.stack([torch.randn(tuple(shape), generator=each, dtype=torch.float32) for each in generators])
 
 
-def _fill(words: npt.NDArray[np.uint64]) -> torch.Generator:
+def _fill(words: UInt64Array) -> torch.Generator:
     """Return a generator whose Mersenne Twister begins with these 624 words of 32 bits."""
     import torch
 

@@ -11,7 +11,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.items import (
@@ -29,6 +28,7 @@ from adapters.diffusion.items import (
 )
 from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
+from pe.data.arrays import Int64Array
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Sampler = Literal["ddim", "ddpm"]
-Labels = npt.NDArray[np.int64]
+Labels = Int64Array
 
 _SHIPPED = {"small": Path(__file__).with_name("small")}
 _WEIGHTS = "diffusion_pytorch_model.safetensors"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from adapters.trained.fit import FittedMethod, label_numbers, not_fitted, read_weights, reading, write_weights
+from pe.data.arrays import Float32Array, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from adapters.trained.gan_networks import Generator
     from pe.fit.trainer import FitTerms
 
-Codes = npt.NDArray[np.float32]
+Codes = Float32Array
 
 _WEIGHTS, _SETTINGS = "generator.safetensors", "settings.json"
 
 
-def draw_codes(seeds: npt.NDArray[np.uint64], length: int) -> Codes:
+def draw_codes(seeds: UInt64Array, length: int) -> Codes:
     """Return standard normal codes, float32 (n, length), one drawn from each of the n seeds."""
     rngs = (np.random.Generator(np.random.Philox(key=int(seed))) for seed in seeds)
     return np.stack([rng.standard_normal(length) for rng in rngs]).astype(np.float32)
 
 
-def move_codes(codes: Codes, seeds: npt.NDArray[np.uint64], degree: float) -> Codes:
+def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:
     """Return √(1−d²)·z + d·ξ for each code z, with a new ξ drawn by its seed; the result is standard normal if z is."""
     d = np.float32(degree)
     return np.asarray(np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32)
@@ -48,7 +48,7 @@ class CodedModel(Protocol):
         """Length of a code."""
         ...
 
-    def images(self, codes: Codes, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    def images(self, codes: Codes, labels: Int64Array) -> UInt8Array:
         """Return an image for each code and its label, uint8 (n, h, w, c), which depends on these two alone."""
         ...
 

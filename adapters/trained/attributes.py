@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from adapters.chat import Chat, ChatSettings
 from adapters.local_text import CausalLM, CausalSettings
@@ -23,6 +22,7 @@ from adapters.text_prompts import Asking
 from adapters.text_settings import PROMPTED
 from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, reading
 from adapters.trained.ranges import split
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Array, Shape, slices
 from pe.data.texts import Texts
 from pe.errors import RecipeError
@@ -34,8 +34,7 @@ from pe.plugins.specs import PluginSpec, construct
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
+Places = Int64Array
 
 _MODEL = "attributes.json"
 _COUNTS = "attributes"
@@ -65,7 +64,7 @@ def noisy_votes(
     `votes`, (n, k), holds the different cells that each record votes for, and −1 for none: each has 1/√k of a vote.
     """
 
-    def vector(own: Places) -> Floats:
+    def vector(own: Places) -> Float64Array:
         whole = np.zeros(cells)
         whole[own[own >= 0]] = 1 / np.sqrt(len(own))
         return whole
@@ -208,7 +207,7 @@ class VotesForAttributes(FittedMethod):
 
 
 def _votes(
-    encoder: Embedding, records: PrivateRecords, vectors: list[list[Floats]], starts: Places, count: int
+    encoder: Embedding, records: PrivateRecords, vectors: list[list[Float64Array]], starts: Places, count: int
 ) -> Places:
     """Return the cells that each text votes for, int64 (n, attributes · count); below 0: none.
 
@@ -228,7 +227,7 @@ def _votes(
     return places
 
 
-def _embed(embedding: Embedding, texts: Texts) -> Floats:
+def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
     """Return the texts' vectors as whole numbers, float64 (n, d) of length GRID, about; NaN where the embedding fails.
 
     They are embedded in blocks of one size, the last one filled up with empty texts.
@@ -238,12 +237,12 @@ def _embed(embedding: Embedding, texts: Texts) -> Floats:
         block = texts.array[part]
         filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
         blocks.append(embed_block(embedding, Texts(filled))[: len(block)].astype(np.float64))
-    vectors: Floats = np.concatenate(blocks)
-    whole: Floats = np.rint(vectors * (GRID / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)))
+    vectors: Float64Array = np.concatenate(blocks)
+    whole: Float64Array = np.rint(vectors * (GRID / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)))
     return whole
 
 
-def _split(counts: Floats, values: list[list[str]], deviation: float) -> list[Floats]:
+def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> list[Float64Array]:
     """Return each label's counts of its values without numbers below 0, by noisy counts (labels, values).
 
     Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
@@ -255,7 +254,7 @@ def _split(counts: Floats, values: list[list[str]], deviation: float) -> list[Fl
     return parts
 
 
-def _correct(votes: Floats, vectors: Floats) -> Floats:
+def _correct(votes: Float64Array, vectors: Float64Array) -> Float64Array:
     """Return the shares of values that explain the votes best, if some texts vote for a value like their own (ASTRAY).
 
     By expectation and maximisation from even shares (Richardson 1972; Lucy 1974). Post-processing.
@@ -270,7 +269,7 @@ def _correct(votes: Floats, vectors: Floats) -> Floats:
     return shares
 
 
-def _ends(shares: Sequence[float]) -> Floats:
+def _ends(shares: Sequence[float]) -> Float64Array:
     ends = np.cumsum(np.array(shares, np.float64))
     if not (np.diff(ends, prepend=0) >= 0).all():
         raise ValueError("shares below 0, or none")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 from scipy import ndimage
 
 from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, reading
+from pe.data.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FitTerms
@@ -20,8 +20,7 @@ from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest
 from pe.plugins.settings import Count
 from pe.privacy.release import Poisson, Release
 
-Pixels = npt.NDArray[np.uint8]
-Sums = npt.NDArray[np.int64]
+Pixels = UInt8Array
 Shape = tuple[int, int, int]
 
 COUNTING = 0.2
@@ -46,7 +45,7 @@ class Reading:
         height, width, channels = shape
         return -(-height // self.shrink), -(-width // self.shrink), channels
 
-    def __call__(self, image: Pixels) -> npt.NDArray[np.float64]:
+    def __call__(self, image: Pixels) -> Float64Array:
         """Return float64 (D + 1,), of L2 norm ≤ 1: the shrunken, centred and cut image's D values, then COUNTING."""
         height, width, _ = self.small(image.shape)
         wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
@@ -55,7 +54,7 @@ class Reading:
         values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
         return np.append(values, COUNTING)
 
-    def images(self, sums: Sums, release: Release, size: float, shape: Shape) -> Pixels:
+    def images(self, sums: Int64Array, release: Release, size: float, shape: Shape) -> Pixels:
         """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums. Post-processing.
 
         Args:
@@ -160,7 +159,7 @@ class CentralImages(FittedMethod):
         return Answer(Images(np.stack(bent)))
 
 
-def _generators(seeds: npt.NDArray[np.uint64]) -> list[np.random.Generator]:
+def _generators(seeds: UInt64Array) -> list[np.random.Generator]:
     return [np.random.Generator(np.random.Philox(key=int(seed))) for seed in seeds]
 
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from adapters.diffusion.items import describe_steps
@@ -32,6 +30,7 @@ from adapters.trained.fit import (
 from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic, Shape
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, Network, PlainTraining, Share
+from pe.data.arrays import Float64Array, UInt8Array
 from pe.data.samples import Array
 from pe.errors import RecipeError
 from pe.fit.trainer import Trainer
@@ -168,9 +167,7 @@ class FittedDiffusion(ReadsPublic, AnsweringDiffusion):
         self.network.levels(*terms.image_shape[:2])
         super()._check(terms)
 
-    def record_losses(
-        self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
-    ) -> npt.NDArray[np.float64]:
+    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return the denoising loss of each image, float64 (n,), averaged over fixed, public noise and timesteps."""
         self._require_torch()
         from adapters.trained.diffusion_networks import Velocity, mean_losses, stored_network

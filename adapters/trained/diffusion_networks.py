@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.fit import Fit, label_numbers, reading
 from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, drawing_by, torch_seed, train
 from adapters.trained.settings import PlainTraining
+from pe.data.arrays import Float64Array, UInt8Array
 from pe.fit.trainer import DryRun
 
 if TYPE_CHECKING:
@@ -238,11 +238,11 @@ DRAWS = 16
 def mean_losses(
     network: nn.Module,
     loss: Loss,
-    images: npt.NDArray[np.uint8],
+    images: UInt8Array,
     labels: Sequence[str],
     classes: Sequence[str],
     device: torch.device,
-) -> npt.NDArray[np.float64]:
+) -> Float64Array:
     """Return the mean loss of each image over DRAWS draws, float64 (n,).
 
     The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of the network's

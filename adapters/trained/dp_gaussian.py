@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from adapters.trained.answers import AnswersByCodes
 from adapters.trained.fit import BELOW_ONE, Fit, Sum, label_numbers, on_grid
 from adapters.trained.public import Public, ReadsPublic
+from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.samples import slices
 from pe.errors import PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 GRID = 2**30
 """Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product has about GRID."""
@@ -61,22 +58,22 @@ class Shares:
 class Ball:
     """The public ball to which images are cut."""
 
-    centre: Floats  # c, float64 (d,)
+    centre: Float64Array  # c, float64 (d,)
     radius: float  # r
 
     @classmethod
-    def of_public(cls, images: npt.NDArray[np.uint8], quantile: float) -> Ball:
+    def of_public(cls, images: UInt8Array, quantile: float) -> Ball:
         """Return the ball around the mean of public images, uint8 (m, h, w, c); radius: a quantile of the distances."""
         pixels = images.reshape(len(images), -1) / 255.0
         centre = pixels.mean(axis=0)
         distances = np.sqrt(np.square(pixels - centre).sum(axis=1))
         return cls(centre, max(float(np.quantile(distances, quantile)), 1 / 255))
 
-    def inside(self, images: npt.NDArray[np.uint8]) -> Floats:
+    def inside(self, images: UInt8Array) -> Float64Array:
         """Return vectors u, float64 (n, d), each a function of its own image alone, to the last bit; ‖u‖ ≤ 1."""
         u = (images.reshape(len(images), -1) / 255.0 - self.centre) / self.radius
         norms = np.sqrt(np.square(u).sum(axis=1, keepdims=True))
-        cut: Floats = u / np.maximum(norms, 1)
+        cut: Float64Array = u / np.maximum(norms, 1)
         return cut
 
 
@@ -100,14 +97,14 @@ class Layout:
         d = self.dimensions
         return self.classes * (1 + d) + self.groups * (d * (d + 1) // 2)
 
-    def split(self, total: Integers) -> tuple[Integers, Integers, Integers, list[Integers]]:
+    def split(self, total: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, list[Int64Array]]:
         """Return views: counts, sums (classes, d), squares (groups, d), and, per group, products above the diagonal."""
         k, d, g = self.classes, self.dimensions, self.groups
         counts, sums, squares, products = np.split(total, np.cumsum([k, k * d, g * d]))
         return counts, sums.reshape(k, d), squares.reshape(g, d), list(products.reshape(g, -1))
 
 
-def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise) -> Integers:
+def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise) -> Int64Array:
     """Return the noisy sum of all records' v, int64 (numbers,), in grid steps; `layout` gives each label its places.
 
     Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v/n are rounded toward zero on the grid;
@@ -132,7 +129,7 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
     return total + noise.discrete_gaussian(total.shape, release.scale)
 
 
-def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Floats]]:
+def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
     """Yield slices of the records and, for each record of a slice, the number of records in its privacy unit."""
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     unit_sizes = of_unit[unit].astype(np.float64)
@@ -158,15 +155,15 @@ class Gaussians:
 
     classes: tuple[str, ...]  # the label names
     shape: tuple[int, int, int]  # height, width, channels
-    means: Floats  # float64 (labels, d), of pixels in [0, 1]
-    factors: Floats  # float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ
+    means: Float64Array  # float64 (labels, d), of pixels in [0, 1]
+    factors: Float64Array  # float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ
 
     @property
     def code_length(self) -> int:
         """r, the length of the code z that an image is made from."""
         return int(self.factors.shape[2])
 
-    def images(self, codes: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    def images(self, codes: Float32Array, labels: Int64Array) -> UInt8Array:
         """Return mean + F·z for each code, uint8 (n, h, w, c); an image depends on its own code and label alone."""
         images = np.empty((len(codes), self.means.shape[1]), dtype=np.uint8)
         for image, code, label in zip(images, codes, labels, strict=True):
@@ -174,7 +171,7 @@ class Gaussians:
             image[:] = np.rint(np.clip(pixels, 0, 1) * 255)
         return images.reshape(-1, *self.shape)
 
-    def surprises(self, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]) -> Floats:
+    def surprises(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
         """Return −2·log density of each image, uint8 (n, h, w, c), up to a constant: float64 (n,).
 
         In the directions that noise hid, which F lacks, the variance is taken to be σ²: the least of the variances that
@@ -216,7 +213,7 @@ class Gaussians:
 
 
 def gaussians_of(
-    total: Integers,
+    total: Int64Array,
     layout: Layout,
     ball: Ball,
     *,
@@ -248,19 +245,19 @@ def gaussians_of(
     return Gaussians(classes, shape, ball.centre + ball.radius * means, ball.radius * factors)
 
 
-def _directions(factor: Floats) -> tuple[Floats, Floats]:
+def _directions(factor: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Return the r' directions, unit vectors float64 (d, r'), in which F·Fᵀ has variance above 0, and the variances."""
     along, deviations, _ = np.linalg.svd(factor, full_matrices=False)
     columns = deviations > 1e-9
     return along[:, columns], np.square(deviations[columns])
 
 
-def _factor(covariance: Floats, least: float) -> Floats:
+def _factor(covariance: Float64Array, least: float) -> Float64Array:
     """Return F such that F·Fᵀ is the covariance without eigenvalues up to `least`; columns by falling eigenvalue."""
     from scipy.linalg import eigh
 
     values, vectors = eigh(covariance, subset_by_value=(least, np.inf))
-    factor: Floats = (vectors * np.sqrt(values))[:, ::-1]
+    factor: Float64Array = (vectors * np.sqrt(values))[:, ::-1]
     return factor
 
 
@@ -329,9 +326,7 @@ class DPGaussian(ReadsPublic, AnswersByCodes):
         model = Gaussians.read(folder / _MODEL)
         return model, model.classes
 
-    def record_losses(
-        self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
-    ) -> npt.NDArray[np.float64]:
+    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return −2·log density of each image under its label's Gaussian, up to a constant: float64 (n,)."""
         self.load(folder)
         assert isinstance(self._model, Gaussians)

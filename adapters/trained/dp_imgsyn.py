@@ -11,12 +11,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, reading
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, Decay, FineTuning, Rate, Share
+from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -150,7 +150,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
             factors = factors_of(means, squares, reader.widths)
 
-        def vector(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+        def vector(image: UInt8Array) -> Float64Array:
             # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm of 1.
             return clip(np.hstack(reader.moments(image[None]))[0] * factors)
 
@@ -184,9 +184,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             )
         self._model = Model.read(folder, teacher, classes, public, self.alignment, self._place())
 
-    def record_losses(
-        self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
-    ) -> npt.NDArray[np.float64]:
+    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return the teacher's cross-entropy on each image, float64 (n,)."""
         self.load(folder)
         return self._fitted_model().losses(samples, labels)
@@ -215,10 +213,10 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
 
     def _answer(
         self,
-        images: npt.NDArray[np.float32],
-        labels: npt.NDArray[np.int64],
-        begin: npt.NDArray[np.int64],
-        places: npt.NDArray[np.int64],
+        images: Float32Array,
+        labels: Int64Array,
+        begin: Int64Array,
+        places: Int64Array,
     ) -> Answer:
         model = self._fitted_model()
         refusal = APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.")
@@ -230,7 +228,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         pixels, soft = (np.concatenate(part) for part in zip(*batches, strict=True))
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
-    def _digest(self, images: npt.NDArray[np.uint8]) -> str:
+    def _digest(self, images: UInt8Array) -> str:
         """Return a SHA-256 of the images; if they are drawn, of their shape alone, as fonts differ between machines."""
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()

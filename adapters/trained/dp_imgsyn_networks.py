@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import ndimage
 from torch import Tensor, nn
@@ -22,10 +21,10 @@ from adapters.trained.dp_sgd.gradients import check_gradients, check_stateless
 from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
 from adapters.trained.public import PublicSet, drawing_by
 from adapters.trained.settings import Alignment
+from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
 
-Pixels = npt.NDArray[np.float32]
-Vector = npt.NDArray[np.float64]
+Pixels = Float32Array
 
 _BETAS = (0.5, 0.99)
 _TEACHER, _MOMENTS = "teacher.safetensors", "moments.safetensors"
@@ -45,7 +44,7 @@ LEAST_VARIANCE = 1e-6
 """Least variance of a channel, in the aligned images and in the target of the alignment."""
 
 
-def factors_of(means: Vector, squares: Vector, widths: tuple[int, ...]) -> Vector:
+def factors_of(means: Float64Array, squares: Float64Array, widths: tuple[int, ...]) -> Float64Array:
     """Return factors that weigh the moments of layers alike and bring most vectors of moments to a norm below 1.
 
     They are computed by the released classifier from the moments of public images, float64 (m, d): float64 (2·d,), for
@@ -55,12 +54,12 @@ def factors_of(means: Vector, squares: Vector, widths: tuple[int, ...]) -> Vecto
     both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
     sizes = np.array([np.sqrt(np.square(part).sum(axis=1).mean()) for part in both])
     per_layer = 1 / (np.maximum(sizes, 1e-12) * math.sqrt(len(widths)))
-    factors: Vector = np.tile(np.repeat(per_layer, widths), 2)
+    factors: Float64Array = np.tile(np.repeat(per_layer, widths), 2)
     norms = np.linalg.norm(np.hstack([means, squares]) * factors, axis=1)
     return factors / max(float(np.quantile(norms, _COMMON)), 1e-12)
 
 
-def clip(vector: Vector) -> Vector:
+def clip(vector: Float64Array) -> Float64Array:
     """Cut a vector to an L2 norm of 1; return zero for one that is not finite."""
     if not np.isfinite(vector).all():
         return np.zeros_like(vector)
@@ -101,7 +100,7 @@ class Reader:
         squares = torch.cat([each.square().mean(dim=2) for each in inputs], dim=1)
         return logits, means, squares
 
-    def moments(self, images: npt.NDArray[np.uint8]) -> tuple[Vector, Vector]:
+    def moments(self, images: UInt8Array) -> tuple[Float64Array, Float64Array]:
         """Return means and mean squares of uint8 n×h×w×c, float64 (n, d) each.
 
         Pass a private image alone: then its moments depend on no other image, to the last bit.
@@ -133,9 +132,7 @@ class Aim:
     deviations: Tensor  # standard deviations of these channels, noisy, float32 (d,)
 
     @classmethod
-    def of_sum(
-        cls, reader: Reader, noisy: npt.NDArray[np.int64], factors: Vector, grid: int, declared_size: int
-    ) -> Aim:
+    def of_sum(cls, reader: Reader, noisy: Int64Array, factors: Float64Array, grid: int, declared_size: int) -> Aim:
         """Return the noisy sum divided by the DECLARED size; variances are at least LEAST_VARIANCE. Post-processing."""
         means, squares = np.split(noisy / (grid * declared_size) / factors, 2)
         deviations = np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE))
@@ -259,11 +256,11 @@ class Model:
         aim = Aim(Reader(teacher.to(device), device), means, deviations)
         return cls(aim, Way(*(each[: alignment.steps] for each in way)), public, tuple(labels), alignment)
 
-    def numbers(self, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+    def numbers(self, labels: Sequence[str]) -> Int64Array:
         """Return the teacher's number of each label, int64 (n,); raise RecipeError for a label that it lacks."""
         return label_numbers(labels, self.labels)
 
-    def losses(self, images: npt.NDArray[np.uint8], labels: Sequence[str]) -> npt.NDArray[np.float64]:
+    def losses(self, images: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return the teacher's cross-entropy on each image, float64 (n,); it sees one image at a time."""
         losses = np.empty(len(images))
         with torch.no_grad():
@@ -278,7 +275,7 @@ class Model:
         return _levels(self.public.images[place]), place
 
     def start_of_variation(
-        self, parent: npt.NDArray[np.uint8], place: int, degree: float, seed: int
+        self, parent: UInt8Array, place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
         """Return the image that a variation starts from, its alignment's first step, and its public image's place."""
         rng, steps = _rng(seed), len(self.way.means)
@@ -289,9 +286,7 @@ class Model:
         start = np.clip(_levels(parent) + _LOUDEST * degree * noise / noise.std(), -1, 1) if degree else _levels(parent)
         return start.astype(np.float32), np.int64(steps - math.ceil(degree * steps)), np.int64(place)
 
-    def align_batch(
-        self, images: Pixels, labels: npt.NDArray[np.int64], begin: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.uint8], Pixels]:
+    def align_batch(self, images: Pixels, labels: Int64Array, begin: Int64Array) -> tuple[UInt8Array, Pixels]:
         """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them, float32 (n, classes)."""
         device = self.aim.reader.device
         pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
@@ -303,7 +298,7 @@ class Model:
         return levels, logits.softmax(dim=1).cpu().numpy()
 
 
-def _levels(image: npt.NDArray[np.uint8]) -> Pixels:
+def _levels(image: UInt8Array) -> Pixels:
     return image.astype(np.float32) / np.float32(127.5) - np.float32(1)
 
 

@@ -13,6 +13,7 @@ from adapters.trained.diffusion import FittedDiffusion
 from adapters.trained.fit import Draws, Fit, Plan, Steps
 from adapters.trained.public import PUBLIC_IMAGES, Public
 from adapters.trained.settings import Discrimination, FineTuning, PlainTraining, Weight
+from pe.data.arrays import Float32Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
 from pe.plugins.settings import Count
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from adapters.trained.dp_sad_networks import Distillation
-    from adapters.trained.dp_sgd.training import FloatArray, Training
+    from adapters.trained.dp_sgd.training import Training
     from pe.fit.trainer import DryRun, FitTerms
 
 _TEACHER = f"{FIT}teacher"
@@ -117,7 +118,7 @@ class DPSAD(FittedDiffusion):
         student = deepcopy(teacher)
         loss = self._loss(teacher.eval().requires_grad_(False), terms)
 
-        def learn(training: Training, state: FloatArray) -> None:
+        def learn(training: Training, state: Float32Array) -> None:
             if loss.judge is not None and training.step_of(state) < training.settings.steps:
                 loss.judge.learn(training.load(state, average=False))
 

@@ -17,12 +17,11 @@ from adapters.trained.diffusion import AnsweringDiffusion, labels_of
 from adapters.trained.fit import TRAINING, Fit
 from adapters.trained.public import torch_seed
 from adapters.trained.settings import Rate
+from pe.data.arrays import Float64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.plugins.settings import Count, Settings
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from torch import nn
 
     from adapters.trained.dp_sgd.gradients import Loss
@@ -179,9 +178,7 @@ class FineTune(AnsweringDiffusion):
             offline=True,
         )
 
-    def record_losses(
-        self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
-    ) -> npt.NDArray[np.float64]:
+    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return each image's loss, float64 (n,), as the fit computed it, averaged over fixed, public draws."""
         self._require_torch()
         from adapters.trained.diffusion_networks import mean_losses, stored_network

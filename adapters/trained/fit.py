@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adapters.trained.settings import DPSGD, GRID, FineTuning
+from pe.data.arrays import Float32Array, Float64Array, Int64Array
 from pe.errors import APIError, Interrupted, PrivacyError, RecipeError
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
 from pe.plugins.devices import check_arithmetic, choose_devices, require_torch
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from adapters.trained.dp_sgd.gradients import Loss
-    from adapters.trained.dp_sgd.training import FloatArray, Training
+    from adapters.trained.dp_sgd.training import Training
     from adapters.trained.public import PublicSet
     from pe.fit.trainer import DryRun
 
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
-Vector = Callable[[npt.NDArray[Any]], npt.NDArray[np.float64]]
+Vector = Callable[[npt.NDArray[Any]], Float64Array]
 """Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,)."""
 
 TRAINING = f"{FIT}training"
@@ -47,7 +48,7 @@ BELOW_ONE = 1 - 1e-9
 """Factor that keeps a vector's norm at most 1, whatever rounding does."""
 
 
-def on_grid(vector: npt.NDArray[np.float64], grid: int) -> npt.NDArray[np.int64]:
+def on_grid(vector: Float64Array, grid: int) -> Int64Array:
     """Return `vector`, of L2 norm ≤ 1, in integer grid steps, rounded toward zero, so that its norm does not grow."""
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
 
@@ -59,7 +60,7 @@ def noisy_sums(
     length: int,
     release: Release,
     noise: Noise,
-) -> npt.NDArray[np.int64]:
+) -> Int64Array:
     """Return noisy sums of vectors over each drawn subset and label, int64 (subsets, classes, length), in grid steps.
 
     Guarantee: the release's, over all `count` subsets, if the vector of an image, float64 (length,), has an L2 norm of
@@ -253,7 +254,7 @@ class Fit:
         array = self.fitting.ledger.release(release, lambda noise: draw(self.fitting.private(), release, noise))
         return cast(Array, array)
 
-    def sums(self, name: str, vector: Vector, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    def sums(self, name: str, vector: Vector, shape: tuple[int, ...]) -> Int64Array:
         """Return the noisy sums of the records' vectors in the release's grid steps: see `noisy_sums`.
 
         Args:
@@ -262,7 +263,7 @@ class Fit:
             shape: (length,) for one sum, (labels, length), or (subsets, labels, length).
         """
 
-        def draw(records: PrivateRecords, release: Release, noise: Noise) -> npt.NDArray[np.int64]:
+        def draw(records: PrivateRecords, release: Release, noise: Noise) -> Int64Array:
             if len(shape) == 1:
                 records = replace(records, labels=np.zeros_like(records.labels))
             return noisy_sums(records, (1, *shape)[-2], vector, shape[-1], release, noise).reshape(shape)
@@ -277,7 +278,7 @@ class Fit:
         *,
         name: str = TRAINING,
         task: str = "training on the private records",
-        between: Callable[[Training, FloatArray], None] | None = None,
+        between: Callable[[Training, Float32Array], None] | None = None,
     ) -> nn.Module:
         """Return the model after all blocks of a planned training; stored blocks are used again, the others are drawn.
 
@@ -299,7 +300,7 @@ class Fit:
         if between is not None:
             between(training, state)
 
-        def draw(noise: Noise) -> FloatArray:
+        def draw(noise: Noise) -> Float32Array:
             return training.block(state, records().samples, records().labels, noise)
 
         with self.fitting.progress.task(task, training.settings.steps) as progress:
@@ -452,7 +453,7 @@ class TrainedMethod(FittedMethod):
 # Fitted models on disk, and the labels they know.
 
 
-def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> npt.NDArray[np.int64]:
+def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
     """Return the number of each label, int64 (n,); raise RecipeError for a label that the model was not fitted for."""
     if unknown := sorted(set(labels) - set(classes)):
         names = ", ".join(f"'{name}'" for name in sorted(set(classes)))

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, TrainedMethod, label_numbers, write_weights
 from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, PlainTraining
+from pe.data.arrays import Float32Array, Float64Array, UInt8Array
 from pe.data.samples import generator as seeded
 from pe.plugins.protocols import PluginInfo
 
 if TYPE_CHECKING:
-    from adapters.trained.dp_sgd.training import FloatArray, Training
+    from adapters.trained.dp_sgd.training import Training
     from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Generator
     from pe.fit.trainer import FitTerms
 
@@ -74,7 +72,7 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
             )
         learner = Learner(generator, len(terms.classes), self.lesson, terms.seed)
 
-        def lesson(training: Training, state: FloatArray) -> None:
+        def lesson(training: Training, state: Float32Array) -> None:
             if training.step_of(state):
                 learner.learn(training.load(state))
 
@@ -89,9 +87,7 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
         discriminator, generator = self._new(terms)
         return discriminator, DiscriminatorLoss(generator, len(terms.classes))
 
-    def record_losses(
-        self, folder: Path, samples: npt.NDArray[np.uint8], labels: Sequence[str]
-    ) -> npt.NDArray[np.float64]:
+    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return the discriminator's logistic loss of calling each image real, float64 (n,)."""
         self.load(folder)
         from adapters.trained.gan_networks import read_discriminator, real_losses

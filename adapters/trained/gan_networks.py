@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,6 +19,7 @@ from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.fit import read_weights, reading
 from adapters.trained.public import PublicSet, torch_seed
 from adapters.trained.settings import PlainTraining
+from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 
 CODE = 8
 """Length of the code z that an image is made from, beside its label."""
@@ -62,17 +62,17 @@ class Generator(nn.Module):
         images: Tensor = self.last(functional.interpolate(x, scale_factor=2.0, mode="bilinear"))
         return images[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
 
-    def images(self, codes: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    def images(self, codes: Float32Array, labels: Int64Array) -> UInt8Array:
         """Return uint8 (n, h, w, c); an image depends on its own code and label alone, to within a grey level."""
         self.eval()
         with torch.no_grad():
             pixels = self(torch.from_numpy(codes), torch.from_numpy(labels))
-        images: npt.NDArray[np.uint8] = (pixels * 255).round().clamp(0, 255).byte().numpy()
+        images: UInt8Array = (pixels * 255).round().clamp(0, 255).byte().numpy()
         return images
 
 
 def fit_generator(
-    target: npt.NDArray[np.float64],
+    target: Float64Array,
     features: Callable[[Tensor], Tensor],
     shape: tuple[int, int, int],
     *,
@@ -195,9 +195,7 @@ def read_discriminator(file: Path, classes: int, shape: tuple[int, int, int]) ->
     return model.eval()
 
 
-def real_losses(
-    model: Discriminator, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def real_losses(model: Discriminator, images: UInt8Array, labels: Int64Array) -> Float64Array:
     """Return the loss of calling each image real, float64 (n,); the model sees one image at a time."""
     losses = np.empty(len(images))
     with torch.inference_mode():

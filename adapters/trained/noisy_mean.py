@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, Sum
 from adapters.trained.public import Noise
 from adapters.trained.settings import Rate
+from pe.data.arrays import Float64Array, UInt8Array
 from pe.data.samples import generator
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms
@@ -24,8 +24,6 @@ from pe.plugins.weights import load_network, stage_values
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Floats = npt.NDArray[np.float64]
 
 
 class Features(Protocol):
@@ -36,7 +34,7 @@ class Features(Protocol):
         """D, the number of features."""
         ...
 
-    def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
+    def of_record(self, image: UInt8Array) -> Float64Array:
         """Return φ(x), float64 (D,), of one private image (h, w, c).
 
         Guarantee: ‖φ(x)‖₂ ≤ 1, up to rounding, and no bit of it depends on anything but this image and public values.
@@ -132,12 +130,12 @@ class DPMERF(NoisyMean):
         return RandomFourier(frequencies(self.features, dimensions, bandwidths, terms.seed))
 
 
-def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Floats:
+def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Float64Array:
     """Return W of `RandomFourier`, float64 (count/2, dimensions), from a public seed; a block of rows per bandwidth."""
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
-    directions: Floats = normal / of_row[:, None]
+    directions: Float64Array = normal / of_row[:, None]
     return directions
 
 
@@ -149,17 +147,17 @@ class RandomFourier:
     several bandwidths, near the mean of their kernels.
     """
 
-    frequencies: Floats  # W, float64 (D/2, h·w·c)
+    frequencies: Float64Array  # W, float64 (D/2, h·w·c)
 
     @property
     def size(self) -> int:
         """See `Features`."""
         return 2 * len(self.frequencies)
 
-    def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
+    def of_record(self, image: UInt8Array) -> Float64Array:
         """See `Features`; the matrix-vector product is of this record alone, so no other record affects rounding."""
         angles = self.frequencies @ (image.reshape(-1) / 255.0)
-        features: Floats = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(len(self.frequencies))
+        features: Float64Array = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(len(self.frequencies))
         return features
 
     def of_batch(self, images: Tensor) -> Tensor:
@@ -254,7 +252,7 @@ class Perceptual:
         """See `Features`."""
         return sum(centre.shape[1] for centre in self.centres)
 
-    def of_record(self, image: npt.NDArray[np.uint8]) -> Floats:
+    def of_record(self, image: UInt8Array) -> Float64Array:
         """See `Features`; the guarantee holds whatever numbers the network returns."""
         # Each block is brought to norm 1 in float64, and one that is not finite, or nearly zero, counts as zero. The
         # network is frozen, keeps no statistics and sees the image alone.
@@ -282,12 +280,12 @@ class Perceptual:
         return values if len(self.weights) == len(values) else [*values, *(value.square() for value in values)]
 
 
-def _pixels(images: npt.NDArray[np.uint8]) -> Tensor:
+def _pixels(images: UInt8Array) -> Tensor:
     import torch
 
     return torch.from_numpy(images / np.float32(255))
 
 
-def _unit(vector: Floats) -> Floats:
+def _unit(vector: Float64Array) -> Float64Array:
     norm = float(np.linalg.norm(vector))
     return vector / norm if _LEAST < norm < np.inf else np.zeros_like(vector)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 from scipy import ndimage
 
@@ -21,6 +20,7 @@ from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.fit import FittedMethod
 from adapters.trained.settings import PlainTraining
+from pe.data.arrays import Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
 from pe.data.samples import generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pe.fit.trainer import FitTerms
 
 Shape = tuple[int, int, int]
-Pixels = npt.NDArray[np.uint8]
+Pixels = UInt8Array
 Model = TypeVar("Model", bound="nn.Module")
 
 PUBLIC_IMAGES = "public images"
@@ -52,7 +52,7 @@ class PublicSet:
     """Public images in memory."""
 
     images: Pixels  # uint8 (m, h, w, c), of the private images' shape
-    labels: npt.NDArray[np.int64]  # int64 (m,), places in `names`; all 0 if the images are not labelled
+    labels: Int64Array  # int64 (m,), places in `names`; all 0 if the images are not labelled
     # of the labels, sorted or in the order in which they are drawn; () if the images are not labelled
     names: tuple[str, ...]
 
@@ -87,7 +87,7 @@ class PublicSet:
         """Number of labels a model has to tell apart: 1 if the images are not labelled."""
         return max(1, len(self.names))
 
-    def select(self, semantics: npt.NDArray[np.int64]) -> PublicSet:
+    def select(self, semantics: Int64Array) -> PublicSet:
         """Return the images whose label is in a row of `semantics`, relabelled by row number; rows are disjoint."""
         new = np.full(self.classes, -1, dtype=np.int64)
         for label, row in enumerate(semantics):

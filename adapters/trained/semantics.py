@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from adapters.diffusion.items import tensors
 from adapters.trained.fit import Draws, Fit, Sum, TrainedMethod
 from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by, train
 from adapters.trained.settings import PlainTraining, Share
+from pe.data.arrays import Int64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.plugins.settings import Count
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-Counts = npt.NDArray[np.int64]
-Tops = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.int64]]
+Counts = Int64Array
+Tops = Callable[[UInt8Array], Int64Array]
 """Function from one image to its k different semantics, which depend on that image alone."""
 
 _WIDTH = 32
@@ -77,7 +77,7 @@ class Query:
     classifier: nn.Module  # float32 (n, semantics) from n×c×h×w in [−1, 1], trained
     device: torch.device  # of the classifier
 
-    def tops(self, image: npt.NDArray[np.uint8], k: int) -> Counts:
+    def tops(self, image: UInt8Array, k: int) -> Counts:
         """Return the k most probable public labels of one image, uint8 h×w×c: int64 (k,), all different.
 
         One image is classified at a time, so that the answer depends on no other image, to the last bit.

@@ -34,6 +34,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy.special import betaincinv, ndtr, ndtri
 
+from pe.data.arrays import BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
 from pe.data.samples import slices
 from pe.errors import PrivacyError
 from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_release
@@ -46,10 +47,6 @@ from pe.privacy.noise import Noise, SystemNoise
 from pe.privacy.release import Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
 from pe.progress import Progress
-
-Reals = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 LABELS = 2
 BLOCKS = 400
@@ -89,13 +86,13 @@ class Rates:
         return Rates(1 - self.false_positive, 1 - self.true_positive)
 
 
-def lower(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
+def lower(hits: npt.ArrayLike, runs: int, error: float) -> Float64Array:
     """Return Clopper and Pearson's lower bound of a probability: too high in at most a share `error` of experiments."""
     k = np.asarray(hits, dtype=np.float64)
     return np.where(k > 0, betaincinv(np.maximum(k, 1e-12), runs - k + 1, error), 0.0)
 
 
-def upper(hits: npt.ArrayLike, runs: int, error: float) -> Reals:
+def upper(hits: npt.ArrayLike, runs: int, error: float) -> Float64Array:
     """Return Clopper and Pearson's upper bound of a probability: too low in at most a share `error` of experiments."""
     return 1 - lower(runs - np.asarray(hits, dtype=np.float64), runs, error)
 
@@ -118,7 +115,7 @@ def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
     return float(np.mean(ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error)) > mu))
 
 
-def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Reals:
+def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Float64Array:
     """Return ln((TPR − δ)/FPR); −∞ for TPR ≤ δ. An upper bound of the FPR is never 0."""
     above = np.maximum(np.asarray(true_positive) - delta, 0.0)
     with np.errstate(divide="ignore"):
@@ -185,7 +182,7 @@ def influence(claim: Claim) -> float:
     return norm / (release.grid * release.sensitivity)
 
 
-def clean_votes(claim: Claim) -> tuple[Integers, Integers]:
+def clean_votes(claim: Claim) -> tuple[Int64Array, Int64Array]:
     """Return one block's votes with and without the canary, without noise, in grid steps; no record is private."""
     places, grid, voting = candidates(claim, 1), claim.releases[0].grid, Voting(claim.neighbors)
     with_canary, without = (
@@ -199,7 +196,7 @@ def _bins(claim: Claim) -> int:
     return max(10, 3 * claim.neighbors + 4)
 
 
-def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
+def candidates(claim: Claim, blocks: int) -> tuple[Vectors, Int32Array]:
     """Return vectors and labels of all bins: in each block, under each label, a row of points at distance 1."""
     m = _bins(claim)
     place = np.tile(np.arange(m, dtype=np.float32), blocks * LABELS)
@@ -207,7 +204,7 @@ def candidates(claim: Claim, blocks: int) -> tuple[Vectors, npt.NDArray[np.int32
     return _points(claim, np.repeat(np.arange(blocks), LABELS * m), place), labels
 
 
-def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
+def records(claim: Claim, present: BoolArray) -> PrivateEmbeddings:
     """Return the records of all blocks: those of both worlds, and the canary where `present`, else any replacement.
 
     In both worlds: two records at one bin, one half-way between two bins, one that is not finite, one under the
@@ -232,7 +229,7 @@ def records(claim: Claim, present: Mask) -> PrivateEmbeddings:
     return PrivateEmbeddings(vectors, labels.astype(np.int32), units.astype(np.int64), ("0", "1"))
 
 
-def _points(claim: Claim, block: Integers, place: npt.NDArray[np.float32]) -> Vectors:
+def _points(claim: Claim, block: Int64Array, place: Float32Array) -> Vectors:
     """Return the points at `place` on their block's row; rows are farther from each other than they are long."""
     corners = np.random.default_rng(_SEED).standard_normal((BLOCKS, _DIMENSIONS)).astype(np.float32)
     corners *= 4 * _bins(claim) / np.linalg.norm(corners, axis=1, keepdims=True)
@@ -345,7 +342,7 @@ def _errors(confidence: float) -> tuple[float, float]:
     return (1 - confidence) / 4, (1 - confidence) / 8
 
 
-def _sample(claim: Claim, worlds: Mask, noise: Noise, progress: Progress) -> tuple[Reals, Integers]:
+def _sample(claim: Claim, worlds: BoolArray, noise: Noise, progress: Progress) -> tuple[Float64Array, Int64Array]:
     """Return the test statistic of a run in each of `worlds`, and a fingerprint of each block of noise."""
     statistics, noises = np.zeros(len(worlds)), []
     with progress.task("auditing", len(worlds)) as task:
@@ -357,7 +354,7 @@ def _sample(claim: Claim, worlds: Mask, noise: Noise, progress: Progress) -> tup
     return statistics, np.concatenate(noises)
 
 
-def _histograms(claim: Claim, present: Mask, noise: Noise) -> Iterator[tuple[Reals, Integers]]:
+def _histograms(claim: Claim, present: BoolArray, noise: Noise) -> Iterator[tuple[Float64Array, Int64Array]]:
     """Yield two arrays (blocks,) for each of the T histograms of one run of the mechanism.
 
     The first holds each block's test statistic, in standard deviations of the claimed noise, with 0 in the middle
@@ -413,7 +410,7 @@ def audit_noise(noise: Noise, draws: int = 4_000_000) -> NoiseAudit:
     return NoiseAudit(draws, len(tail), p_values)
 
 
-def _evenness(sizes: Integers) -> float:
+def _evenness(sizes: Int64Array) -> float:
     """Return the p-value of the hypothesis that the low bits are independent fair coins."""
     ones = np.array([np.sum(sizes >> bit & 1) for bit in range(_BITS)], dtype=np.float64)
     square = float(np.square(2 * ones - len(sizes)).sum() / max(1, len(sizes)))

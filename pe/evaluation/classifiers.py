@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float32Array
 from pe.data.images import Images
 from pe.data.samples import Samples
 from pe.data.texts import Texts
@@ -220,7 +220,7 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
     return lambda samples: log_probabilities(best_model, pixels_in_unit_interval(samples.images), classes)
 
 
-def pixels_in_unit_interval(images: Images) -> npt.NDArray[np.float32]:
+def pixels_in_unit_interval(images: Images) -> Float32Array:
     """Return the pixels in [0, 1], float32 (n, h·w·c)."""
     return images.pixels.reshape(len(images), -1).astype(np.float32) / np.float32(255)
 

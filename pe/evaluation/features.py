@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.data.samples import Samples, slices
 from pe.errors import ContractError
@@ -16,8 +15,6 @@ from pe.plugins.protocols import Embedding, PluginInfo, Vectors, info_of
 from pe.plugins.specs import PluginSpec
 from pe.private.dataset import sample_digest
 from pe.store.places import without_paths
-
-Reals = npt.NDArray[np.float64]
 
 MEMORY = 2**30
 """Most bytes of vectors that are stored, of all sets together."""

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Samples, generator, slices
 from pe.errors import RecipeError
-from pe.evaluation.features import CachedEmbedding, Reals
+from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.labelled import KEPT
 from pe.plugins.protocols import info_of
 from pe.progress import Progress, Task
@@ -38,10 +39,10 @@ class Moments:
     """A Gaussian fitted to vectors."""
 
     count: int  # n, vectors seen, ≥ 2
-    mean: Reals  # float64 (d,)
-    covariance: Reals  # float64 (d, d), with the divisor n − 1; of rank n − 1 at most
+    mean: Float64Array  # float64 (d,)
+    covariance: Float64Array  # float64 (d, d), with the divisor n − 1; of rank n − 1 at most
     # for n ≤ d, A with AAᵀ = covariance, float64 (d, n): the centred vectors over √(n − 1); else None
-    factor: Reals | None = None
+    factor: Float64Array | None = None
 
 
 class StreamedMoments:
@@ -53,10 +54,12 @@ class StreamedMoments:
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions, self._count = dimensions, 0
-        self._centre: Reals | None = None
+        self._centre: Float64Array | None = None
         self._sum = np.zeros(dimensions)
-        self._few: list[Reals] = []  # shifted vectors, until there are more than d
-        self._squares: Reals | None = None  # after that the upper triangle of Σ (x − c)(x − c)ᵀ, in Fortran's order
+        self._few: list[Float64Array] = []  # shifted vectors, until there are more than d
+        self._squares: Float64Array | None = (
+            None  # after that the upper triangle of Σ (x − c)(x − c)ᵀ, in Fortran's order
+        )
 
     def add(self, vectors: npt.NDArray[np.floating]) -> None:
         """Add a block of finite vectors, (n, d) with n ≥ 1."""
@@ -75,7 +78,7 @@ class StreamedMoments:
             self._square(np.concatenate(self._few))
             self._few.clear()
 
-    def _square(self, rows: Reals) -> None:
+    def _square(self, rows: Float64Array) -> None:
         from scipy.linalg.blas import dsyrk
 
         self._squares = dsyrk(1.0, rows.T, beta=1.0, c=self._squares, overwrite_c=1)
@@ -114,7 +117,7 @@ def frechet_distance(first: Moments, second: Moments) -> float:
     return max(float(shift @ shift + traces - 2 * common), 0.0)
 
 
-def _factor(moments: Moments) -> Reals:
+def _factor(moments: Moments) -> Float64Array:
     """Return A with AAᵀ = Σ, float64 (d, r)."""
     if moments.factor is not None:
         return moments.factor
@@ -125,7 +128,7 @@ def _factor(moments: Moments) -> Reals:
         pass  # some dimension is constant, or a sum of others
     values, vectors = np.linalg.eigh(covariance)
     positive = values > dimensions * np.finfo(np.float64).eps * max(values[-1], 0.0)
-    factor: Reals = vectors[:, positive] * np.sqrt(values[positive])
+    factor: Float64Array = vectors[:, positive] * np.sqrt(values[positive])
     return factor if positive.any() else np.zeros((dimensions, 1))
 
 
@@ -165,9 +168,9 @@ def squared_mmd(first: Vectors, second: Vectors) -> float:
     return float(sum(within) - 2 * _kernel(x, y).sum() / (n * m))
 
 
-def _kernel(x: Reals, y: Reals) -> Reals:
+def _kernel(x: Float64Array, y: Float64Array) -> Float64Array:
     """Return (xᵀy / d + 1)³ for all pairs of rows."""
-    values: Reals = (x @ y.T / x.shape[1] + 1) ** 3
+    values: Float64Array = (x @ y.T / x.shape[1] + 1) ** 3
     return values
 
 
@@ -203,7 +206,7 @@ def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
     return Manifold(float((inside > 0).mean()), recalls / len(real), float(inside.mean()) / k, covers / len(real))
 
 
-def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
+def _radii(vectors: tuple[Float64Array, Float64Array], k: int) -> Float64Array:
     """Return the squared distance of each vector to its k-th nearest among the other vectors of the set."""
     radii = np.empty(len(vectors[0]))
     for rows, distances in _blocks(vectors, vectors):
@@ -212,7 +215,9 @@ def _radii(vectors: tuple[Reals, Reals], k: int) -> Reals:
     return radii
 
 
-def _blocks(x: tuple[Reals, Reals], y: tuple[Reals, Reals]) -> Iterator[tuple[npt.NDArray[np.int64], Reals]]:
+def _blocks(
+    x: tuple[Float64Array, Float64Array], y: tuple[Float64Array, Float64Array]
+) -> Iterator[tuple[Int64Array, Float64Array]]:
     """Yield, block by block, indices of rows of x and the squared distances of these rows to all rows of y."""
     for part in slices(len(x[0]), _ROWS):
         distances = x[1][part, None] + y[1] - 2 * (x[0][part] @ y[0].T)

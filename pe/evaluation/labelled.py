@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float32Array, Float64Array, Int32Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, Indices, Samples, distinct, generator
 from pe.plugins.protocols import Vectors
 
-Labels = npt.NDArray[np.int32]
+Labels = Int32Array
 
 KEPT = 10_000
 """Most samples of a set that are kept for measures that compare pairs, and for training where it is slow."""
@@ -26,7 +26,7 @@ class Labelled:
     labels: Labels  # int32 (n,), index into the class list
     # class probabilities from a generator that gives them, float32 (n, classes); ResNet-9 then learns from these, and
     # `labels` are the most probable ones
-    soft: npt.NDArray[np.float32] | None = None
+    soft: Float32Array | None = None
     vectors: Vectors | None = None  # the samples under an embedding, float32 (n, d), for classifiers that need it
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ def few(whole: Labelled, seed: int) -> Labelled:
     return whole.take(np.sort(generator(seed, "evaluation/probe").permutation(len(whole))[:KEPT]))
 
 
-Logits = npt.NDArray[np.float64]
+Logits = Float64Array
 Predict = Callable[[Labelled], Logits]
 """Samples → log-probabilities up to a constant per sample, float64 (n, classes). Labels of samples are not read."""
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Float64Array, Int64Array
 from pe.data.samples import Samples, distinct, generator, slices
 from pe.errors import PEError
 from pe.evaluation.audit import lower, upper
-from pe.evaluation.features import CachedEmbedding, Reals
+from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.methods import Mask, Values, are_among, beyond_chance, methods_of
+from pe.evaluation.methods import Values, are_among, beyond_chance, methods_of
 from pe.fit.trainer import MODEL, Fitted, HasRecordLoss
 from pe.nearest import nearest
 from pe.planning.parts import set_up
@@ -46,7 +46,7 @@ LEVEL = 0.95
 
 _ROWS, _RIM, _ERROR = 4096, 1e-9, (1 - LEVEL) / 2
 
-Indices = npt.NDArray[np.int64]
+Indices = Int64Array
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Copies:
 
 
 def count_copies(
-    synthetic: Samples, private: Samples, heldout: Samples, to_private: Reals, heldout_to_private: Reals
+    synthetic: Samples, private: Samples, heldout: Samples, to_private: Float64Array, heldout_to_private: Float64Array
 ) -> Copies:
     """Count exact and near copies of r ≥ 1 records among n generated samples, beside near copies among m held-out ones.
 
@@ -115,12 +115,12 @@ def count_copies(
     )
 
 
-def _beyond(ours: Mask, unseen: Mask) -> bool:
+def _beyond(ours: BoolArray, unseen: BoolArray) -> bool:
     return beyond_chance(int(ours.sum()), len(ours), int(unseen.sum()), len(unseen))
 
 
-def _near(distances: Reals) -> Mask:
-    near: Mask = distances[:, 0] < NEAR * distances.mean(axis=1)
+def _near(distances: Float64Array) -> BoolArray:
+    near: BoolArray = distances[:, 0] < NEAR * distances.mean(axis=1)
     return near
 
 
@@ -135,7 +135,7 @@ class Membership:
     level: float
 
 
-def membership(members: Reals, others: Reals, level: float = LEVEL) -> Membership:
+def membership(members: Float64Array, others: Float64Array, level: float = LEVEL) -> Membership:
     """Return the area under the ROC curve of the test 'near, hence a member', from distances of n, m ≥ 1 samples.
 
     The interval is method 5 of Newcombe (2006): Hanley and McNeil's variance taken at the unknown area itself, which
@@ -165,16 +165,16 @@ def membership(members: Reals, others: Reals, level: float = LEVEL) -> Membershi
 class Memorisation:
     """Distances, float64, from each sample of one set to the nearest one of another, by field name. Confidential."""
 
-    generated_to_private: Reals
-    heldout_to_private: Reals  # what generated_to_private would be without memorisation
-    private_to_generated: Reals
-    heldout_to_generated: Reals
+    generated_to_private: Float64Array
+    heldout_to_private: Float64Array  # what generated_to_private would be without memorisation
+    private_to_generated: Float64Array
+    heldout_to_generated: Float64Array
     membership: Membership  # of private records, by private_to_generated and heldout_to_generated
     pairs: Indices  # the nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private sample once
     copies: Copies  # of private records among the generated samples
 
     @property
-    def pair_distances(self) -> Reals:
+    def pair_distances(self) -> Float64Array:
         """Distances of the pairs, ascending."""
         return self.generated_to_private[self.pairs[:, 0]]
 
@@ -221,7 +221,7 @@ def memorisation(synthetic: Samples, private: Samples, heldout: Samples, embeddi
     )
 
 
-def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Indices, Reals]:
+def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Indices, Float64Array]:
     """Return each query's nearest candidate, and distances to its `count` nearest, float64 (n, count), ascending."""
     indices = nearest(queries, candidates, count)
     distances = np.empty(indices.shape)
@@ -232,7 +232,7 @@ def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Ind
     return indices[:, 0], distances
 
 
-def _closest_pairs(records: Indices, distances: Reals) -> Indices:
+def _closest_pairs(records: Indices, distances: Float64Array) -> Indices:
     """Return the PAIRS closest (generated, private) indices, nearest first; no private record is in two pairs."""
     order = np.argsort(distances, kind="stable")
     _, first = np.unique(records[order], return_index=True)
@@ -266,7 +266,7 @@ class LossAttack:
         return {"each": self.each, "fpr": self.alarms / self.each, "tpr": hits, "auc": vars(self.auc)}
 
 
-def loss_attack(members: Reals, others: Reals) -> LossAttack:
+def loss_attack(members: Float64Array, others: Float64Array) -> LossAttack:
     """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of `others`; return counts."""
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pe.data.arrays import BoolArray, Float64Array, UInt64Array
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints
 from pe.data.decoding import Channels, convert_pixels
@@ -27,7 +27,6 @@ from pe.data.structure import Structure
 from pe.data.texts import RUN, plain
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_ROWS, ON_WORDS, strings_of, words
-from pe.evaluation.features import Reals
 from pe.evaluation.labelled import Labelled, Labels
 from pe.evaluation.tables import compare_tables, one_hot, ordinals
 from pe.private.dataset import sample_digest
@@ -38,8 +37,7 @@ from pe.private.source import RECORD, PrivateSource, read_source
 from pe.private.tables import ImageParquet, RowTable, TextTable
 from pe.private.webdataset import WebDataset
 
-Mask = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
+Hashes = UInt64Array
 Values = dict[str, Any]
 Training = dict[str, Labelled]
 View = tuple[Training, Labelled]
@@ -78,7 +76,7 @@ class Methods:
         """Return the sets in the form for each classifier; `note` is called with a sentence on each change."""
         return dict.fromkeys(names, sets)
 
-    def shows(self, samples: Samples) -> Mask:
+    def shows(self, samples: Samples) -> BoolArray:
         """Mark the samples that show something of a record, bool (n,); the others never count as copies."""
         return np.ones(len(samples), bool)
 
@@ -86,7 +84,7 @@ class Methods:
         """True if a sample of one set can equal one of the other."""
         return ours.shape == theirs.shape
 
-    def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> tuple[str, bytes]:
         """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records and distances (n,).
 
         By default a picture with the generated sample on the left, the private one on the right, the distance below.
@@ -171,10 +169,10 @@ class ImageMethods(Methods):
             small = {name: _in_shape(each, shape) for name, each in large.items()}
         return {name: (small, small_test) if name in ON_PIXELS else (large, test) for name in names}
 
-    def shows(self, samples: Samples) -> Mask:
+    def shows(self, samples: Samples) -> BoolArray:
         """Mark images of more than one colour."""
         pixels = samples.array.reshape(len(samples), -1, samples.array.shape[-1])
-        shows: Mask = (pixels != pixels[:, :1]).any(axis=(1, 2))
+        shows: BoolArray = (pixels != pixels[:, :1]).any(axis=(1, 2))
         return shows
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
@@ -222,7 +220,7 @@ class TextMethods(Methods):
     places = "a folder of .txt files, a table, or a folder of tables"
     common = ("longest", "cut", "encoding")
 
-    def shows(self, samples: Samples) -> Mask:
+    def shows(self, samples: Samples) -> BoolArray:
         """Mark texts of LEAST_WORDS words or more."""
         return np.array([len(words(text)) >= LEAST_WORDS for text in strings_of(samples)], bool)
 
@@ -230,7 +228,7 @@ class TextMethods(Methods):
         """Return True: texts under different length limits can be equal."""
         return True
 
-    def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> tuple[str, bytes]:
         """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
         return _pairs_in_json(strings_of(synthetic), strings_of(private), distances)
 
@@ -299,7 +297,7 @@ def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
     return {"table": compared | {"breaks": breaks}}
 
 
-def _pairs_in_json(synthetic: list[str], private: list[str], distances: Reals) -> tuple[str, bytes]:
+def _pairs_in_json(synthetic: list[str], private: list[str], distances: Float64Array) -> tuple[str, bytes]:
     texts = zip(synthetic, private, distances.tolist(), strict=True)
     pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
     return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
@@ -333,7 +331,7 @@ def _counts(samples: Samples) -> Counter[str]:
     return Counter(word for text in strings_of(samples) for word in words(text))
 
 
-def _common_runs(samples: Samples, private: Samples) -> Reals:
+def _common_runs(samples: Samples, private: Samples) -> Float64Array:
     """Return for each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
     ours, theirs = (runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private))
     in_records = np.unique(np.concatenate([*theirs, np.zeros(1, np.uint64)]))
@@ -404,7 +402,7 @@ class TableMethods(Methods):
             views[name] = vectors, replace(test, vectors=features(of_test, columns))
         return views
 
-    def pairs(self, synthetic: Samples, private: Samples, distances: Reals) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> tuple[str, bytes]:
         """As `TextMethods.pairs`, each row with spaces between its columns."""
         ours, theirs = (
             [json.dumps(row, ensure_ascii=False) for row in _rows(one).records] for one in (synthetic, private)
@@ -459,14 +457,14 @@ def methods_of(samples: Samples | type[Samples]) -> Methods:
     return _METHODS.get(samples.kind, Methods())
 
 
-def are_among(samples: Samples, others: Samples) -> Mask:
+def are_among(samples: Samples, others: Samples) -> BoolArray:
     """Mark the samples that equal one of `others`, bool (n,); a sample that shows nothing of a record never counts."""
     digests = set(map(sample_digest, others.array))
     equal = np.array([sample_digest(sample) in digests for sample in samples.array], dtype=bool)
     return equal & methods_of(samples).shows(samples)
 
 
-def are_repeated(samples: Samples, others: Samples) -> Mask:
+def are_repeated(samples: Samples, others: Samples) -> BoolArray:
     """Mark the samples that equal one of `others` for another reason than chance, bool (n,).
 
     Where samples may be equal by chance, none is marked unless they equal `others` more often than these each other.

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel
 
-from pe.data.decoding import UInt8Array
+from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import slices
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled, NetworkSettings, Predict
 from pe.plugins.devices import find_cards
 
-Scale = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+Scale = tuple[Float32Array, Float32Array]
 """Mean and standard deviation of each channel, each float32 (c,)."""
 
 # Public constants, never tuned on private data.
@@ -151,7 +151,7 @@ class _Batches:
             if len(rows) > 1:
                 yield self._augment(rows), self._targets[rows]
 
-    def _augment(self, rows: npt.NDArray[np.int64]) -> UInt8Array:
+    def _augment(self, rows: Int64Array) -> UInt8Array:
         """Return the images at `rows` with a black margin, randomly cropped; mirror half of them if `flip` is set."""
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
@@ -183,6 +183,6 @@ def _inputs(pixels: UInt8Array, scale: Scale, device: str) -> Tensor:
 
 
 @torch.no_grad()
-def _logits(network: nn.Module, images: Images, scale: Scale, device: str) -> npt.NDArray[np.float64]:
+def _logits(network: nn.Module, images: Images, scale: Scale, device: str) -> Float64Array:
     blocks = (images.pixels[part] for part in slices(len(images), _EVALUATED))
     return np.concatenate([network(_inputs(block, scale, device)).cpu().double().numpy() for block in blocks])

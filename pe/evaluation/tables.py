@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float32Array
 from pe.data.columns import BINS, Codes, Columns, cramers_v
 from pe.data.samples import generator
 
@@ -21,12 +21,12 @@ ONE_HOT = 64
 _CELLS = BINS + 1
 
 
-def one_hot(codes: Codes, columns: Columns) -> npt.NDArray[np.float32]:
+def one_hot(codes: Codes, columns: Columns) -> Float32Array:
     """Return features for a regression, float32 (n, ·): what has an order from 0 to 1, categories one-hot."""
     return columns.vectors(codes, 1.0, 1.0, ONE_HOT).astype(np.float32)
 
 
-def ordinals(codes: Codes, columns: Columns) -> npt.NDArray[np.float32]:
+def ordinals(codes: Codes, columns: Columns) -> Float32Array:
     """Return features for trees, float32 (n, d): the codes, a missing value after all others."""
     return codes.astype(np.float32)
 

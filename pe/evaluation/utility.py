@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Float64Array, Int64Array
 from pe.data.images import Images
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import (
@@ -25,8 +25,7 @@ from pe.evaluation.labelled import Labelled, Labels, Logits, few, hold_out
 from pe.evaluation.sets import Request, Sets
 from pe.progress import Progress
 
-Mask = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
+Counts = Int64Array
 
 HELD_OUT = 0.1
 """Share of a training set on which the classifier and its stopping point are chosen."""
@@ -69,18 +68,18 @@ class Utility:
     """One classifier, trained on one set with several seeds and tested on real samples."""
 
     images: int  # samples of the training set, the held-out part included
-    right: Mask  # which test samples are classified correctly, bool (seeds, m)
-    macro_f1: npt.NDArray[np.float64]  # see the function, float64 (seeds,)
-    validation: npt.NDArray[np.float64]  # accuracy on the training set's held-out part, float64 (seeds,)
+    right: BoolArray  # which test samples are classified correctly, bool (seeds, m)
+    macro_f1: Float64Array  # see the function, float64 (seeds,)
+    validation: Float64Array  # accuracy on the training set's held-out part, float64 (seeds,)
     confusion: Counts  # int64 (classes, classes), summed over the seeds; rows are true classes
     # area under the ROC curve, the mean of each class against the others, for each seed; empty if the test set has one
     auc: tuple[float, ...] = ()
     strengths: tuple[float, ...] = ()  # of the linear probe's trainings, one for each seed; of others empty
 
     @property
-    def accuracy(self) -> npt.NDArray[np.float64]:
+    def accuracy(self) -> Float64Array:
         """Accuracy on the test samples, float64 (seeds,)."""
-        accuracy: npt.NDArray[np.float64] = self.right.mean(axis=1)
+        accuracy: Float64Array = self.right.mean(axis=1)
         return accuracy
 
     def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
@@ -146,7 +145,7 @@ def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}
 
 
-_Score = tuple[Mask, float, Counts, tuple[float, ...], tuple[float, ...]]
+_Score = tuple[BoolArray, float, Counts, tuple[float, ...], tuple[float, ...]]
 """Mask of the test samples classified correctly, validation accuracy, confusion matrix, AUC, a probe's strength."""
 
 
@@ -213,7 +212,7 @@ def macro_f1(confusion: Counts) -> float:
     return float((2 * right[present] / (actual + guesses)[present]).mean())
 
 
-def _spread(values: npt.NDArray[np.float64]) -> dict[str, Any]:
+def _spread(values: Float64Array) -> dict[str, Any]:
     """Return mean, standard deviation (divisor n − 1; None for one value) and the values."""
     deviation = float(values.std(ddof=1)) if len(values) > 1 else None
     return {"mean": float(values.mean()), "std": deviation, "values": values.tolist()}

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.arrays import BoolArray, Float64Array
 from pe.evaluation.classifiers import LINEAR_PROBE
-from pe.evaluation.features import Reals
 from pe.evaluation.labelled import Labels
 from pe.evaluation.sets import CHANCE, ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
-from pe.evaluation.utility import Mask, Utility
+from pe.evaluation.utility import Utility
 
 HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
 LEVEL = 0.95
@@ -155,7 +155,9 @@ def first_named(sentences: Sequence[str]) -> list[str]:
     return [*sentences[:NAMED], *rest]
 
 
-def compare(ours: Mask, others: Mask | Reals, level: float = LEVEL, between_runs: float = 0.0) -> Difference:
+def compare(
+    ours: BoolArray, others: BoolArray | Float64Array, level: float = LEVEL, between_runs: float = 0.0
+) -> Difference:
     """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).
 
     `ours` and `others` mark the samples classified correctly after training on one set or the other, (seeds, m). The

@@ -14,9 +14,9 @@ from threading import Event
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 
+from pe.data.arrays import Float64Array, Int32Array, Int64Array
 from pe.data.samples import Array, Shape
 from pe.errors import PrivacyError, RecipeError
 from pe.plugins.specs import PluginSpec
@@ -130,8 +130,8 @@ class PrivateRecords:
     """
 
     samples: Array
-    labels: npt.NDArray[np.int32]
-    units: npt.NDArray[np.int64]
+    labels: Int32Array
+    units: Int64Array
 
     @classmethod
     def of(cls, dataset: PrivateDataset) -> PrivateRecords:
@@ -222,7 +222,7 @@ class Rehearsing(Protocol):
 class HasRecordLoss(Protocol):
     """A `Trainer` whose fitted model has a loss on each single record; an evaluation attacks the model by it."""
 
-    def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> npt.NDArray[np.float64]:
+    def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> Float64Array:
         """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample it knows well.
 
         A loss is a function of that sample, its label and the model alone; all other inputs are fixed and public.

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.arrays import Int64Array
 from pe.errors import RecipeError
 from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, Threads, failure_in_a_sentence
-from pe.nearest.exact import FLOAT32, Arithmetic, Integers, Vectors
+from pe.nearest.exact import FLOAT32, Arithmetic, Vectors
 from pe.plugins.devices import import_library, words_of
 
 _PURPOSE = "The neighbour search"
@@ -92,7 +93,7 @@ class FaissGPUSearch:
         with self._sentence():
             return _neighbours(*self._search(queries, k))
 
-    def _search(self, queries: Vectors, k: int) -> tuple[Vectors, Integers]:
+    def _search(self, queries: Vectors, k: int) -> tuple[Vectors, Int64Array]:
         """Search for half of the queries at a time where the GPU lacks memory for all."""
         try:
             distances, positions = self._index.search(queries, k)
@@ -104,7 +105,7 @@ class FaissGPUSearch:
         return distances, positions
 
 
-def _neighbours(distances: Vectors, positions: Integers) -> Neighbours:
+def _neighbours(distances: Vectors, positions: Int64Array) -> Neighbours:
     return Neighbours(distances, positions, distances.max(axis=1))
 
 

@@ -12,11 +12,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from pe.data.population import let_go
 from pe.data.samples import slices
 from pe.errors import RecipeError
 from pe.nearest import exact
-from pe.nearest.exact import FLOAT32, Arithmetic, Integers, Mask, Metric, Reals, Vectors
+from pe.nearest.exact import FLOAT32, Arithmetic, Metric, Vectors
 
 _SAMPLE = 256  # candidates that the frame is taken from
 _CHUNK = 2**16  # elements placed at a time: they stay in the cache
@@ -26,7 +27,7 @@ _SHARE = 512  # queries for each core from which threads share them
 _BLOCK = 2**23  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
 
-Read = Callable[[Integers], Vectors]
+Read = Callable[[Int64Array], Vectors]
 """A function: ascending positions ↦ the queries at these positions."""
 
 
@@ -38,7 +39,7 @@ class Frame:
     """
 
     metric: Metric
-    centre: Vectors | Reals  # (d,), in the precision of what it is subtracted from: float32 for l2, else float64
+    centre: Vectors | Float64Array  # (d,), in the precision of what it is subtracted from: float32 for l2, else float64
     scale: float  # a power of two, at most 2⁶⁴
 
     @classmethod
@@ -48,7 +49,7 @@ class Frame:
         Medians, and not means, so that a few enormous candidates do not cost all others their precision.
         """
         sample = exact.lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
-        centre: Vectors | Reals = np.median(sample, axis=0)
+        centre: Vectors | Float64Array = np.median(sample, axis=0)
         if metric == "l2":
             centre = centre.astype(np.float32)
         norms = np.sqrt(np.square(sample - centre).sum(axis=1))
@@ -56,7 +57,7 @@ class Frame:
         scale = 2.0 ** float(np.clip(-np.round(np.log2(np.median(norms))), -126, 64)) if norms.size else 1.0
         return cls(metric, centre, scale)
 
-    def place(self, vectors: Vectors) -> tuple[Vectors, Reals]:
+    def place(self, vectors: Vectors) -> tuple[Vectors, Float64Array]:
         """The rows in the frame, float32, and their radii (bounds on the norms): infinite where float32 overflows."""
         rows = np.empty(vectors.shape, np.float32)
         step = max(1, _CHUNK // vectors.shape[1])
@@ -71,8 +72,8 @@ class Neighbours(NamedTuple):
     """The answer of a search for n queries."""
 
     # computed squared distances of k distinct candidates per query, n×k, in any order
-    distances: npt.NDArray[np.float32]
-    positions: Integers  # the indices of those candidates, n×k
+    distances: Float32Array
+    positions: Int64Array  # the indices of those candidates, n×k
     # a lower bound, for each query, on the computed squared distances to candidates not returned, n
     last: npt.NDArray[np.floating]
 
@@ -161,7 +162,7 @@ class Decider:
         self.radii = radii[near]
         self.searches = backend(rows if near.all() else rows[near])  # each sees what the last left open
 
-    def __call__(self, queries: Vectors, places: Integers | None = None) -> Integers:
+    def __call__(self, queries: Vectors, places: Int64Array | None = None) -> Int64Array:
         """The q nearest candidates of each query, or of each at `places`, n×q; −1 for queries that are not finite."""
         read = partial(_read, queries, places)
         rows = np.arange(len(queries) if places is None else len(places))
@@ -179,7 +180,7 @@ class Decider:
             answer[at[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
         return answer
 
-    def _search(self, search: Search, read: Read, answer: Integers, rows: Integers, step: int) -> Integers:
+    def _search(self, search: Search, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
         """Write the answers of these rows that the search decides; return the rows that it leaves open."""
         threads = search.threads.count()
         if len(rows) < threads * _SHARE:
@@ -192,7 +193,7 @@ class Decider:
         with search.threads.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
             return np.concatenate(list(pool.map(work, blocks)))
 
-    def _block(self, search: Search, read: Read, answer: Integers, rows: Integers) -> Integers:
+    def _block(self, search: Search, read: Read, answer: Int64Array, rows: Int64Array) -> Int64Array:
         """Do the work of `_search` for one block; the answer of a row depends on no other row."""
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)
@@ -207,8 +208,8 @@ class Decider:
         return rows[is_open]
 
     def _decide(
-        self, search: Search, queries: Vectors, rows_in_frame: Vectors, radii: Reals, rows: Integers
-    ) -> tuple[Integers, Mask]:
+        self, search: Search, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
+    ) -> tuple[Int64Array, BoolArray]:
         """The q nearest of the candidates retrieved for queries[rows]; True for rows where no other can be nearer."""
         columns, approximate, error, beyond = self._retrieve(search, rows_in_frame, radii)
         n, q, unit = len(rows), self.q, self.frame.scale**2
@@ -230,7 +231,9 @@ class Decider:
         farthest[~clear] = best[~clear, -1] * unit
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
-    def _retrieve(self, search: Search, rows_in_frame: Vectors, radii: Reals) -> tuple[Integers, Reals, Reals, Reals]:
+    def _retrieve(
+        self, search: Search, rows_in_frame: Vectors, radii: Float64Array
+    ) -> tuple[Int64Array, Float64Array, Float64Array, Float64Array]:
         """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all others, n."""
         n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
         distances, positions, last = search(rows_in_frame, k)
@@ -246,7 +249,7 @@ class Decider:
         return columns, approximate, error, beyond
 
 
-def _read(queries: Vectors, places: Integers | None, rows: Integers) -> Vectors:
+def _read(queries: Vectors, places: Int64Array | None, rows: Int64Array) -> Vectors:
     """The queries at `rows`, ascending (if given, at places[rows]); copied only if they are not consecutive."""
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:

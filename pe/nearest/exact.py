@@ -48,12 +48,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from pe.data.samples import slices
 
-Vectors = npt.NDArray[np.float32]
-Reals = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+Vectors = Float32Array
 
 FLOAT32 = 2.0**-24
 FLOAT64 = 2.0**-53
@@ -93,7 +91,7 @@ def pad(dimensions: int, roundoff: float) -> float:
     return float(dimensions**0.5 * 2.0**-36) if roundoff > FLOAT64 else 0.0
 
 
-def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Reals:
+def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Float64Array:
     """An upper bound on the norm of each row, float64; infinite for NaN, on overflow, or beyond the proof's reach."""
     dimensions = vectors.shape[1]
     if not np.isfinite(gamma(dimensions, roundoff)):
@@ -103,7 +101,9 @@ def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Reals:
     return np.where(np.isfinite(bound), bound, np.inf)
 
 
-def unseen(last: Reals, query_radius: Reals, largest: float, dimensions: int, slack: float) -> Reals:
+def unseen(
+    last: Float64Array, query_radius: Float64Array, largest: float, dimensions: int, slack: float
+) -> Float64Array:
     """A lower bound on the squared distance of each query to all candidates that its search did not return: see above.
 
     `last` is L, `query_radius` a, `largest` the largest radius that was searched, `slack` g.
@@ -112,7 +112,7 @@ def unseen(last: Reals, query_radius: Reals, largest: float, dimensions: int, sl
     return last - slack * (query_radius + np.minimum(largest, reach)) ** 2
 
 
-def _fold(values: Reals) -> Reals:
+def _fold(values: Float64Array) -> Float64Array:
     """The sum of each row, always in the same order: the upper half is added to the lower until one is left."""
     width = values.shape[1]
     while width > 1:
@@ -122,7 +122,7 @@ def _fold(values: Reals) -> Reals:
     return values[:, 0]
 
 
-def lift(vectors: Vectors, metric: Metric) -> Reals:
+def lift(vectors: Vectors, metric: Metric) -> Float64Array:
     """The rows in float64; under cosine divided by their norms, zero rows staying zero."""
     wide = vectors.astype(np.float64)
     if metric == "cosine":
@@ -131,14 +131,16 @@ def lift(vectors: Vectors, metric: Metric) -> Reals:
     return wide
 
 
-def has_no_direction(vectors: npt.NDArray[np.floating], metric: Metric) -> Mask:
+def has_no_direction(vectors: npt.NDArray[np.floating], metric: Metric) -> BoolArray:
     """True for rows that have no direction: zero vectors under cosine, none under l2."""
     if metric == "l2":
         return np.zeros(len(vectors), bool)
     return np.asarray(~vectors.any(axis=1))
 
 
-def settle(queries: Vectors, candidates: Vectors, rows: Integers, columns: Integers, metric: Metric) -> Reals:
+def settle(
+    queries: Vectors, candidates: Vectors, rows: Int64Array, columns: Int64Array, metric: Metric
+) -> Float64Array:
     """The deciding squared distance of each pair (queries[rows[p]], candidates[columns[p]]), float64.
 
     All vectors must be finite. Memory is bounded: pairs are settled a few at a time.
@@ -154,7 +156,7 @@ def settle(queries: Vectors, candidates: Vectors, rows: Integers, columns: Integ
     return distances
 
 
-def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Reals) -> Integers:
+def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array) -> Int64Array:
     """The q candidates nearest to each query by settled distance, ties to the lowest index: int64, n×q.
 
     All vectors must be finite. Blocks of candidates are compared in float64; pairs that might be among the q nearest,
@@ -169,7 +171,7 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
     return answer
 
 
-def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Reals) -> Integers:
+def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array) -> Int64Array:
     n, d = queries.shape
     x, x_radius, x_zero = _centre(queries, metric, centre)
     best, nearest = np.full((n, q), np.inf), np.full((n, q), -1, np.int64)
@@ -190,15 +192,15 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
     return nearest
 
 
-def _centre(vectors: Vectors, metric: Metric, centre: Reals) -> tuple[Reals, Reals, Mask]:
+def _centre(vectors: Vectors, metric: Metric, centre: Float64Array) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Centred rows, their radii, and which rows have no direction."""
     wide = lift(vectors, metric) - centre
     return wide, radius(wide, FLOAT64), has_no_direction(vectors, metric)
 
 
 def merge(
-    best: Reals, nearest: Integers, rows: Integers, columns: Integers, distances: Reals
-) -> tuple[Reals, Integers]:
+    best: Float64Array, nearest: Int64Array, rows: Int64Array, columns: Int64Array, distances: Float64Array
+) -> tuple[Float64Array, Int64Array]:
     """Distances and indices, n×q, of each row's q nearest in order, from the q it had and new pairs (rows, columns)."""
     n, q = best.shape
     rows = np.concatenate([np.repeat(np.arange(n), q), rows])

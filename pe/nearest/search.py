@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Int64Array, UInt64Array
 from pe.data.samples import slices
 from pe.errors import RecipeError, nearest_name
 from pe.nearest import by_faiss, by_torch
 from pe.nearest.decide import Decider, Search
-from pe.nearest.exact import Integers, Metric, Vectors
+from pe.nearest.exact import Metric, Vectors
 from pe.plugins.devices import has_driver, words_for
 
 Backend = Literal["auto", "faiss", "torch"]
@@ -28,8 +28,8 @@ def nearest(
     *,
     metric: Metric = "l2",
     backend: Backend = "auto",
-    places: Integers | None = None,
-) -> Integers:
+    places: Int64Array | None = None,
+) -> Int64Array:
     """The q distinct candidates nearest to each query, nearest first: int64, n×q.
 
     Guarantee: row i is a function of queries[i] and the candidates alone. It is bit-identical whatever other
@@ -91,7 +91,7 @@ def _torch_is_better() -> bool:
     return find_spec("faiss") is None or (has_driver() and by_torch.devices() != [by_torch.CPU])
 
 
-def _distinct(candidates: Vectors) -> Integers:
+def _distinct(candidates: Vectors) -> Int64Array:
     """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 count as equal."""
     keys, finite = _keys(candidates)
     order = np.argsort(keys[finite], kind="stable")
@@ -107,7 +107,7 @@ def _distinct(candidates: Vectors) -> Integers:
     return np.setdiff1d(finite, again, assume_unique=True) if again else finite
 
 
-def _keys(candidates: Vectors) -> tuple[npt.NDArray[np.uint64], Integers]:
+def _keys(candidates: Vectors) -> tuple[UInt64Array, Int64Array]:
     """A key of each row, equal for equal rows and seldom for different ones; and the indices of the finite rows."""
     m, d = candidates.shape
     weights = np.random.default_rng().integers(2**64, size=(d + 1) // 2, dtype=np.uint64) | np.uint64(1)

@@ -13,13 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import erf, erfcx, gammaln, log_ndtr, logsumexp, ndtri
 
+from pe.data.arrays import Float64Array
 from pe.errors import PrivacyError
 from pe.privacy.release import CONVOLVED_FROM, Relation, Release
-
-FloatArray = npt.NDArray[np.float64]
 
 CONVOLVED = 2.0
 """r: discrete noise of scale s on integers is, up to a factor e^±1e-33 a draw, continuous noise of scale
@@ -173,7 +171,7 @@ def check_delta(delta: float) -> float:
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
-def gaussian_log_delta(mu: float, epsilon: FloatArray) -> FloatArray:
+def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
     """Natural logarithm of δ(ε) of a μ-GDP Gaussian; mu > 0, every ε ≥ 0. Not rounded."""
     u, v = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     log_phi = -0.5 * u**2 - _LOG_SQRT_2PI
@@ -184,7 +182,7 @@ def gaussian_log_delta(mu: float, epsilon: FloatArray) -> FloatArray:
     return np.where(u >= -1.0, right, left)
 
 
-def gaussian_delta(mu: float, epsilon: FloatArray) -> FloatArray:
+def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
     """δ(ε) of a μ-GDP Gaussian for any real ε; mu ≥ 0. Not rounded.
 
     For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair of distributions is symmetric.
@@ -213,7 +211,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return mu * (high + mu / 2) * (1 + MARGIN) + FLOOR
 
 
-def _mills(x: FloatArray) -> FloatArray:
+def _mills(x: Float64Array) -> Float64Array:
     """The Mills ratio Φ(−x)/φ(x); it is small for x ≥ −1."""
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
@@ -232,7 +230,7 @@ _MOST_LOSSES = 8192
 _MOST_EACH = 1024
 
 
-def laplace_losses(parts: Iterable[Laplace]) -> tuple[FloatArray, FloatArray]:
+def laplace_losses(parts: Iterable[Laplace]) -> tuple[Float64Array, Float64Array]:
     """The losses of all `parts` together, ascending, rounded up, and their probabilities."""
     total = np.zeros(1), np.ones(1)
     for part in parts:
@@ -270,11 +268,11 @@ def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
     return high * (1 + MARGIN) + FLOOR
 
 
-def _delta(mu: float, losses: FloatArray, weights: FloatArray, epsilon: float) -> float:
+def _delta(mu: float, losses: Float64Array, weights: Float64Array, epsilon: float) -> float:
     return math.fsum(weights * gaussian_delta(mu, epsilon - losses))
 
 
-def _losses(part: Laplace, most: int) -> tuple[FloatArray, FloatArray]:
+def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
     """The losses of `part`, with all its repetitions, on about `most` values or fewer; and their probabilities."""
     k = part.shift
     m = min(k, max(1, most // part.count))
@@ -292,7 +290,7 @@ def _losses(part: Laplace, most: int) -> tuple[FloatArray, FloatArray]:
     return values[::-1].copy(), many[::-1].copy()
 
 
-def _group(losses: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _group(losses: Float64Array, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
     """If there are more than _MOST_LOSSES losses, round them up onto _MOST_EACH values and sum their probabilities."""
     if len(losses) <= _MOST_LOSSES:
         return losses, weights
@@ -329,7 +327,7 @@ def rdp_delta(parts: Parts, epsilon: float) -> float:
     return min(1.0, math.exp(min(0.0, float(np.min(log_delta)))) * (1 + MARGIN) + FLOOR)
 
 
-def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
+def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
     """Orders α > 1 and the Rényi divergence of the composition at each."""
     any_coins = any(not part.replace for part in parts.samplings)
     orders = _SAMPLED_ORDERS if any_coins else _ORDERS
@@ -346,7 +344,7 @@ def rdp_curve(parts: Parts) -> tuple[FloatArray, FloatArray]:
 
 
 @lru_cache(maxsize=64)
-def _sampled_curve(rate: float, noise_multiplier: float) -> FloatArray:
+def _sampled_curve(rate: float, noise_multiplier: float) -> Float64Array:
     """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit.
 
     Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two series for others. An
@@ -356,7 +354,7 @@ def _sampled_curve(rate: float, noise_multiplier: float) -> FloatArray:
     log_moments = np.empty(len(_SAMPLED_ORDERS))
     log_moments[whole] = [_whole_moment(rate, noise_multiplier, order) for order in _SAMPLED_ORDERS[whole]]
     log_moments[~whole] = _fractional_moments(rate, noise_multiplier)
-    curve: FloatArray = log_moments / (_SAMPLED_ORDERS - 1)
+    curve: Float64Array = log_moments / (_SAMPLED_ORDERS - 1)
     return curve
 
 
@@ -365,7 +363,7 @@ def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
     return float(logsumexp(_term(_log_binomial(order, draws), draws, order - draws, rate, noise_multiplier)))
 
 
-def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
+def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
     """Log A_α at the orders between whole ones; all terms are added without their signs, which only raises it."""
     orders, log_binomial = _fractional_orders()
     i = np.arange(_MOST_TERMS, dtype=np.float64)
@@ -380,19 +378,21 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> FloatArray:
 
 
 @lru_cache(maxsize=1)
-def _fractional_orders() -> tuple[FloatArray, FloatArray]:
+def _fractional_orders() -> tuple[Float64Array, Float64Array]:
     """The orders between whole ones, as a column, and the logarithms of their binomial coefficients."""
     orders = _SAMPLED_ORDERS[_SAMPLED_ORDERS % 1 != 0][:, None]
     return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
 
 
-def _term(log_binomial: FloatArray, draws: FloatArray, rest: FloatArray, rate: float, deviation: float) -> FloatArray:
+def _term(
+    log_binomial: Float64Array, draws: Float64Array, rest: Float64Array, rate: float, deviation: float
+) -> Float64Array:
     """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²); q is `rate`, σ is `deviation`."""
     log_weight = draws * math.log(rate) + rest * math.log1p(-rate)
     return log_binomial + log_weight + (draws**2 - draws) / (2 * deviation**2)
 
 
-def _log_binomial(order: FloatArray | float, i: FloatArray) -> FloatArray:
+def _log_binomial(order: Float64Array | float, i: Float64Array) -> Float64Array:
     return np.asarray(gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1))
 
 

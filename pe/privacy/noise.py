@@ -14,15 +14,12 @@ from functools import lru_cache
 from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 from pe.errors import PrivacyError
 from pe.privacy.release import FINEST
 
-Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
-Int64Array = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
+Words = UInt64Array
 Shape = int | tuple[int, ...]
 Law = Literal["gaussian", "laplace"]
 
@@ -46,7 +43,7 @@ class Noise(Protocol):
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
         """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; scale > 0."""
 
-    def coins(self, count: int, rate: float) -> Bools:
+    def coins(self, count: int, rate: float) -> BoolArray:
         """Independent coins, bool (count,), each True with probability `rate`: Poisson sampling."""
 
 
@@ -66,7 +63,7 @@ class SystemNoise:
         """Independent draws with P(x) ∝ exp(−|x|/scale), x integer."""
         return discrete_draws(int(np.prod(shape)), _check(scale), "laplace").reshape(shape)
 
-    def coins(self, count: int, rate: float) -> Bools:
+    def coins(self, count: int, rate: float) -> BoolArray:
         """Independent coins, each True with probability `rate` rounded down to 53 bits."""
         return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(math.floor(rate * 2.0**_COIN_BITS))
 
@@ -92,7 +89,7 @@ class UnsafeSeededNoise:
         draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(stop, size=shape)
         return np.asarray(draws, dtype=np.int64)
 
-    def coins(self, count: int, rate: float) -> Bools:
+    def coins(self, count: int, rate: float) -> BoolArray:
         """Coins of the seeded generator."""
         return self._generator.random(count) < rate
 
@@ -186,7 +183,7 @@ class Envelope:
     c: float  # an exact rational number, as every float is
     cells: Int64Array  # B_k (K,)
     block: Int64Array  # (CELLS,), the block of each cell; K for the tail's
-    ratios: Reals  # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
+    ratios: Float64Array  # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
     doubt: float = DOUBT  # how near U and p may come before floating point decides no more
 
     @classmethod
@@ -268,7 +265,7 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
         bits, digits, precision = bits << 64 | int(random_words(1)[0]), digits + 64, precision + 20
 
 
-def _exponents(x: Reals, scale: float, law: Law) -> Reals:
+def _exponents(x: Float64Array, scale: float, law: Law) -> Float64Array:
     """a(x) of the proof above, in float64 with a few roundings."""
     ratio = x / scale
     return 0.5 * ratio * ratio if law == "gaussian" else ratio

@@ -10,9 +10,9 @@ from itertools import accumulate
 from math import ceil, inf, isqrt, sqrt
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.fonts import font_for
 from pe.data.population import Population
 from pe.data.samples import CAPTION, Readable, Samples, distinct, generator
@@ -119,7 +119,7 @@ def sample_cell(population: Population, label: int) -> Strip | None:
     return None if picture is None else png(picture)
 
 
-def _spread(population: Population, label: int, count: int) -> npt.NDArray[np.int64]:
+def _spread(population: Population, label: int, count: int) -> Int64Array:
     """Up to `count` members of a label, spread evenly over them."""
     members = np.flatnonzero(population.labels == label)
     return members[np.linspace(0, members.size - 1, min(count, members.size)).astype(np.int64)]
@@ -137,7 +137,7 @@ def strips(population: Population, classes: Sequence[str]) -> Strips:
     return rows
 
 
-def extremes(candidates: Population, votes: npt.NDArray[np.float64]) -> Strips:
+def extremes(candidates: Population, votes: Float64Array) -> Strips:
     """Return a row of the members with the most noisy votes and one of those with the fewest, no member in both."""
     order = np.argsort(-votes, kind="stable")
     count = min(_EXTREMES, len(order) // 2)
@@ -153,7 +153,7 @@ def png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _strip(population: Population, members: npt.NDArray[np.int64], gap: int = 2) -> Strip:
+def _strip(population: Population, members: Int64Array, gap: int = 2) -> Strip:
     """The samples of `members`: texts, or pictures side by side, with transparent gaps."""
     samples = population.samples.take(members)
     if isinstance(samples, Readable):

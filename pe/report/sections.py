@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float64Array
 from pe.data.population import Population
 from pe.data.samples import GENERATOR, Samples, slices, suspicions
 from pe.errors import DamagedFile, RunError
@@ -37,7 +37,6 @@ from pe.store.places import CONFIDENTIAL, RECIPE, without_folders
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
-Floats = npt.NDArray[np.float64]
 Metrics = Mapping[str, Any]
 Certificate = Mapping[str, Any]
 
@@ -146,7 +145,7 @@ class Generation:
 
     t: int
     degree: float
-    votes: Floats  # (m,), noisy votes of S_{t−1}'s m members, in votes; may be negative
+    votes: Float64Array  # (m,), noisy votes of S_{t−1}'s m members, in votes; may be negative
     threshold: float  # H, in votes
     sigma: float  # standard deviation of the noise, in votes
     # expected votes per candidate, by declared size, of the label with the fewest, over σ; None: no size, or no noise
@@ -215,7 +214,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
     return history
 
 
-def noisy_votes(run: Run, step: Step) -> Floats | None:
+def noisy_votes(run: Run, step: Step) -> Float64Array | None:
     """Load the released votes of an iteration, float64 (m,); None while they are not there."""
     path = run.folder / release_file(step.release.name)
     if not path.is_file():
@@ -229,7 +228,7 @@ def noisy_votes(run: Run, step: Step) -> Floats | None:
     return votes
 
 
-def _distances(before: Samples, after: Population) -> Floats:
+def _distances(before: Samples, after: Population) -> Float64Array:
     """Distance of each member from its parent (n,), block by block: samples may be more than memory holds."""
     blocks = [
         after.samples.take(part).distances(before.take(after.parents[part])) for part in slices(len(after), BLOCK)

@@ -26,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients, trained_parameters
 from adapters.trained.settings import DPSGD, GRID, Optimiser
+from pe.data.arrays import Float32Array, UInt8Array, UInt64Array
 from pe.data.samples import slices
 from pe.errors import PrivateDataError, RecipeError, RunError
 from pe.fit.trainer import DryRun
@@ -35,8 +36,7 @@ from pe.privacy.noise import SystemNoise
 if TYPE_CHECKING:
     from pe.privacy.noise import Noise
 
-FloatArray = npt.NDArray[np.float32]
-Images = npt.NDArray[np.uint8]
+Images = UInt8Array
 Labels = npt.NDArray[np.integer]
 
 
@@ -49,7 +49,7 @@ class State:
     average: Tensor  # the exponential moving average of `parameters`, float32 (p,)
     moments: tuple[Tensor, ...]  # the optimiser's averages of earlier gradients, each float32 (p,)
 
-    def to_array(self) -> FloatArray:
+    def to_array(self) -> Float32Array:
         """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments; nothing is rounded."""
         step = torch.tensor([float(self.step)])
         parts = [step, *(part.cpu() for part in (self.parameters, self.average, *self.moments))]
@@ -115,7 +115,7 @@ class Part(NamedTuple):
 
     images: Images
     labels: Labels
-    seeds: npt.NDArray[np.uint64]
+    seeds: UInt64Array
 
 
 class Training:
@@ -168,17 +168,17 @@ class Training:
                 self._size //= 2
         return self._size
 
-    def start(self) -> FloatArray:
+    def start(self) -> Float32Array:
         """Return the state before the first step, from the model's present parameters; see `State.to_array`."""
         flat = torch.cat([value.flatten() for value in trained_parameters(self._model).values()])
         moments = tuple(torch.zeros_like(flat) for _ in range(MOMENTS[self.settings.optimiser]))
         return State(0, flat, flat, moments).to_array()
 
-    def step_of(self, state: FloatArray) -> int:
+    def step_of(self, state: Float32Array) -> int:
         """Return how many steps led to `state`."""
         return self._state(state).step
 
-    def block(self, state: FloatArray, images: Images, labels: Labels, noise: Noise) -> FloatArray:
+    def block(self, state: Float32Array, images: Images, labels: Labels, noise: Noise) -> Float32Array:
         """Return the state after the next block of steps: the only value that leaves the block.
 
         Guarantee: `settings.steps_from(step)` Poisson-sampled Gaussian releases of the records, at rate q, with
@@ -213,7 +213,7 @@ class Training:
             now = self._step(now, images, labels, noise)
         return now.to_array()
 
-    def load(self, state: FloatArray, average: bool = True) -> nn.Module:
+    def load(self, state: Float32Array, average: bool = True) -> nn.Module:
         """Return the model with the moving average in `state`, or, if not `average`, with the last parameters."""
         now = self._state(state)
         parameters = self._by_name(now.average if average else now.parameters)
@@ -323,11 +323,11 @@ class Training:
         """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,): the real size is private."""
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
-    def _seeds(self, noise: Noise) -> npt.NDArray[np.uint64]:
+    def _seeds(self, noise: Noise) -> UInt64Array:
         """Draw a seed, of 64 fair coins, for every place of a micro-batch: uint64."""
         return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
 
-    def _randomness(self, shape: tuple[int, int, int], seeds: npt.NDArray[np.uint64]) -> Randomness:
+    def _randomness(self, shape: tuple[int, int, int], seeds: UInt64Array) -> Randomness:
         """Draw the loss's randomness for every place of a micro-batch, each from a seed of its own."""
         generator = torch.Generator()  # on the processor: on a GPU each record's would be kernels of its own
         per_record = [
@@ -336,7 +336,7 @@ class Training:
         ]
         return tuple(torch.cat(part).to(self._device) for part in zip(*per_record, strict=True))
 
-    def _state(self, array: FloatArray) -> State:
+    def _state(self, array: Float32Array) -> State:
         return State.from_array(array, self.count, MOMENTS[self.settings.optimiser], self._device)
 
     def _by_name(self, flat: Tensor) -> dict[str, Tensor]:
