@@ -60,7 +60,16 @@ wheel: $(BIN)/python
 
 # A quarter of an hour on a GPU that nothing else uses, then the tests that take a GPU where torch sees one, and two
 # benchmarks, whatever the tests found: docs/diffusion.md. A process of its own, so that the tests go on after a crash.
-gpu-check: looks types
+gpu-check: $(VENV)/.test
+	status=0; $(BIN)/pytest -n 1 -m gpu -rP --show-capture=stdout tests/gpu || status=1; \
+	  $(BIN)/pytest tests/nearest || status=1; \
+	  $(BIN)/python benchmarks/diffusion.py && $(BIN)/python benchmarks/neighbors.py && exit $$status
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: looks types
 
 looks: $(VENV)/.test
 	$(BIN)/ruff check .
