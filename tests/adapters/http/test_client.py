@@ -6,6 +6,8 @@ import gzip
 import json
 import ssl
 import subprocess
+import warnings
+import weakref
 import zlib
 from contextlib import nullcontext
 
@@ -61,6 +63,26 @@ def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_nam
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     assert len(asked(serve(SDServer(None))).samples) == 1
     assert len(proxy.script.requests) == 1
+
+
+def test_a_generator_that_only_garbage_holds_closes_its_connections_before_they_are_collected(serve):
+    """Here the collector meets the response, whose connection it is, long before the generator."""
+    api = sdapi(serve(Answering({})))
+    garbage = [api._client.ask("GET", "/sdapi/v1/options")]
+    chain = [api]
+    for _ in range(30):
+        chain = [chain]
+    garbage += [garbage, chain]
+    pool = weakref.ref(api._client.pool)
+    del api, chain
+    gc.collect()  # which puts what it reaches in the order in which it reaches it
+    assert not pool().is_closed
+    del garbage
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert told == []
+    assert pool() is None or pool().is_closed
 
 
 def test_the_key_goes_to_no_other_host_by_a_redirect(serve):
