@@ -7,9 +7,10 @@ The rules, in the order in which they apply:
 2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
 3. A truncated or damaged file is refused, never half-filled.
 4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
-   and 255; floating-point and 32-bit pixels are refused. `dimness` tells of 12-bit values in images of 16 bits.
+   and 255; floating-point, 32-bit and signed pixels are refused, and what Pillow would read as other values.
+   `dimness` tells of 12-bit values in images of 16 bits.
 5. An embedded ICC profile is applied (→ sRGB, perceptual intent); one that is damaged or describes
-   another colour mode is ignored, as image viewers do. CMYK without a profile: r = 255 - min(255, c + k).
+   another colour mode is ignored, as image viewers do. CMYK without a profile: r = (255 - c) · (255 - k) / 255.
 6. Transparent pixels are composited over white; in a BMP whose opacity is 0 everywhere, opacity is ignored.
 7. The EXIF orientation is applied.
 8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal channels.
@@ -28,6 +29,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageCms, PngImagePlugin, UnidentifiedImageError
+from PIL.TiffImagePlugin import (
+    BITSPERSAMPLE,
+    COLORMAP,
+    COMPRESSION,
+    PHOTOMETRIC_INTERPRETATION,
+    PLANAR_CONFIGURATION,
+    SAMPLEFORMAT,
+)
 
 from pe.data.quiet import quiet, silence_libtiff
 from pe.errors import BadImage, RecipeError
@@ -54,7 +63,6 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
 _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 
@@ -160,7 +168,10 @@ def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
     try:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
-        raise BadImage(f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image.") from error
+        raise BadImage(
+            f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image: save it as one, in unsigned integers of "
+            "8 or 16 bits."
+        ) from error
     except Image.DecompressionBombError as error:
         raise BadImage(_TOO_LARGE.format(name)) from error
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
@@ -178,7 +189,10 @@ def _finish(image: Image.Image, target: _Target, deep: set[bool] | None) -> UInt
             silence_libtiff()
         if image.format in _OF_FRAMES:
             check_frames(getattr(image, "n_frames", 1), name)
-        is_deep = ";16" in f"{getattr(image, 'tile', '')}{image.mode}"
+        stored = f"{getattr(image, 'tile', '')}{image.mode}"  # names the form of the pixels in the file
+        is_deep = ";16" in stored
+        if why := _misread(image, stored):
+            raise BadImage(f"{name} has {why}.")
         image.load()
         orientation = image.getexif().get(_ORIENTATION, 1)
         turn = orientation if isinstance(orientation, int) else 1
@@ -194,6 +208,24 @@ def _finish(image: Image.Image, target: _Target, deep: set[bool] | None) -> UInt
     return target.finish(picture, alpha, turn)
 
 
+def _misread(image: Image.Image, stored: str) -> str:
+    """Return what Pillow would silently read as other values, and the remedy; empty if there is nothing."""
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, tuple) and max(transparent) > 255:
+        stored = "RGB;16"  # of an image that is loaded already
+    # Pillow seeks it among pixels of 8 bits
+    if transparent is not None and any(form in stored for form in ("RGB;16", "'L;2", "'L;4")):
+        return "a transparent colour of 2, 4 or 16 bits: save it with an alpha channel"
+    tags = getattr(image, "tag_v2", {})
+    if 2 in tags.get(SAMPLEFORMAT, ()):
+        return "signed pixels: save it as unsigned integers of 8 or 16 bits"
+    if (tags.get(PLANAR_CONFIGURATION), tags.get(COMPRESSION, 1)) == (2, 1) and max(tags.get(BITSPERSAMPLE, (1,))) > 8:
+        return "16-bit colours, plane by plane: save it compressed, or pixel by pixel"
+    if 0 < max(tags.get(COLORMAP, (0,))) < 256:
+        return "a palette of 8-bit values, and a TIFF's are of 16 bits: save it as RGB"
+    return ""
+
+
 def _damage(name: str, error: Exception) -> BadImage:
     if isinstance(error, ValueError) and "MAX_TEXT" in str(error):
         return BadImage(f"{name} has more than 64 MB of text or profile: save it without.")
@@ -206,8 +238,8 @@ def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Imag
     if mode.startswith("I;16") or (mode == "I" and image.format == "PNG"):
         values, tags = np.asarray(image), getattr(image, "tag_v2", {})
         alpha = None if transparent is None else Image.fromarray((values != transparent).astype(np.uint8) * 255)
-        grey = (values >> (max(tags.get(_BITS_PER_SAMPLE, (16,))) - 8)).clip(0, 255).astype(np.uint8)
-        if tags.get(_PHOTOMETRIC) == 0:  # white is zero: Pillow inverts 8-bit pixels only
+        grey = (values >> (max(tags.get(BITSPERSAMPLE, (16,))) - 8)).clip(0, 255).astype(np.uint8)
+        if tags.get(PHOTOMETRIC_INTERPRETATION) == 0:  # white is zero: Pillow inverts 8-bit pixels only
             grey = 255 - grey
         return Image.fromarray(grey), alpha
     if mode in ("LA", "La", "PA", "RGBA", "RGBa") or transparent is not None:

@@ -3,9 +3,11 @@
 The rules:
 
 - DICOM: stored values → rescale slope and intercept → window → 0…255; MONOCHROME1 is inverted. 8-bit
-  colour (RGB, YBR) is taken as it is. Several frames, palettes and modality look-up tables are refused.
-- TIFF, of any number type, by tifffile: values → window → 0…255; MINISWHITE is inverted; colour needs
-  uint8 or uint16 and has no window. The orientation is applied. Several pages are refused.
+  colour (RGB, YBR) is taken as it is. Several frames, palettes, modality look-up tables, enhanced objects
+  and values that do not end at the lowest bit are refused.
+- TIFF, of any real number type, by tifffile: values → window → 0…255; MINISWHITE is inverted; colour needs
+  uint8 or uint16, as RGB or as JPEG, and has no window. A fourth channel is opacity that is not multiplied
+  in. The orientation is applied. Several pages are refused.
 - The window (centre c, width w) maps x to 255·clip((x - c)/w + ½, 0, 1), rounded (DICOM's LINEAR_EXACT);
   a value that is not a number becomes black. It is public: declared, never taken from a file's header.
 - Of a DICOM header only the elements that pixels need are read, and PatientID where it is the privacy
@@ -44,6 +46,7 @@ _PIXEL_ELEMENTS = [
     "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames", "Rows", "Columns",
     "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "RescaleIntercept", "RescaleSlope",
     "ModalityLUTSequence", "ExtendedOffsetTable", "ExtendedOffsetTableLengths", "PixelData",
+    "SharedFunctionalGroupsSequence",
 ]
 # fmt: on
 _COLOUR = frozenset({"RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT"})
@@ -55,6 +58,8 @@ _SYNTAXES = {  # taken for files that state none: (implicit VR, little-endian) �
     (False, True): "1.2.840.10008.1.2.1",
     (False, False): "1.2.840.10008.1.2.2",
 }
+
+_TIFF_FORMS = ((1, "MINISBLACK", []), (1, "MINISWHITE", []), (3, "RGB", []), (4, "RGB", ["UNASSALPHA"]))
 
 Window = tuple[float, Annotated[float, Field(gt=0)]]
 
@@ -174,11 +179,15 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
         data.file_meta.TransferSyntaxUID = _SYNTAXES[implicit, little]
     _check_pixels(path, int(data.Rows), int(data.Columns))
     check_frames(int(data.get("NumberOfFrames") or 1), str(path))
+    if data.get("HighBit") not in (None, "", data.BitsStored - 1):
+        raise BadImage(f"{path} has values that do not end at the lowest bit: save it with HighBit = BitsStored - 1.")
     kind = str(data.PhotometricInterpretation)
-    if kind in _COLOUR and data.BitsAllocated == 8 and data.SamplesPerPixel == 3:
+    if kind in _COLOUR and data.BitsAllocated == data.BitsStored == 8 and data.SamplesPerPixel == 3:
         return np.asarray(pixel_array(data))
-    if kind not in ("MONOCHROME1", "MONOCHROME2") or data.SamplesPerPixel != 1 or data.get("ModalityLUTSequence"):
-        raise BadImage(f"{path} is neither monochrome with a linear rescale nor 8-bit RGB or YBR.")
+    is_grey = kind in ("MONOCHROME1", "MONOCHROME2") and data.SamplesPerPixel == 1
+    # an enhanced object has its rescale in a sequence of groups
+    if not is_grey or data.get("ModalityLUTSequence") or data.get("SharedFunctionalGroupsSequence"):
+        raise BadImage(f"{path} is neither monochrome with a linear rescale in its header nor 8-bit RGB or YBR.")
     slope, intercept = (
         default if (value := data.get(key)) in (None, "") else float(value)
         for key, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
@@ -194,8 +203,14 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         _check_pixels(path, page.imagelength, page.imagewidth)
         _check_pixels(path, *(page.tilelength, page.tilewidth) if page.is_tiled else (1, 1))
         samples = page.samplesperpixel
-        if page.imagedepth != 1 or samples not in (1, 3, 4) or page.photometric.name == "PALETTE":
-            raise BadImage(f"{path} is neither grey nor RGB.")
+        kind = page.photometric.name
+        if kind == "YCBCR" and page.compression.name == "JPEG":
+            kind = "RGB"  # by its decoder
+        opacity = [one.name for one in page.extrasamples]
+        if page.imagedepth != 1 or (samples, kind, opacity) not in _TIFF_FORMS or page.dtype.kind == "c":
+            raise BadImage(
+                f"{path} is neither grey nor RGB: save it as one of them, without further channels but a plain opacity."
+            )
         ends = [start + length for start, length in zip(page.dataoffsets, page.databytecounts, strict=True)]
         if not ends or min(page.databytecounts) == 0 or max(ends) > file.filehandle.size:
             raise BadImage(f"{path} is truncated or damaged.")

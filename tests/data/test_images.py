@@ -29,9 +29,10 @@ def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png(width, height, depth, colour, data):
+def png(width, height, depth, colour, data, transparent=()):
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(data)), chunk(b"IEND", b"")
+    more = chunk(b"tRNS", struct.pack(f">{len(transparent)}H", *transparent)) if transparent else b""
+    parts = chunk(b"IHDR", header), more, chunk(b"IDAT", zlib.compress(data)), chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
@@ -113,12 +114,13 @@ PIXELS = {
     "transparent colour of GIF": (encoded(palette(), "GIF", transparency=0), 3, WHITE + BLUE),
     "transparent grey of PNG": (encoded(of("L", 7, 9), transparency=7), 1, [255, 9]),
     "transparent colour of PNG": (encoded(of("RGB", (1, 2, 3)), transparency=(1, 2, 3)), 3, WHITE),
+    "transparent grey of 1 bit": (png(8, 1, 1, 0, b"\0\x55", [1]), 1, [0, 255] * 4),
     "transparent grey of 16 bits": (encoded(Image.fromarray(DEEP), transparency=0), 1, [255, *EIGHT_BITS[1:]]),
     "grey PNG of 16 bits": (encoded(Image.fromarray(DEEP)), 1, EIGHT_BITS),
     "colour of 16 bits": (png(2, 1, 16, 2, b"\0" + DEEP.astype(">u2").tobytes()), 3, EIGHT_BITS),
     "white is zero": (tiff(np.array([[0, 255]], np.uint8), photometric="miniswhite"), 1, [255, 0]),
     "white is zero, 16 bits": (tiff(np.array([[0, 65535]], np.uint16), photometric="miniswhite"), 1, [255, 0]),
-    "CMYK": (encoded(of("CMYK", (255, 0, 0, 0)), "TIFF"), 3, [0, 255, 255]),
+    "CMYK": (encoded(of("CMYK", (255, 0, 0, 0), (51, 0, 0, 127)), "TIFF"), 3, [0, 255, 255, 102, 128, 128]),
     "a profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=swapped_profile()), 3, BLUE),
     "a damaged profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=b"not a profile"), 3, RED),
     "a profile of another mode": (encoded(of("L", 9), icc_profile=swapped_profile()), 1, [9]),
@@ -220,10 +222,56 @@ def test_arrays_obey_the_same_rules():
     assert convert_pixels(colours(), size=(3, 3), resize="crop", channels=1).shape == (3, 3, 1)
 
 
-def test_pixels_without_a_rule_are_refused():
-    for mode in ("F", "I"):
-        with pytest.raises(BadImage, match="no rule"):
-            decoded(encoded(Image.new(mode, (2, 2)), "TIFF"))
+PLANES = np.random.default_rng(0).integers(0, 2**16, (3, 4, 6), dtype=np.uint16)
+TRANSPARENT, SIGNED = "a transparent colour of 2, 4 or 16 bits", "signed pixels"
+PLANE_BY_PLANE, UNKNOWN = "16-bit colours, plane by plane", "not a readable PNG"
+DEEP_ROW = b"\0" + DEEP.astype(">u2").tobytes()
+MISREAD = {
+    "PNG, a transparent colour of 16 bits": (png(2, 1, 16, 2, DEEP_ROW, [256, 32768, 65279]), TRANSPARENT),
+    "PNG, one that could be of 8 bits": (png(2, 1, 16, 2, DEEP_ROW, [0, 0, 1]), TRANSPARENT),
+    "PNG, a transparent grey of 2 bits": (png(4, 1, 2, 0, b"\0\x1b", [1]), TRANSPARENT),
+    "PNG, a transparent grey of 4 bits": (png(4, 1, 4, 0, b"\0\x01\xef", [14]), TRANSPARENT),
+    "TIFF, int8": (tiff(np.array([[-1, 1]], np.int8), photometric="minisblack"), SIGNED),
+    "TIFF, int8, LZW": (tiff(np.array([[-1, 1]], np.int8), photometric="minisblack", compression="lzw"), SIGNED),
+    "TIFF, int16": (tiff(np.array([[-1, 1]], np.int16), photometric="minisblack"), SIGNED),
+    "TIFF, int32": (encoded(Image.new("I", (2, 2)), "TIFF"), SIGNED),
+    "TIFF, int8, white is zero": (tiff(np.array([[-1, 1]], np.int8), photometric="miniswhite"), UNKNOWN),
+    "TIFF, int8, colour": (tiff(np.zeros((2, 2, 3), np.int8), photometric="rgb"), UNKNOWN),
+    "TIFF, float16, BigTIFF": (tiff(np.zeros((2, 2), np.float16), photometric="minisblack", bigtiff=True), UNKNOWN),
+    "TIFF, float32": (encoded(Image.new("F", (2, 2)), "TIFF"), "no rule"),
+    "TIFF, planes of 16 bits": (tiff(PLANES, photometric="rgb", planarconfig="separate"), PLANE_BY_PLANE),
+    "TIFF, planes of 16 bits, CMYK": (
+        tiff(np.repeat(PLANES, 2, 0)[:4], photometric="separated", planarconfig="separate", byteorder=">"),
+        PLANE_BY_PLANE,
+    ),
+    "TIFF, palette of 8 bits": (
+        tiff(np.eye(4, dtype=np.uint8), photometric="palette", colormap=np.full((3, 256), 200, np.uint16)),
+        "a palette of 8-bit values",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISREAD)
+def test_what_pillow_would_read_as_other_values_is_refused_with_the_reason(name):
+    data, why = MISREAD[name]
+    with pytest.raises(BadImage, match=f"^The image (has|is) .*{why}.*: save it "):
+        decoded(data)
+
+
+def test_an_image_that_is_loaded_already_is_refused_likewise():
+    image = Image.open(BytesIO(MISREAD["PNG, a transparent colour of 16 bits"][0]))
+    image.load()
+    with pytest.raises(BadImage, match=TRANSPARENT):
+        decoded(image)
+
+
+def test_planes_that_pillow_reads_right_are_read():
+    for settings in ({"compression": "zlib"}, {"compression": "lzw", "byteorder": ">"}):
+        data = tiff(PLANES, photometric="rgb", planarconfig="separate", **settings)
+        np.testing.assert_array_equal(decoded(data), np.moveaxis(PLANES >> 8, 0, -1))
+
+
+def test_arrays_without_a_rule_are_refused():
     for shape, dtype in (((2, 2), float), ((2, 2), int), ((2, 2, 2), np.uint8), ((0, 2), np.uint8)):
         with pytest.raises(BadImage, match="The image "):
             convert_pixels(np.zeros(shape, dtype), size=None, resize=None, channels=3)

@@ -80,6 +80,37 @@ def test_the_window_is_applied_after_rescaling(tmp_path, values, more, expected)
     np.testing.assert_array_equal(read_one(tmp_path), expected)
 
 
+def test_an_enhanced_object_whose_rescale_stands_in_a_group_is_refused(tmp_path):
+    data, group, rescale = dicom(tmp_path / "1.dcm", NumberOfFrames=1), pydicom.Dataset(), pydicom.Dataset()
+    rescale.RescaleSlope, rescale.RescaleIntercept, rescale.RescaleType = 100, 0, "US"
+    group.PixelValueTransformationSequence = [rescale]
+    data.SharedFunctionalGroupsSequence = [group]
+    data.save_as(tmp_path / "1.dcm")
+    refused(tmp_path, r"1\.dcm is neither monochrome with a linear rescale in its header")
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_values_are_the_stored_bits_whatever_the_others_hold(tmp_path, signed):
+    """Such as the overlays of old files."""
+    values = (VALUES if signed else VALUES + 800).astype(np.int64) % 2**12
+    noise = np.random.default_rng(0).integers(0, 2**16, VALUES.shape) & 0xF000
+    kind = {"BitsStored": 12, "HighBit": 11, "PixelRepresentation": int(signed), "intercept": 0 if signed else -800}
+    dicom(tmp_path / "1.dcm", (values | noise).astype(np.uint16), **kind)
+    np.testing.assert_array_equal(read_one(tmp_path), EXPECTED)
+
+
+@pytest.mark.parametrize(("stored", "high", "signed"), [(12, 15, 0), (12, 15, 1), (10, 13, 1), (16, 11, 0)])
+def test_values_that_do_not_end_at_the_lowest_bit_are_refused(tmp_path, stored, high, signed):
+    values = ((VALUES // 100 + 8) << (16 - stored)).astype(np.uint16)
+    dicom(tmp_path / "1.dcm", values, BitsStored=stored, HighBit=high, PixelRepresentation=signed)
+    refused(tmp_path, r"1\.dcm has values that do not end at the lowest bit: save it with HighBit = BitsStored - 1")
+
+
+def test_colours_of_fewer_bits_are_refused(tmp_path):
+    dicom(tmp_path / "1.dcm", COLOUR, photometric="RGB", BitsStored=6, HighBit=5)
+    refused(tmp_path, r"1\.dcm is neither monochrome .* nor 8-bit RGB", window=None, channels=3)
+
+
 def test_compressed_dicom_is_read_and_deflated_is_refused(tmp_path):
     data = dicom(tmp_path / "1.dcm")
     data.compress(pydicom.uid.RLELossless)
@@ -191,6 +222,35 @@ def test_truncated_and_foreign_files_are_bad_images(tmp_path, name):
 def test_tiff_of_any_number_type_goes_through_the_window(tmp_path, values, settings, expected):
     tifffile.imwrite(tmp_path / "1.tif", values, **settings)
     np.testing.assert_array_equal(read_one(tmp_path), expected)
+
+
+RGBA = np.concatenate([COLOUR, np.full((4, 4, 1), 255, np.uint8)], 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "settings"),
+    [
+        (RGBA, {"photometric": "separated"}),  # CMYK
+        (RGBA, {"photometric": "rgb", "extrasamples": ["assocalpha"]}),
+        (RGBA, {"photometric": "rgb", "extrasamples": ["unspecified"]}),
+        (COLOUR, {"photometric": "ycbcr"}),
+        (COLOUR, {"photometric": "cielab"}),
+        (COLOUR[:, :, 0], {"photometric": "palette", "colormap": np.zeros((3, 256), np.uint16)}),
+        (VALUES.astype(np.complex64), {"photometric": "minisblack"}),
+    ],
+)
+def test_a_tiff_of_other_colours_is_refused(tmp_path, values, settings):
+    tifffile.imwrite(tmp_path / "1.tif", values, **settings)
+    refused(tmp_path, r"1\.tif is neither grey nor RGB", window=(0, 1600), channels=3)
+
+
+def test_a_tiff_in_colour_is_read_with_a_plain_opacity_and_from_jpeg(tmp_path):
+    settings = {"channels": 3, "window": None}
+    tifffile.imwrite(tmp_path / "1.tif", RGBA.astype(np.uint16) * 257, photometric="rgb", extrasamples=["unassalpha"])
+    np.testing.assert_array_equal(read(source(tmp_path, **settings).open())[0][0], COLOUR)
+    plain = np.full((4, 4, 3), (200, 40, 90), np.uint8)
+    tifffile.imwrite(tmp_path / "1.tif", plain, photometric="rgb", compression="jpeg", compressionargs={"level": 99})
+    assert np.abs(read(source(tmp_path, **settings).open())[0][0].astype(int) - plain).max() < 6
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
