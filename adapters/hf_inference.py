@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import model_validator
 
 from adapters.http import (
@@ -23,7 +22,7 @@ from adapters.http import (
     respond,
 )
 from adapters.http.answers import Pixels
-from pe.data.decoding import convert_pixels
+from pe.data.decoding import decode_image
 from pe.errors import BadImage, RecipeError
 from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed
@@ -189,13 +188,10 @@ class HFInference(Host[HFSettings]):
     def _pixels(self, image: Image) -> Pixels | Failed:
         if image.format not in _FORMATS:
             return Failed(f"the endpoint sent an image of format {image.format}, not PNG, JPEG or WebP")
-        if image.width * image.height > 2**26:
-            return Failed(f"the endpoint sent an image of {image.width}×{image.height} pixels")
         try:
-            pixels = np.asarray(image.convert("RGB"))
-            return convert_pixels(pixels, size=self._rule.fixed_size, resize=None, channels=3, name="The image")
-        except (BadImage, OSError, SyntaxError, ValueError) as error:
-            return Failed(f"the endpoint's image cannot be decoded: {error}")
+            return decode_image(image, size=self._rule.fixed_size, resize=None, channels=3, name="The endpoint's image")
+        except BadImage as error:
+            return Failed(str(error))
 
 
 def _open_image(send: Callable[[], Image]) -> Image:

@@ -6,10 +6,11 @@ import base64
 import io
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,9 @@ Received = tuple[list[Pixels | Failed | Refused], Usage | None]
 MOST_BYTES = 2**26
 """Most bytes of one encoded image."""
 
+MOST_ESCAPES = 2**22
+"""Most percent signs in a data URI, each of which takes some hundred bytes while the URI is decoded."""
+
 _URL_SAFE = str.maketrans("-_", "+/")
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 
@@ -51,6 +55,11 @@ def base64_of(image: bytes) -> str:
 def data_uri(image: bytes) -> str:
     """Return a PNG file as a data URI, an address that holds the whole file."""
     return f"data:image/png;base64,{base64_of(image)}"
+
+
+def is_data_uri(value: object) -> bool:
+    """Return True for a text that begins as a data URI."""
+    return isinstance(value, str) and value[:5].lower() == "data:"
 
 
 @dataclass(frozen=True)
@@ -77,14 +86,19 @@ class PictureRule:
             return Failed(str(error))
 
     def decode_text(self, text: object) -> Pixels | Failed:
-        """Return the pixels of an image in base64, with or without a data URI's head; or Failed with the reason."""
+        """Return the pixels of an image in base64 or in a data URI; or Failed with the reason."""
         if not isinstance(text, str):
             return Failed("the endpoint sent an entry without an image")
-        if text.startswith("data:"):
-            _, comma, text = text.partition(",")
-            if not comma:
-                return Failed("the endpoint sent a data URI without data")
-            text = unquote(text)
+        if is_data_uri(text):
+            head, comma, text = text.partition(",")
+            if not comma or text.count("%") > MOST_ESCAPES:
+                return Failed(f"the endpoint sent a data URI without data, or with over {MOST_ESCAPES} escaped bytes")
+            data = unquote_to_bytes(text)
+            if not head.rstrip().lower().endswith(";base64"):
+                with suppress(ValueError):  # some servers leave the word out
+                    data = read_base64(data.decode("ascii"))
+                return self.decode(data)
+            text = data.decode("latin-1")
         try:
             return self.decode(read_base64(text))
         except ValueError:

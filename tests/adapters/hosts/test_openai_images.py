@@ -1,8 +1,11 @@
 """The adapter for OpenAI's images API over a real server on loopback: what it asks, what it makes of answers, runs."""
 
+from urllib.parse import quote
+
 import numpy as np
 import pytest
 
+from adapters.http.answers import data_uri
 from adapters.openai_images import OpenAIImages, OpenAISettings, bill
 from adapters.sdapi import SDAPI
 from pe.data.decoding import convert_pixels
@@ -11,14 +14,14 @@ from pe.data.samples import DRAWN
 from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.plugins.protocols import Failed, Refused, Usage
+from pe.plugins.protocols import Failed, JobNote, Refused, Usage
 from pe.recipe.schema import Recipe
 from pe.store.writer import RunWriter, read_journal
 from tests.durability.driver import make_private
-from tests.endpoints.asking import CANARY, openai, random, varied
+from tests.endpoints.asking import CANARY, openai, random, shades, varied
 from tests.endpoints.faults import CONTENT, TRANSPORT, Script
 from tests.endpoints.guard import Guarded
-from tests.endpoints.hosted import Answering, pixels_of
+from tests.endpoints.hosted import Answering, pixels_of, png
 from tests.endpoints.openai_server import SIDE, OpenAIServer
 from tests.generators import Mean
 
@@ -170,6 +173,16 @@ HOSTILE = {
     "an address that is none": {"data": [{"url": "https://[::"}, {"url": "https://"}, {"url": ["https"]}]},
     "nesting without end": b"[" * 1_000_000,
 }
+
+
+def test_an_address_that_holds_the_image_is_decoded_and_is_not_noted(serve):
+    files = [png(shade, 16) for shade in (10, 200)]
+    entries = [{"url": data_uri(files[0])}, {"url": f"data:image/png,{quote(files[1])}", "b64_json": None}]
+    noted: list[str] = []
+    api = OpenAIImages(**openai(serve(Answering({"data": entries})), server=None))
+    answer = random(api, 2, job=JobNote(keep=noted.append))
+    assert shades(answer) == [10, 200]
+    assert noted == []
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -1,11 +1,13 @@
 """Servers that people run themselves: /sdapi/v1, Hugging Face's format, and what each known server heeds."""
 
+import io
 from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from adapters.hf_inference import HFInference
 from adapters.http.settings import PROFILES, OpenAIServer, SDServer
@@ -88,6 +90,37 @@ def test_hugging_face_s_degree_is_a_number_or_a_wording(hugging, exact):
     assert api.capabilities.degree == ("exact" if exact else "wording")
     assert parameters["strength"] == 0.3
     assert ("close variation" in parameters["prompt"]) == (not exact)
+
+
+DEEP = np.array([[0, 256, 32768, 65535]], np.uint16)
+TURNED = Image.Exif()
+TURNED[0x0112] = 6
+
+
+def png(image, **options):
+    file = io.BytesIO()
+    image.save(file, "PNG", **options)
+    return file.getvalue()
+
+
+OPENED = {
+    "16 bits": (png(Image.fromarray(DEEP)), [[[0] * 3, [1] * 3, [128] * 3, [255] * 3]]),
+    "transparent": (png(Image.new("RGBA", (1, 1), (9, 9, 9, 0))), [[[255] * 3]]),
+    "turned": (png(Image.fromarray(np.array([[1, 2]], np.uint8)), exif=TURNED), [[[1] * 3], [[2] * 3]]),
+    "a bomb": (png(Image.new("L", (8200, 8200))), "announces more than"),
+    "cut": (png(Image.effect_noise((64, 64), 50))[:-200], "truncated or damaged"),
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_what_the_hub_s_client_has_opened_is_read_by_the_rules_for_all_images(name):
+    data, expected = OPENED[name]
+    api = HFInference(model="owner/name", prompts="a", image_size=8)
+    ((found,), _) = api.response(None, Image.open(io.BytesIO(data)))
+    if isinstance(expected, str):
+        assert expected in found.reason
+    else:
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging):

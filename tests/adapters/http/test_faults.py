@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters.http import Fault, images_in
-from adapters.http.answers import PictureRule, answer_of
+from adapters.http.answers import MOST_ESCAPES, PictureRule, answer_of
 from adapters.http.faults import body_words, retry_after
 from adapters.http.policy import Outcome
 from pe.data.samples import Conditions
@@ -181,9 +181,13 @@ PADDED = base64.b64encode(FILE + b"\0" * (-len(FILE) % 3) + b"\xfb\xff\xbf\0").d
         PADDED.rstrip("="),
         PADDED.replace("+", "-").replace("/", "_"),
         f"data:image/png;base64,\n{quote(PADDED)}",
+        f"DATA:image/png;charset=utf-8;BASE64 ,{PADDED}",
+        f"data:image/png,{quote(PADDED)}",  # base64, without the word
+        f"data:image/png,{quote(FILE)}",
+        "data:," + "".join(f"%{byte:02x}" for byte in FILE),
     ],
 )
-def test_base64_is_read_as_servers_write_it(text):
+def test_base64_and_data_uris_are_read_as_servers_write_them(text):
     assert (PictureRule(16, 16).decode_text(text) == 9).all()
 
 
@@ -207,6 +211,12 @@ def bomb():
         (base64.b64encode(png(9, 17)).decode(), "17"),
         ("a bomb", "announces more than 67,108,864 pixels"),
         (None, "an entry without an image"),
+        ("data:image/png;base64", "a data URI without data"),
+        ("data:image/png;base64,AAAA!", "base64 is broken"),
+        ("data:text/html,<h1>No.</h1>", "12 bytes that are no PNG, JPEG or WebP image"),
+        ("data:image/svg+xml;base64,PHN2Zy8+", "6 bytes that are no PNG, JPEG or WebP image"),
+        (f"data:image/png,{quote(FILE[:60])}", "truncated"),
+        pytest.param("data:," + "%00" * (MOST_ESCAPES + 1), "over 4194304 escaped bytes", id="many escapes"),
     ],
 )
 def test_what_is_no_image_of_the_size_that_was_asked_for_has_failed(text, words):
