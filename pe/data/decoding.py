@@ -169,8 +169,8 @@ def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
         raise BadImage(
-            f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image: save it as one, in unsigned integers of "
-            "8 or 16 bits."
+            f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image: save it as one, in unsigned integers "
+            "of 8 or 16 bits."
         ) from error
     except Image.DecompressionBombError as error:
         raise BadImage(_TOO_LARGE.format(name)) from error
