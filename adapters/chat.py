@@ -123,7 +123,18 @@ class Chat:
 """
 
     info = PluginInfo(
-        modality="texts", machine_settings=(*Concurrent.model_fields, "poll"), code_settings=("key_command",)
+        modality="texts",
+        machine_settings=(
+            *Concurrent.model_fields,
+            "poll",
+            "n",
+            "max_tokens",
+            "max_tokens_field",
+            "seed_field",
+            "expected_tokens",
+            "azure_api_version",
+        ),
+        code_settings=("key_command",),
     )
 
     def __init__(self, **settings: Any) -> None:
@@ -222,7 +233,8 @@ class Chat:
                 raise line
             texts, tokens = self._read(line)
         except Fault as fault:
-            failure = Failed(str(fault), retryable=fault.heals or fault.whole)
+            is_open = fault.heals or fault.whole or fault.rejects
+            failure = Failed(str(fault), retryable=is_open, rejected=fault.rejects)
             return Refused(fault.words) if fault.refusal else failure, Usage(0)
         return texts[0] if texts else Failed("the endpoint sent no text"), Usage(0, len(texts)) + tokens
 

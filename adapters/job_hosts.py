@@ -218,7 +218,7 @@ def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
         schema = value_at(document, *(key.replace("~1", "/") for key in keys))
     inputs = value_at(schema, "properties")
     if not isinstance(inputs, dict) or "prompt" not in inputs:
-        raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 400)
+        raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 404)
     return inputs
 
 

@@ -36,7 +36,7 @@ Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 Tokens = npt.NDArray[np.int64]
 Model = TypeVar("Model")
 
-INFO = PluginInfo(modality="texts", hosts=(), machine_settings=("device", "batch_size", "offline"))
+INFO = PluginInfo(modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline"))
 REQUESTS = 2
 """Requests at once: a second one waits while the first is worked on, so that no device is idle between them."""
 
@@ -102,7 +102,7 @@ class LocalTexts(ABC, Generic[Model]):
     def __init__(
         self, config: LocalModel, longest: int, prompts: TextPrompts, load: Callable[[torch.device], Model]
     ) -> None:
-        self.info = replace(INFO, by_label=prompts.by_label)
+        self.info = replace(self.info, by_label=prompts.by_label)
         self._prompts, self._longest = prompts, longest
         self._engine = DeviceEngine(
             load,
@@ -191,6 +191,7 @@ class CausalLM(LocalTexts["_Writer"]):
     """
 
     Settings = CausalSettings
+    info = replace(INFO, machine_settings=(*INFO.machine_settings, "max_tokens"))
     shows_examples: ClassVar[bool] = True
     starter = f"""\
   model: my-model\t# a folder, or a repository of the Hugging Face hub
@@ -262,7 +263,7 @@ class _Writer:
             outcomes[i] = Failed(
                 f"the prompt has {len(rows[i])} tokens, and with max_tokens: {most} the model takes {self._room}: "
                 "take fewer max_tokens, shorter texts (longest), or another model",
-                retryable=False,
+                rejected=True,
             )
         return [outcomes[i] for i in range(len(rows))]
 
@@ -436,13 +437,13 @@ class _Filler:
     def _fault(self, row: Tokens, free: Tokens) -> Failed | None:
         """Return why a text cannot be filled in; None if it can."""
         if not len(free):
-            return Failed("the text has no token that could be masked", retryable=False)
+            return Failed("the text has no token that could be masked", rejected=True)
         if len(row) <= self._longest:
             return None
         return Failed(
             f"the text has {len(row)} tokens, and the model takes {self._longest}: take shorter texts (longest), or "
             "another model",
-            retryable=False,
+            rejected=True,
         )
 
     def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: npt.NDArray[np.float64]) -> None:

@@ -7,9 +7,21 @@ where a server still has it.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from adapters.http import Credentials, ImageCall, Received, Scalar, Sending, Worded, images_in, non_null, object_of
+from adapters.http import (
+    Concurrent,
+    Credentials,
+    ImageCall,
+    Received,
+    Scalar,
+    Sending,
+    Worded,
+    images_in,
+    non_null,
+    object_of,
+)
 from adapters.http.answers import Pixels, is_data_uri
 from adapters.http.client import Addresses
 from adapters.http.openai_api import OPENAI, OpenAIConnection, billed_to
@@ -99,6 +111,10 @@ class OpenAIImages(ServedHost[OpenAISettings]):
     """
 
     Settings = OpenAISettings
+    info = replace(
+        ServedHost.info,
+        machine_settings=(*Concurrent.model_fields, "n", "seed_field", "response_format", "azure_api_version"),
+    )
     shares, batch = "parent", "n"
     starter = """\
   model: my-model\t# as the endpoint names it: names are retired often

@@ -132,7 +132,7 @@ class ServerClient:
 """
 
     info = PluginInfo(
-        machine_settings=("base_url", *Concurrent.model_fields),
+        machine_settings=("base_url", "chunk", *Concurrent.model_fields),
         code_settings=("key_command",),
         schedules=("steps", "guidance"),
     )

@@ -52,7 +52,7 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
 
     kind: ClassVar[str]
     noun: ClassVar[str]
-    info = PluginInfo(machine_settings=tuple(Connection.model_fields), code_settings=("key_command",))
+    info = PluginInfo(machine_settings=(*Connection.model_fields, "batch_size"), code_settings=("key_command",))
 
     def __init__(
         self, config: SentPrivateData, url: str, connect: Callable[[bool], Endpoint], dimensions: int | None = None
@@ -125,8 +125,8 @@ def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
         APIError: the endpoint cannot be asked, or refuses these samples.
         ContractError: it does not answer with one vector per sample, of one length.
     """
-    if outcome.fault is not None and outcome.fault.refusal:
-        raise Rejected(f"{host} refuses: {outcome.fault}", outcome.fault.status)
+    if outcome.fault is not None and (outcome.fault.refusal or outcome.fault.rejects):
+        raise Rejected(f"{host} rejects the request with {outcome.fault}", outcome.fault.status)
     if outcome.result is None:
         raise APIError(f"{host} gave no embeddings in {outcome.calls} calls: {outcome.fault}")
     try:
@@ -225,7 +225,11 @@ class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
     kind = "openai_embeddings"
     noun = "text"
     Settings = OpenAIEmbeddingsSettings
-    info = replace(EndpointEmbedding.info, modality="texts")
+    info = replace(
+        EndpointEmbedding.info,
+        modality="texts",
+        machine_settings=(*Connection.model_fields, "batch_size", "encoding_format", "azure_api_version"),
+    )
 
     def __init__(self, **settings: Any) -> None:
         config = self._config = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)

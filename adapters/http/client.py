@@ -223,7 +223,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
         raise Fault.of_transport(error) from error
     if 300 <= response.status_code < 400:  # the key goes to the host that the recipe names, and to no other
         where = response.headers.get("location", "").split("?")[0]
-        raise Fault(f"it redirects to {where!r}: name that address in the recipe if you trust it", 400)
+        raise Fault(f"it redirects to {where!r}: name that address in the recipe if you trust it", response.status_code)
     if response.status_code >= 400:
         raise Fault.of_response(response.status_code, response.headers, response.content)
     return response

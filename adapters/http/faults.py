@@ -20,6 +20,20 @@ LOOKED_AT = 2**16
 
 _HEALS = frozenset({408, 409, 424, 429})  # 424: a model that failed, at Bedrock
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_OF_ACCOUNT = re.compile(
+    r"""(?ix)
+    \b(?:credit\ balance|insufficient\ (?:quota|balance|funds|credits?)|budget\ (?:has\ been|was|is)\ exceeded
+           |exceeded\ ?budget|over\ budget|billing\ (?:hard\ )?limit|usage\ limits?|current\ quota|arrearage|overdue
+           |api[\ -]?key|access\ token|authenticat\w+|unauthori[sz]ed|not\ authori[sz]ed|permission
+           |location\ is\ not\ supported)\b
+    |\b(?:account|organi[sz]ation|subscription|project)\b .{0,40}
+        \b(?:disabled|deactivated|suspended|inactive|not\ active|terminated|good\ standing)\b
+    |\b(?:model|deployment|engine)\b .{0,80}?
+        \b(?:not\ exist|not\ found|not\ available|no\ longer|decommissioned|deprecated|retired)\b
+    |\b(?:invalid|unknown|no\ such|not\ a\ valid)\ (?:model|deployment)\b|model\ identifier\ is\ invalid"""
+)
+"""Words that say: the account or the model is at fault, so all later requests fail, too. With status 400 they come from
+OpenAI (images), Anthropic, Google, Groq, OpenRouter and LiteLLM."""
 _REFUSAL_CODE = re.compile(
     "moderation_blocked|content_(moderation|policy(_violation)?|filter(ed)?)|contentfilter|data_inspection_failed"
     "|responsibleaipolicyviolation|responsible_ai_policy_violation"
@@ -100,12 +114,17 @@ class Fault(Exception):
     @property
     def whole(self) -> bool:
         """True if a whole answer came that is not the result; the answer may have been billed."""
-        return self.status is not None and self.status < 400
+        return self.status is not None and self.status < 300
 
     @property
     def own(self) -> bool:
         """True if this request alone may be at fault: the server answered, and not with 429, 502 or 503."""
         return self.status not in (None, 429, 502, 503)
+
+    @property
+    def rejects(self) -> bool:
+        """True if the request may be at fault, such as a prompt too long for the model, and not the account."""
+        return self.status in (400, 413, 422) and not (self.code in _FINAL_CODES or _OF_ACCOUNT.search(self.words))
 
     @property
     def heals(self) -> bool:

@@ -250,7 +250,7 @@ class Endpoints:
         try:
             return place.client.ask("POST" if request else "GET", path, **request)
         except Fault as fault:
-            if fault.heals:
+            if fault.heals or fault.rejects:  # of another server it may be taken
                 place.rests_until = time.monotonic() + (REST if fault.wait is None else fault.wait)
             raise
         finally:

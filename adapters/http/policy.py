@@ -112,7 +112,7 @@ class Outcome(Generic[Result]):
             return None
         if self.fault.refusal:
             return Refused(self.fault.words)
-        return Failed(str(self.fault), retryable=not self.stops, attempt=not self.alone)
+        return Failed(str(self.fault), not self.stops, not self.alone, self.fault.rejects)
 
 
 class Policy:
@@ -173,7 +173,8 @@ class Policy:
     ) -> Outcome[Result]:
         """Make a request as `call` does, where several endpoints, each with a gate of its own, give the same answer.
 
-        The outcome has a fault for a refusal, a whole answer that is not the result, or a fault of this request alone.
+        The outcome has a fault for a refusal, a whole answer that is not the result, a rejected request, or a fault of
+        this request alone.
 
         Args:
             choose: for each try, the gate to pass and the function that makes the request, or raises `Fault`.
@@ -181,7 +182,7 @@ class Policy:
             check_stop: called by a request that waits; raises what ends the waiting.
 
         Raises:
-            Rejected: the request will not succeed however often it is made (401, 403, 404, 400 …).
+            Rejected: neither this request nor any other will succeed (401, 402, 403, 404, a spent quota …).
             Unavailable: the server was away, or throttled, for longer than the patience.
         """
         request = _Request(self._answers)
@@ -263,7 +264,7 @@ class Policy:
         fault.words = self.clean(fault.words)
         if not fault.heals:
             self._note_answer()
-            if fault.refusal or fault.whole:
+            if fault.refusal or fault.whole or fault.rejects:
                 return Outcome(None, fault.with_traceback(None), request.calls)
             if fault.bad_certificate:
                 raise Rejected(

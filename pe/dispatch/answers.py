@@ -81,12 +81,13 @@ class Standing:
     refusals: Items  # number of times that each item was refused
     failures: Items  # number of times that it failed
     earlier: Items  # (2, n): refusals before this start; failures before it, or that are no attempts
+    rejections: Items  # number of its failures in which the request itself was rejected
 
     @classmethod
     def of(cls, count: int) -> Standing:
         """Return the state of `count` items that were never asked for."""
-        numbers = np.zeros((4, count), np.int64)
-        return cls(np.zeros(count, dtype=bool), numbers[0], numbers[1], numbers[2:])
+        numbers = np.zeros((5, count), np.int64)
+        return cls(np.zeros(count, dtype=bool), numbers[0], numbers[1], numbers[2:4], numbers[4])
 
     def tries(self, items: Items) -> Items:
         """Return how often each of `items` was asked for in vain."""
@@ -103,6 +104,7 @@ class Standing:
         """Count one more refusal or failure of an item."""
         (self.refusals if miss.outcome == "refused" else self.failures)[miss.item] += 1
         self.earlier[1, miss.item] += not miss.attempt
+        self.rejections[miss.item] += miss.rejected
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +139,7 @@ class Answers:
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)
-            else Miss(int(items[i]), "failed", miss.retryable, miss.reason, miss.attempt)
+            else Miss(int(items[i]), "failed", miss.retryable, miss.reason, miss.attempt, miss.rejected)
             for i, miss in sorted(answer.missing.items())
         ]
         good = np.delete(items, sorted(answer.missing))

@@ -48,6 +48,9 @@ class Outset:
     A sample or a refusal shows it, or a second reason for failing (but for `_OWN_WORDS`), or a sample from an earlier
     start (`proven`). If the first requests all fail for one reason, or many in a row do later, the rest are not sent:
     they would fail, too.
+
+    A rejected request (`Failed.rejected`) does not count after that: its item alone is at fault. Nor does it count
+    among variations, of which the first may all be of one parent; `Dispatcher._check_given_up` judges these.
     """
 
     def __init__(self, workers: int, proven: bool) -> None:
@@ -67,13 +70,16 @@ class Outset:
         self._started_chunks += 1
         self._started_items += items
 
-    def note(self, answers: list[Stored]) -> None:
+    def note(self, answers: list[Stored], are_variations: bool) -> None:
         """Judge the phase by the answers of requests."""
         for one in answers:
-            self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses}
+            self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses if not miss.rejected}
             self._proven |= len(self._reasons) > 1
             if one.row.answers or any(miss.outcome == "refused" for miss in one.misses):
                 self._proven, self._cost_of_failures, self._failed_chunks, self._failed_items = True, Totals(), 0, 0
+                continue
+            if (self._proven or are_variations) and any(miss.rejected for miss in one.misses):
+                self._proven = True
                 continue
             self._cost_of_failures += Totals(one.row.usage)
             self._failed_chunks += 1
@@ -354,7 +360,7 @@ class Dispatcher:
                     self._keep(answers, standing, task)
                 except Exception as caught:
                     error = error or caught
-                outset.note(answers)
+                outset.note(answers, work.source is not None)
                 if outset.holds and not waiting:
                     error = error or outset.error(type(self.api).__name__, work.phase, self.meter)
         if isinstance(error, GeneratorExit):
@@ -412,13 +418,26 @@ class Dispatcher:
         )
 
     def _check_given_up(self, work: Work, standing: Standing) -> None:
-        """Raise APIError for an item without a sample, unless its parent stands in for it: a refused variation."""
-        fatal = np.flatnonzero(~standing.has_sample & (work.has_failed(standing) | (work.source is None)))
+        """Raise APIError for an item without a sample, unless its parent stands in for it.
+
+        It does for a refused variation, and for a rejected one. Only where all variations are rejected before votes are
+        released, the run stops: a setting may be wrong for variations alone.
+        """
+        is_fatal = ~standing.has_sample & (work.has_failed(standing) | (work.source is None))
+        rejected = np.flatnonzero(is_fatal & (standing.rejections > 0))
+        reasons = self._answers.last_reasons(work.phase)
+        if rejected.size and work.source is not None and (work.explores or standing.has_sample.any()):
+            is_fatal[rejected] = False
+            self.progress.warn(
+                f"Samples of {work.phase} that failed in all attempts, so that their parents take their place: "
+                f"{rejected.size} ({reasons[rejected[0]]})"
+            )
+        fatal = np.flatnonzero(is_fatal)
         if fatal.size:
             item = int(fatal[0])
             raise APIError(
                 f"{type(self.api).__name__} gave no sample for item {item} of {work.phase} (label "
                 f"'{self.classes[work.labels[item]]}') in {standing.tries(fatal[:1])[0]} attempts: "
-                f"{self._answers.last_reasons(work.phase)[item].rstrip('.')}. "
+                f"{reasons[item].rstrip('.')}. "
                 f"`{self.command('evolution.attempts')}` asks for it again."
             )

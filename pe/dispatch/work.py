@@ -122,21 +122,24 @@ class Work:
         """Yield `open_items`, cut into requests that the generator can take.
 
         An item that was never asked for always comes in the same request, wherever the run was broken off;
-        items asked for in vain are packed together. First come the requests of `jobs` (name → items), unchanged:
-        a run that was broken off has noted the host's jobs for them.
+        items asked for in vain come after these, packed together. First come the requests of `jobs` (name → items),
+        unchanged: a run that was broken off has noted the host's jobs for them.
         """
         for request, items in (jobs or {}).items():
             if items.size and np.isin(items, open_items).all() and self.name_request(items, standing) == request:
                 yield items
                 open_items = np.setdiff1d(open_items, items)
         again = standing.tries(open_items) > 0
-        yield from self._cut(open_items[again], standing, api)
         first = np.zeros(len(self), dtype=bool)
         first[open_items[~again]] = True
         if first.any():
             for chunk in self._cut(np.flatnonzero(~self.is_given), Standing.of(len(self)), api):
                 if first[chunk].any():
                     yield chunk[first[chunk]]
+        for chunk in self._cut(open_items[again], standing, api):
+            # One item may be at fault for a request of several that was rejected, so they are asked for one by one.
+            is_whole = api.capabilities.one_by_one or not standing.rejections[chunk].any()
+            yield from [chunk] if is_whole else np.split(chunk, len(chunk))
 
     def _cut(self, items: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
         """Yield `items`, cut into requests; several generators get them in turn, so that none waits for another."""
@@ -165,13 +168,16 @@ class Work:
         return np.split(items[order], boundaries)
 
     def _conditions(self, api: GenerationAPI, items: Items, standing: Standing) -> Conditions:
-        """Return the parents' conditions without DRAWN; for new samples the generator's, drawn anew after refusals."""
+        """Return the parents' conditions without DRAWN; for new samples the generator's.
+
+        They are drawn anew after `retries` refusals, and after each rejection.
+        """
         if self.source is not None:
             columns = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
             return Conditions(columns).take(self.parents[items])
         if not isinstance(api, DrawsConditions):
             return Conditions()
-        draws = standing.refusals[items] // (self.retries + 1)
+        draws = standing.refusals[items] // (self.retries + 1) + standing.rejections[items]
         rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
         parts = [self._whole_draw(api, draw).take(items[places]) for draw, places in rows.items()]
         order = np.argsort(np.concatenate(list(rows.values())), kind="stable")

@@ -160,7 +160,8 @@ class PluginInfo:
     Attributes:
         modality: the kind of samples that it makes or embeds: the name of an entry point of `pe.modalities`.
         hosts: other machines to which it sends samples, private or not; () for none; None if not declared.
-        machine_settings: dotted keys that concern only the machine (device, batch size), so they may change in a run.
+        machine_settings: dotted keys that may change in a run: they concern the machine (device, batch size), or how
+            samples are asked for, and not what the samples mean.
         code_settings: settings that name code to run; for a run that somebody else made they must be given again.
         schedules: settings that may be a list of one entry per iteration; a list of another length is refused.
         by_label: True if a new sample has the label that was asked for.
@@ -292,11 +293,14 @@ class Failed:
         reason: in the generator's words.
         retryable: whether asking again may help.
         attempt: whether this counts as one of `evolution.attempts`; a fault of transport does not.
+        rejected: whether the request itself was rejected (too long, say), which says nothing of other requests. A run
+            that has had answers goes on: after `evolution.attempts` the parent takes the place of a variation.
     """
 
     reason: str
     retryable: bool = True
     attempt: bool = True
+    rejected: bool = False
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def test_variations_of_different_parents_share_a_batch(make):
         ("500", Failed("HTTP 500: scripted: 500")),
         ("expired", Failed("batch_expired: This request could not be executed in time.")),
         ("absent", Failed("the batch batch_000 holds no answer to the request")),
-        ("invalid", Failed("HTTP 400: scripted: invalid", retryable=False)),
+        ("invalid", Failed("HTTP 400: scripted: invalid", rejected=True)),
     ],
 )
 def test_what_becomes_of_one_request_of_a_batch_is_its_own(make, fault, outcome):

@@ -22,6 +22,7 @@ CONTENT = ("truncated base64", "wrong size", "fewer", "more", "duplicated", "ref
 
 _ERROR = b'{"error": {"message": "scripted", "type": "server_error", "code": "scripted"}}'
 _BODIES = {
+    "422": (422, _ERROR, b"application/json"),
     "500": (500, _ERROR, b"application/json"),
     "503 html": (503, b"<html><title>503</title><body>Service <b>unavailable</b></body></html>", b"text/html"),
     "other json": (502, b'["bad", "gateway"]', b"application/json"),

@@ -64,6 +64,17 @@ def test_a_job_without_a_result_is_an_outcome(make, kind):
 
 
 @EACH
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_job_that_is_not_taken_or_of_which_nothing_is_said_has_failed(make, kind, place):
+    api, server = make(kind)
+    server.script._first = [""] * (server.submit_at + place) + ["422"]
+    answer = random(api)
+    assert answer.missing == {0: Failed("HTTP 422: scripted", rejected=True)}
+    assert answer.usage.calls == 1
+    assert len(server.jobs) == place
+
+
+@EACH
 def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitted_again(make, kind):
     api, server = make(kind)
     kept, looked = [], []
@@ -231,8 +242,9 @@ def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, change, w
 
 def test_what_comfyui_says_of_a_workflow_is_told(make):
     api, server = make("comfyui")
-    with pytest.raises(APIError, match="Prompt outputs failed validation"):
-        varied(api, 0.125)
+    wrong = varied(api, 0.125).missing[0]
+    assert "Prompt outputs failed validation" in wrong.reason
+    assert wrong.rejected
     server.outcomes = ["failed", "cancelled"]
     assert random(api, seed=1).missing == {0: Failed("KSampler failed: Allocation on device")}
     assert "cancelled" in random(api, seed=2).missing[0].reason

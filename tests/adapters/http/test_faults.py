@@ -169,6 +169,54 @@ def test_words_on_a_setting_or_an_account_stop_the_run(host):
     assert not found.heals
 
 
+LIMIT = "Limit 6000, Requested 8150, please reduce your message size. Need more tokens? Upgrade at https://x/billing"
+OF_A_REQUEST = {
+    "OpenAI": (400, openai("This model's maximum context length is 4097 tokens.", "context_length_exceeded")),
+    "Anthropic": (400, openai("prompt is too long: 210000 tokens > 200000 maximum")),
+    "vLLM": (400, openai("`max_tokens` must be at least 1, got -88.", 400)),
+    "text-generation-inference": (422, {"error": "Input validation error: `inputs` must have less than 4096 tokens"}),
+    "Groq": (413, openai(f"Request too large for model `m` in organization `o` on tokens per minute: {LIMIT}")),
+    "OpenRouter": (400, openai("Provider returned error", 400)),
+    "LiteLLM": (400, openai("litellm.ContextWindowExceededError: Available Model Group Fallbacks=None", "400")),
+    "nginx": (413, "<html><h1>413 Request Entity Too Large</h1></html>"),
+    "our own": (400, openai("A prompt is longer than 4000 characters.", "invalid_request", param="prompt")),
+}
+OF_AN_ACCOUNT = {
+    "OpenAI": (400, openai("Billing hard limit has been reached", "billing_hard_limit_reached")),
+    "a code": (400, openai("No.", "insufficient_quota")),
+    "OpenAI, the model": (400, openai("The requested model 'm' does not exist.", "invalid_value")),
+    "Anthropic": (400, openai("Your credit balance is too low to access the Anthropic API.")),
+    "Anthropic, disabled": (400, openai("This organization has been disabled.")),
+    "Anthropic, limited": (400, openai("You have reached your specified API usage limits.")),
+    "Google": (400, openai("API key expired. Please renew the API key.", 400)),
+    "Google, elsewhere": (400, openai("User location is not supported for the API use.", 400)),
+    "Groq": (400, openai("The model `m` has been decommissioned and is no longer supported.", "model_decommissioned")),
+    "OpenRouter": (400, openai("m is not a valid model ID", 400)),
+    "DeepSeek": (400, openai("Model Not Exist", "invalid_request_error")),
+    "LiteLLM": (400, openai("Budget has been exceeded! Current cost: 14.1, Max budget: 10.0", "400")),
+    "LiteLLM, the model": (400, openai("Invalid model name passed in model=m", "400")),
+    "DashScope": (400, openai("Access denied, please make sure your account is in good standing.", "Arrearage")),
+    "Bedrock": (400, {"message": "The provided model identifier is invalid."}),
+}
+
+
+@pytest.mark.parametrize("host", OF_A_REQUEST)
+def test_words_on_one_request_say_nothing_of_others(host):
+    found = fault(*OF_A_REQUEST[host])
+    assert found.rejects
+    assert not found.refusal
+
+
+@pytest.mark.parametrize("host", OF_AN_ACCOUNT)
+def test_words_on_the_account_or_the_model_say_that_all_requests_fail(host):
+    assert not fault(*OF_AN_ACCOUNT[host]).rejects
+
+
+def test_a_redirect_is_no_rejection_of_one_request():
+    assert not Fault("it redirects elsewhere", 308).rejects
+    assert not Fault("it redirects elsewhere", 308).whole
+
+
 FILE = png(9, 16)
 PADDED = base64.b64encode(FILE + b"\0" * (-len(FILE) % 3) + b"\xfb\xff\xbf\0").decode()  # +/+/AA==
 

@@ -68,6 +68,14 @@ def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where)
     assert outcome.miss.attempt
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_rejected_request_is_a_failure_of_its_items_alone(status):
+    sender = Sender(Fault("the prompt is too long", status))
+    outcome = policy().call(sender, str)
+    assert (outcome.result, outcome.calls, sender.calls) == (None, 1, 1)
+    assert outcome.miss == Failed(f"HTTP {status}: the prompt is too long", rejected=True)
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422, 429])
 def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status):
     sender = Sender(Fault("your quota is used up", status, "insufficient_quota"))
@@ -279,3 +287,11 @@ def test_one_in_trouble_is_left_alone_and_the_other_answers(trouble, serve):
     ask(40, serve(trouble), serve(sound), concurrency=8)
     assert trouble.had <= 8  # those that were on their way when the first came back
     assert sound.had == 40
+
+
+def test_one_that_rejects_everything_is_left_alone_though_it_is_the_least_busy(serve):
+    wrong, sound = App(0, 400), App()
+    endpoints = Endpoints([serve(wrong), serve(sound)], Connection(timeout=20), 4)
+    outcomes = [endpoints.ask("/x", lambda response: response.content, content=b"body") for _ in range(20)]
+    assert [outcome.result for outcome in outcomes] == [None, *[b"done"] * 19]
+    assert (wrong.had, sound.had) == (1, 19)

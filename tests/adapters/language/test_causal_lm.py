@@ -87,6 +87,7 @@ def test_what_does_not_fit_into_the_model_fails_alone(tmp_path):
     answer = varied(api, "good bad warm", "good " * 200)
     assert set(answer.missing) == {1}
     assert "with max_tokens: 8 the model takes 120" in answer.missing[1].reason
+    assert answer.missing[1].rejected  # so that a run goes on
 
 
 def test_a_model_that_is_not_there_or_has_no_head_that_writes_is_refused(tmp_path):

@@ -68,7 +68,8 @@ def test_a_text_that_is_too_long_or_empty_fails_alone(folder):
     assert len(answer.samples) == 1
     assert "and the model takes 63: take shorter texts" in answer.missing[1].reason
     assert answer.missing[2].reason == "the text has no token that could be masked"
-    assert not answer.missing[1].retryable
+    assert answer.missing[1].rejected
+    assert answer.missing[2].rejected
 
 
 def test_a_model_that_knows_no_mask_is_refused(tmp_path):
