@@ -252,10 +252,15 @@ class Chat:
         choices = answer.get("choices")
         if not isinstance(choices, list) or (not choices and answer.get("error")):
             raise Fault.of_object(answer, "the answer holds no list of choices")
-        return [self._text(choice) for choice in choices], bill(answer.get("usage"))
+        usage = bill(answer.get("usage"))
+        is_full = usage.text_out == self._config.max_tokens * len(choices)
+        return [self._text(choice, is_full) for choice in choices], usage
 
-    def _text(self, choice: Any) -> Outcome:
-        """Return the text of a choice, or the reason why there is none."""
+    def _text(self, choice: Any, is_full: bool) -> Outcome:
+        """Return the text of a choice, or the reason why there is none.
+
+        `is_full` is true if the answer has all the tokens that it may have: some servers say `stop` even then.
+        """
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
             return Failed(f"the endpoint sent {type(choice).__name__} without a message in place of a text")
@@ -273,7 +278,7 @@ class Chat:
             return Failed(f"the endpoint sent {type(content).__name__} in place of a text")
         if content is not None and _NO_TEXT.search(content):
             return Failed("the endpoint sent bytes that are no UTF-8 in a text")
-        return self._answers.take_finished(content or "", reason)
+        return self._answers.take_finished(content or "", "length" if is_full else reason)
 
     def _open(self) -> tuple[OpenAIEndpoint, Batches]:
         endpoint = OpenAIEndpoint(self._config, self._config.concurrency)

@@ -12,6 +12,7 @@ from threading import Lock
 import numpy as np
 
 from adapters.prompts import PROMPT, Ladder, Prompts, Shares, prompts_of
+from adapters.refusals import REFUSAL
 from adapters.text_settings import BLANK, WORDINGS, Drawn, Written, fill_names
 from pe.data.markup import unwrap
 from pe.data.samples import BETWEEN, EXAMPLES, Conditions, Samples, generator, uniforms
@@ -217,9 +218,10 @@ class TextAnswers:
     def __init__(self, config: Written) -> None:
         self._config = config
         self._marks, self._faults, self._answers = Counter[str](), Counter[str](), 0
+        self._openings = Counter[str]()
         self._lock = Lock()
 
-    def take(self, answer: str, is_whole: bool) -> str | Failed:
+    def take(self, answer: str, is_whole: bool) -> Outcome:
         """Turn an answer into a sample, or return the reason why it is none.
 
         Args:
@@ -227,18 +229,22 @@ class TextAnswers:
             is_whole: true if the model ended the answer; false if a limit cut it off.
         """
         answer_text, config = unwrap(plain(answer)), self._config
+        text = answer_text.text
+        if len(text) > 1 and text[0] + text[-1] in ('""', "“”") and not {'"', "“", "”"} & set(text[1:-1]):
+            text = text[1:-1].strip()
+        fault = answer_text.fault or ("the model declines" if REFUSAL.match(text) else "")
         with self._lock:
             self._answers += 1
-            self._marks.update(answer_text.marks)
-            self._faults.update([answer_text.fault] if answer_text.fault else [])
+            self._marks.update(answer_text.marks + ("the end, beyond max_tokens,",) * (not is_whole))
+            self._faults.update([fault] if fault else [])
+            self._openings[text[:16]] += not fault
         if answer_text.fault:
             return Failed(
                 f"{answer_text.fault}: have the server keep thoughts and control tokens apart, switch thinking off, or "
                 "raise max_tokens"
             )
-        text = answer_text.text
-        if len(text) > 1 and text[0] + text[-1] in ('""', "“”") and not {'"', "“", "”"} & set(text[1:-1]):
-            text = text[1:-1].strip()
+        if fault:
+            return Refused(f"{fault}: {text[:100]}")
         if not text:
             reason = f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
             hint = "" if is_whole else reason
@@ -256,7 +262,7 @@ class TextAnswers:
                 return Failed(f"the text has more than {config.longest:,} bytes, and cut it would lose its form")
         return text
 
-    def take_finished(self, answer: str, reason: object) -> str | Failed | Refused:
+    def take_finished(self, answer: str, reason: object) -> Outcome:
         """Turn an answer with a finish_reason into a sample, as `take` does, or return why there is none."""
         word = str(reason or "").lower()
         if word in _WITHHELD:
@@ -270,8 +276,16 @@ class TextAnswers:
         return self.take(answer, is_whole=word not in _CUT)
 
     def describe(self) -> str:
-        """Return a sentence that counts answers with markup and answers that gave no text; empty if there are none."""
+        """Return a sentence that counts answers with markup, those that gave no text, and those that begin alike.
+
+        Answers begin alike if a fifth of them, and four or more, have the same first 16 characters, as all JSON may.
+        """
         with self._lock:
             parts = [f"{count:,} × {what} taken off" for what, count in self._marks.most_common()]
             parts += [f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()]
+            parts += [
+                f"{count:,} × begun with {words!r}, so look if these are texts that you want"
+                for words, count in self._openings.most_common(self._config.structure is None)
+                if count >= max(4, self._answers / 5)
+            ]
             return f"Of {self._answers:,} answers: {'; '.join(parts)}." if parts else ""

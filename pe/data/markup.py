@@ -87,9 +87,13 @@ _FINAL = "<|channel|>final<|message|>"  # gpt-oss [H]
 _BEFORE_FINAL = re.compile(r"(?:\A|<\|(?:end|call)\|>)\s*(?:<\|start\|>)?(?:assistant)?\Z|<\|start\|>assistant\Z")
 _BARE_ANALYSIS = re.compile(r"analysis(?=[^\W\d_a-z])")  # gpt-oss whose special tokens were left out
 _BARE_FINAL = "assistantfinal"
-_GRANITE = re.compile(r"Here(?:'s| is) my thought process:")  # Granite 3.2 [V]
+_WORDED = re.compile(
+    r"Here(?:'s| is) my thought process:"  # Granite 3.2 [V]
+    r"|thought(?=\n|[A-Z]| ?(?:\[\]|\(\)))"  # Gemini 3.5, Gemma 4 without their tokens [livekit/agents: issue 6942]
+    r"|Thinking Process:(?=\s)"  # Qwen3.5, Qwen3.6, whose tag stood in the prompt [kekzl/imp: pull 509]
+)
 _GRANITE_ANSWER = re.compile(r"Here(?:'s| is) my response:")
-_MAY_HOLD = re.compile(r"[<\[◁]|\A(?:Here|analysis|assistantfinal)")
+_MAY_HOLD = re.compile(r"[<\[◁]|\A(?:Here|analysis|assistantfinal|thought|Thinking)")
 _STRUCK = re.compile(r"<s[ >]")
 _TOKENS = {*ENDS, *HEADS, *(token for pair in (*THOUGHTS, *ANSWERS) for token in pair)}
 _TOKENS -= {"</s>", *(token for pair in (*_PLAIN, *_BEHIND_THOUGHTS) for token in pair)}
@@ -134,7 +138,7 @@ def unwrap(answer: str) -> Unwrapped:
     if not _MAY_HOLD.search(work.text):
         return Unwrapped(work.text)
     work.trim()
-    if fault := work.strip_harmony() or work.strip_granite() or work.strip_thoughts():
+    if fault := work.strip_harmony() or work.strip_thoughts() or work.strip_worded():
         return Unwrapped("", fault=fault)
     has_thoughts = any("…" in one for one in work.tokens)
     work.strip_tags(has_thoughts)
@@ -189,9 +193,9 @@ class _Answer:
         self.cut(behind, f"analysis…{_BARE_FINAL}")
         return ""
 
-    def strip_granite(self) -> str:
-        """Keep the text behind the words with which Granite 3.2 begins its response."""
-        if not (opening := _GRANITE.match(self.text)):
+    def strip_worded(self) -> str:
+        """Keep the text behind the words with which Granite 3.2 begins its response; other models have none."""
+        if not (opening := _WORDED.match(self.text)):
             return ""
         parts = _GRANITE_ANSWER.split(self.text)
         if len(parts) != 2:

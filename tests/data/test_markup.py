@@ -24,6 +24,7 @@ KEPT = {
     "<|end_message|><|content_model_end_sampling|>",
     "gpt-oss": f"{HARMONY}{T}<|return|>",
     "gpt-oss without special tokens": f"analysisWe need a review.assistantfinal{T}",
+    "Qwen3.6, opened in the prompt": f"Thinking Process:\n\n1. **Analyze the Request:** a review.\n</think>\n\n{T}",
     "ChatML with its head": f"<|im_start|>assistant\n{T}<|im_end|>\n<|endoftext|>",
 }
 
@@ -34,6 +35,9 @@ TEXTS = (
     "<answer>yes</answer>",
     "<response id='1'><code>5</code></response>",
     "analysis of the season: poor.",
+    "thought of the day: be kind",
+    "thoughtful staff, quiet rooms",
+    "Thinking Process Mining through: a review",
     "a <| b |> c, <|x|> and x |> f",
 )
 
@@ -46,6 +50,10 @@ REFUSED = {
     "no final channel": "<|channel|>analysis<|message|>We need a review.<|end|>",
     "a call": f"{HARMONY}{T}<|start|>assistant<|channel|>commentary to=f<|message|>x<|call|>",
     "Granite 3.2, cut off": "Here's my thought process: a review",
+    "Gemini 3.5 behind a gateway": f"thought\nThe user wants a review.\n{T}",
+    "Gemini 3.5, on one line": f"thought{T}",
+    "Gemini 3.5, with brackets": f"thought [] {T}",
+    "Qwen3.6, cut off": "Thinking Process:\n\n1. **Analyze the Request:** a review",
     "a token that no table has": f"{T}<|made_up_token|>",
     "a tool": '<tool_call>{"name": "f"}</tool_call>',
     "answer twice": f"<think>a</think><answer>{T}</answer> <answer>b</answer>",

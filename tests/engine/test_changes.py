@@ -43,7 +43,9 @@ def test_what_only_says_how_samples_are_asked_for_may_change(api, changes):
     assert differences(recipe(api, embedding), recipe(api | changes, embedding)) == []
 
 
-@pytest.mark.parametrize("change", [{"model": "n"}, {"temperature": 0.5}, {"cut": False}, {"system": "a"}, {"batch": 9}])
+@pytest.mark.parametrize(
+    "change", [{"model": "n"}, {"temperature": 0.5}, {"cut": False}, {"system": "a"}, {"batch": 9}]
+)
 def test_what_changes_a_sample_may_not(change):
     assert differences(recipe(CHAT, EMBEDDING), recipe(CHAT | change, EMBEDDING))
 
@@ -71,7 +73,11 @@ def test_a_run_whose_variations_do_not_fit_goes_on_with_fewer_tokens(tmp_path, m
         api = CHAT | {"base_url": f"{url}/v1", "longest": 200, "price": {"call": 0}}
         source = {"kind": "text_table", "path": "reviews.csv", "longest": 200, "ledger_file": "ledger.json"}
         evolution = {"iterations": 1, "population": 6, "degree": 0.5, "lookahead": 1, "measure_degree": "never"}
-        sections = {"embedding": {"kind": "tfidf"}, "privacy": {"epsilon": 4, "delta": 1e-3}, "limits": {"max_images": 99}}
+        sections = {
+            "embedding": {"kind": "tfidf"},
+            "privacy": {"epsilon": 4, "delta": 1e-3},
+            "limits": {"max_images": 99},
+        }
         wanted = Recipe.parse({"private": source, "api": api, "evolution": evolution} | sections, "the test")
         with pytest.raises(APIError, match="HTTP 400: This model's maximum context length"):
             run_recipe(wanted, tmp_path / "run", Surroundings())
