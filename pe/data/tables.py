@@ -30,7 +30,7 @@ from pe.errors import BadSample, BadTable, MissingDependency, RecipeError, neare
 ARROW = ".arrow"
 COLUMNAR = (".parquet", ARROW)
 _MOST_BYTES = 2**22  # that are read of a text
-_MOST_IN_BATCH = 2**27  # bytes of a column's cells that are in memory at a time
+_MOST_IN_BATCH = 2**26  # bytes of a column's cells that are in memory at a time
 _ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 

@@ -87,7 +87,7 @@ def read_arguments(
     fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
     if not isinstance(private, PrivateSource):
         own = {key: value for key, value in settings.items() if key not in fields_of_all}
-        private = source_of(private, own, where, fields_of_all)
+        private = source_of(private, own, where, [*fields_of_all, *inspect.signature(evolve).parameters])
         settings = {key: value for key, value in settings.items() if key not in own}
     spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
     content = {**top, "private": private, "api": _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR)}
@@ -97,7 +97,8 @@ def read_arguments(
     for key, value in settings.items():
         section = next((name for name, model in _SECTIONS.items() if key in model.model_fields), None)
         if section is None:
-            raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, fields_of_all)}")
+            arguments = inspect.signature(evolve).parameters if where == "pe.evolve" else ()
+            raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, [*fields_of_all, *arguments])}")
         sections[section][key] = value
     return Recipe.parse(content | sections, where)
 

@@ -205,10 +205,12 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
     if not run.is_finished:
         notes.add(f"The run is not finished: S_{iteration} of S_{recipe.evolution.iterations} is evaluated.")
     with notes.progress.task(f"reading real {noun}", None):
-        test = read_real(source_at(request.test, source), "test set", classes)
+        test = read_real(source_at(request.test, source), "test set", classes, notes)
         reference = None
         if request.reference is not None:
-            reference = read_real(source_at(request.reference, source, has_labels=False), "reference set", classes)
+            reference = read_real(
+                source_at(request.reference, source, has_labels=False), "reference set", classes, notes
+            )
         private_source, private = _private(run, classes, notes)
     others = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
     test = leave_out(test, others, notes)
@@ -337,7 +339,7 @@ def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateS
         if not (run.folder / FULL_RECIPE).is_file():
             raise RunError("the run's confidential side was purged")
         source = Recipe.load(run.folder / FULL_RECIPE).private
-        return source, read_real(source, "private data set", classes).content
+        return source, read_real(source, "private data set", classes, notes).content
     except MissingDependency:
         raise
     except PEError as error:
@@ -348,8 +350,10 @@ def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateS
         return None, None
 
 
-def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> RealSet:
+def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes: Notes) -> RealSet:
     """Read all samples of a source, called `what` in messages, into memory; with one class, labels do not matter.
+
+    A note tells of samples that cannot be read, where the recipe skips them.
 
     Raises:
         RecipeError: the set does not fit the run, or has fewer than two samples.
@@ -357,7 +361,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> Rea
     place, noun = str(getattr(source, "path", source.kind)), source.modality.noun
     try:
         dataset = source.open()
-        dataset.check()
+        bad = dataset.check()
         records = PrivateRecords.of(dataset)
     except PrivateDataError as error:
         message, one = str(error), noun.removesuffix("s")
@@ -365,6 +369,8 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...]) -> Rea
         for theirs, ours in (*_OF_THE_SET, *own):
             message = message.replace(theirs, ours)
         raise RecipeError(f"The {what} {place} does not fit the run: {message}") from error
+    if bad:
+        notes.add(f"{len(bad):,} {noun} of the {what} cannot be read and are left out; the first: {bad[0].reason}")
     if len(records.labels) < 2:
         raise RecipeError(f"The {what} {place} has fewer than two {noun}: an evaluation needs two or more.")
     labels = np.zeros_like(records.labels) if len(classes) == 1 else records.labels

@@ -59,7 +59,12 @@ _SYNTAXES = {  # taken for files that state none: (implicit VR, little-endian) â
     (False, False): "1.2.840.10008.1.2.2",
 }
 
-_TIFF_FORMS = ((1, "MINISBLACK", []), (1, "MINISWHITE", []), (3, "RGB", []), (4, "RGB", ["UNASSALPHA"]))
+_TIFF_FORMS: Sequence[tuple[int, str, list[str]]] = (
+    (1, "MINISBLACK", []),
+    (1, "MINISWHITE", []),
+    (3, "RGB", []),
+    (4, "RGB", ["UNASSALPHA"]),
+)
 
 Window = tuple[float, Annotated[float, Field(gt=0)]]
 

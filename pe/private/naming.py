@@ -132,7 +132,7 @@ class LabelNumbers(_Numbers):
         return tuple(self._classes) or (ONE_LABEL,), np.asarray(self._numbers, dtype=np.int32)
 
     def _stranger(self, name: str, classes: Sequence[str]) -> str:
-        where, parts = self._where(len(self._numbers)), [part.strip() for part in _SEPARATORS.split(name)]
+        where, parts = self._where(len(self._numbers)), [part.strip(" []{}()'\"") for part in _SEPARATORS.split(name)]
         if len(parts) > 1 and all(part in self._number for part in parts):
             return f"{where} has several labels ('{name}'): one per record."
         return f"{where} has the label '{name}', which the public class list lacks: {nearest_name(name, classes)}"

@@ -283,8 +283,8 @@ def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
     ]
     if is_looking:
         lines += [
-            "# `pe init --look` has read the private records, and proposed some of these: keep only what you would have",
-            "# known without them.",
+            "# `pe init --look` has read the private records, and proposed some of these: keep only what you would",
+            "# have known without them.",
         ]
     for name, column in columns.items():
         lines.append(_align(f"{_scalar(name)}: {UNDECLARED if column is None else column}"))

@@ -138,6 +138,7 @@ def test_a_table_s_columns_that_are_not_declared_are_left_out(tmp_path):
         (datasets.DatasetDict(train=HUGGING_FACE), {}, "private has the splits train: give one of them."),
         (HUGGING_FACE.to_iterable_dataset(), {}, "private is an object of the class IterableDataset: give a path"),
         (pd.concat([FRAME, FRAME[["kind"]]], axis=1), {}, "private has two columns named 'kind': rename or drop one"),
+        (PIXELS, {"output": "run"}, "unknown setting 'output'; did you mean 'out'?"),
         (PIXELS, {"iteratons": 2}, "unknown setting 'iteratons'; did you mean 'iterations'?"),
         (PIXELS, {"ledger_file": None}, "ledger_file must be a path"),
     ],

@@ -10,6 +10,7 @@ from pe.data.columns import Columns, cramers_v
 from pe.errors import RecipeError
 from pe.evaluation.evaluate import pairs_file
 from pe.evaluation.methods import are_repeated
+from pe.evaluation.sets import Notes, read_real
 from pe.evaluation.tables import compare_tables, total_variation
 from pe.evaluation.utility import areas
 from pe.private.tables import RowTable
@@ -92,6 +93,28 @@ def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chan
     assert result["test"]["images"] > 90
     pairs = json.loads((run.folder / pairs_file("json")).read_text())
     assert json.loads(pairs[0]["private"]).keys() == {"a", "b"}
+    rows = test.read_text().splitlines()
+    test.write_text("\n".join([rows[0], *(f"{row.partition(',')[0]}.5,{row.partition(',')[2]}" for row in rows[1:])]))
+    with pytest.raises(RecipeError, match=r"test set .* does not fit the run: Column 'a': 100 cells cannot be read\."):
+        evaluate(run, test, **values_of)
+
+
+@pytest.mark.parametrize("odd", [["7.5", "x"], ["NA", "1,5"]])
+def test_test_rows_that_cannot_be_read_are_told(tmp_path, odd):
+    one = {"kind": "integer", "min": 0, "max": 100}
+    source = RowTable(
+        table(tmp_path / "test.csv", 0, 60),
+        columns={"a": one, "b": one},
+        label_column="is",
+        classes=["lo", "hi"],
+        on_bad_record="skip",
+    )
+    with (tmp_path / "test.csv").open("a") as file:
+        file.writelines(f'"{cell}",3,lo\n' for cell in odd)
+    notes = Notes(pe.Progress())
+    assert len(read_real(source, "test set", ("lo", "hi"), notes).content) == 60
+    (told,) = notes.sentences
+    assert told.startswith("2 rows of the test set cannot be read and are left out; the first: Row 61 of ")
 
 
 def test_rows_that_more_than_chance_has_put_into_both_sets_are_left_out():

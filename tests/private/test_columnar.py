@@ -125,3 +125,26 @@ def test_a_label_or_unit_that_is_not_utf_8_is_named(tmp_path, suffix, settings, 
 def test_a_text_that_is_not_utf_8_is_a_bad_record(tmp_path, suffix):
     bad = TextTable(save(tmp_path / f"a.{suffix}", text=BAD), on_bad_record="skip").open().check()
     assert [one.index for one in bad] == [1]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_small_file_of_many_large_cells_takes_little_memory(tmp_path, suffix):
+    """In a dictionary, a cell stands once for thousands of rows: 4 MB of it, 8 GB of them."""
+    cells = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 2**22]))
+    rows = pa.table({"text": cells, "who": ["a", "b"] * 1000})
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "arrow":
+        arrow(path, rows)
+    else:
+        pq.write_table(rows, path, store_schema=False)  # so it is read as text
+    code = f"""
+import itertools, resource, sys
+from pe.data.tables import read_rows
+from pathlib import Path
+start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for text, _ in itertools.islice(read_rows(Path({str(path)!r}), ["text", "who"]), 60):
+    assert len(text) == 2**22
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 400  # MB
