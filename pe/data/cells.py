@@ -62,11 +62,14 @@ def python_scalar(value: Any) -> Any:
         value = float(str(value))
     elif getattr(value, "ndim", None) == 0:
         value = value.item()
-    if isinstance(value, float | Decimal) and math.isnan(value):
-        return None
-    is_huge = isinstance(value, int) and value.bit_length() > 3 * _MOST_DIGITS
     if isinstance(value, Decimal):
+        is_nan = value.is_nan()
         is_huge = value.is_finite() and abs(value.adjusted()) > _MOST_DIGITS
+    else:
+        is_nan = isinstance(value, float) and math.isnan(value)
+        is_huge = isinstance(value, int) and value.bit_length() > 3 * _MOST_DIGITS
+    if is_nan:
+        return None
     return UNREADABLE if is_huge else value
 
 

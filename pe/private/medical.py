@@ -17,6 +17,7 @@ The rules:
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal

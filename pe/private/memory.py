@@ -6,14 +6,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from statistics import mode
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from PIL import Image
 from pydantic import Field, InstanceOf
 
-from pe.data.cells import python_scalar
+from pe.data.cells import UNREADABLE, python_scalar
 from pe.data.decoding import UInt8Array
 from pe.data.samples import Array
 from pe.data.tables import arrow_cells, feature_names
@@ -30,6 +32,7 @@ from pe.private.tables import RowTable
 Values = Callable[[], Iterable[Any]]
 """A function that iterates over the values of a column anew."""
 IMAGE, TEXT, LABEL, SAMPLE, COLUMNS = "image", "text", "label", "sample", "columns"
+_LOOKED_AT = 32  # records whose form is looked at
 _TOGETHER = 1000  # rows of a table of pyarrow
 _USUAL = {IMAGE: IMAGE, "images": IMAGE, TEXT: TEXT, "texts": TEXT}
 
@@ -242,7 +245,7 @@ def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: 
     candidates = {name: modality for modality, name in arguments.items() if modality != LABEL}
     candidates = candidates or {name: _USUAL[name] for name in columns if name in _USUAL}
     if not candidates:
-        types = {name: _modality(next(iter(read()), None)) for name, read in columns.items()}
+        types = {name: _usual_modality(read) for name, read in columns.items()}
         images = {name: IMAGE for name in types if types[name] == IMAGE}
         candidates = images or {name: TEXT for name in types if types[name] == TEXT}
     if len(candidates) != 1:
@@ -254,6 +257,11 @@ def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: 
             f"table, declare its columns by {example} (docs/tables.md)."
         )
     return next(iter(candidates.items()))
+
+
+def _usual_modality(read: Values) -> str:
+    """Return the modality of most of the first values, so that no single one decides; empty if there is none."""
+    return mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
 
 
 def _modality(value: Any) -> str:
@@ -293,9 +301,14 @@ def _columns(value: Any, where: str) -> tuple[int, Mapping[str, Values], Mapping
             "data set that has a length (docs/data.md), or a source such as pe.ImageFolder(…)."
         )
     read: Values = partial(_in_order, value)
-    row = next(iter(read()), None)
-    is_pair = isinstance(row, tuple | list) and len(row) == 2
-    keys = {str(key): key for key in row} if isinstance(row, Mapping) else {SAMPLE: 0, LABEL: 1} if is_pair else {}
+    rows = list(islice(read(), _LOOKED_AT))  # so that no single one decides what the columns are
+    mappings = [row for row in rows if isinstance(row, Mapping)]
+    pairs = [row for row in rows if isinstance(row, tuple | list) and len(row) == 2]
+    keys: dict[str, Any] = {}
+    if 2 * len(mappings) > len(rows):
+        keys = {str(key): key for row in mappings for key in row}
+    elif 2 * len(pairs) > len(rows):
+        keys = {SAMPLE: 0, LABEL: 1}
     return len(value), {name: partial(_parts, read, key) for name, key in keys.items()} or {SAMPLE: read}, {}
 
 
@@ -317,7 +330,11 @@ def _in_order(values: Any) -> Iterator[Any]:
 
 
 def _parts(rows: Values, key: Any) -> Iterator[Any]:
-    return (row.get(key) if isinstance(row, Mapping) else row[key] for row in rows())
+    for row in rows():
+        try:
+            yield row.get(key) if isinstance(row, Mapping) else row[key]
+        except (TypeError, LookupError):  # this row is of another form than the others
+            yield UNREADABLE
 
 
 def _arrow(table: Any) -> Iterator[Any]:

@@ -141,7 +141,7 @@ class LabelNumbers(_Numbers):
 def _fault(value: object) -> str:
     if isinstance(value, list | tuple | np.ndarray):
         return "several labels: one per record"
-    if value is None or not str(value).strip():
+    if value is None or (isinstance(value, str) and not value.strip()):
         return "no label"
     if isinstance(value, str | bytes):
         return "a label that is not text in UTF-8: rename it"

@@ -124,6 +124,17 @@ def test_a_table_s_columns_that_are_not_declared_are_left_out(tmp_path):
         assert (source.classes, source.labels, source.open().labels.tolist()) == (None, ("all",), [0, 0])
 
 
+@pytest.mark.parametrize("odd", [None, 7, (), {}, ["x"], {"note": "x"}, "x", b"x"], ids=repr)
+@pytest.mark.parametrize(("text", "label"), [(0, 1), ("text", "label")])
+def test_one_record_of_another_form_is_a_bad_record_wherever_it_stands(odd, text, label, tmp_path):
+    rows = [[f"text {i}", "a"] if text == 0 else {"text": f"text {i}", "label": "a"} for i in range(5)]
+    settings = {"classes": ["a"], "ledger_file": tmp_path / "l.json", "longest": 9, "on_bad_record": "skip"}
+    for place in (0, 3):
+        data = source_of([*rows[:place], odd, *rows[place:]], settings, "t", ()).open()
+        assert [bad.index for bad in data.check()] == [place]
+        assert next(data.blocks(6))[1].tolist() == [i != place for i in range(6)]
+
+
 @pytest.mark.parametrize(
     ("private", "settings", "sentence"),
     [
