@@ -50,6 +50,10 @@ class TableSource(PrivateSource):
         label_column: str | None
 
     noun: ClassVar[str] = "Row"
+    sample: ClassVar[str] = "Row"
+    """The beginning of a sample's name in messages, before its number."""
+    together: ClassVar[int] = ROWS_READ
+    """The most samples that are read at a time."""
     unit_hint: ClassVar[str] = "a table has no subfolders: name a column of {path}"
 
     @property
@@ -85,12 +89,10 @@ class TableSource(PrivateSource):
         """The column of units; None: each record is its own unit."""
         return None if self.privacy_unit == RECORD else self.privacy_unit
 
-    def _rows(
-        self, file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = ROWS_READ
-    ) -> Iterator[Row | BadSample]:
+    def _rows(self, file: TablePath, columns: Sequence[str], together: int) -> Iterator[Row | BadSample]:
         """Yield rows as `read_rows`; where bad records are skipped, a BadSample in the place of each faulty one."""
         read = read_rows_or_faults if self.skips else read_rows
-        return read(file, columns, encoding, together)
+        return read(file, columns, getattr(self, "encoding", UTF_8), together)
 
     def _label_hint(self, file: TablePath) -> str:
         # No column is listed: without a header they are a record's cells.
@@ -100,13 +102,29 @@ class TableSource(PrivateSource):
     def _files(self) -> Sequence[TablePath]:
         """Return the files, one at least."""
 
-    @abstractmethod
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
         """Yield each record's label and unit, each in a tuple; `is_first` is True if no earlier file held a record."""
+        columns = [name for name in (self.label_column, self._unit) if name is not None]
+        for row in self._rows(file, columns, _VALUES_READ):
+            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-1:])
 
-    @abstractmethod
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         """Yield all samples in order, or their errors."""
+        for file in files:
+            for number, row in enumerate(self._rows(file, self._columns, self.together), 1):
+                if isinstance(row, BadSample):
+                    yield row
+                else:
+                    yield outcome_of(partial(self._read, row), f"{self.sample} {number:,} of {file}")
+
+    @property
+    def _columns(self) -> Sequence[str]:
+        """The columns of samples."""
+        raise NotImplementedError
+
+    def _read(self, row: Row, name: str) -> Array:
+        """Return the sample in a row of these columns; raise BadSample, which calls it `name`, if there is none."""
+        raise NotImplementedError
 
 
 @source
@@ -128,6 +146,8 @@ class ImageParquet(TableSource, ImageSource):
     path: Place
     _: KW_ONLY
     kind: Literal["parquet"] = "parquet"
+    sample: ClassVar[str] = "The image in row"
+    together: ClassVar[int] = _IMAGES_READ
     image_column: str = "image"
     label_column: str | None = None
 
@@ -153,19 +173,16 @@ class ImageParquet(TableSource, ImageSource):
         return f"name the column of {file} that holds the labels; it has {columns}"
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        columns = [name for name in (self.label_column, self._unit) if name is not None]
         with open_columns(file) as table:
             self._check_columns(file, table)
-        for row in self._rows(file, columns, together=_VALUES_READ):
-            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-1:])
+        return super()._keys(file, is_first)
 
-    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
-        for file in files:
-            for number, row in enumerate(self._rows(file, [self.image_column], together=_IMAGES_READ), 1):
-                name = f"The image in row {number} of {file}"
-                yield row if isinstance(row, BadSample) else outcome_of(partial(self._read, row[0]), name)
+    @property
+    def _columns(self) -> Sequence[str]:
+        return [self.image_column]
 
-    def _read(self, value: object, name: str) -> UInt8Array:
+    def _read(self, row: Row, name: str) -> UInt8Array:
+        (value,) = row
         data = value.get("bytes") if isinstance(value, dict) else value
         if isinstance(value, dict) and data is None and value.get("path"):
             raise BadImage(
@@ -216,6 +233,7 @@ class TextTable(TableSource, TextSource):
     path: Place
     _: KW_ONLY
     kind: Literal["text_table"] = "text_table"
+    sample: ClassVar[str] = "The text in row"
     text_column: Text = "text"
     label_column: Text | None = None
 
@@ -237,22 +255,12 @@ class TextTable(TableSource, TextSource):
             raise PrivateDataError(f"text_column is '{self.text_column}', as another column is: name the texts' own.")
         return table_files(self.path)
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        for row in self._rows(file, self._names, self.encoding):
-            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-2:-1])
-
-    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
-        for file in files:
-            for number, row in enumerate(self._rows(file, self._names, self.encoding), 1):
-                name = f"The text in row {number:,} of {file}"
-                yield row if isinstance(row, BadSample) else outcome_of(partial(self._read, row[-1]), name)
-
     @property
-    def _names(self) -> list[str]:
-        """The columns that are read: of labels and of units, where there are such, and of texts."""
-        return [column for column in (self.label_column, self._unit, self.text_column) if column is not None]
+    def _columns(self) -> Sequence[str]:
+        return [self.text_column]
 
-    def _read(self, text: object, name: str) -> Array:
+    def _read(self, row: Row, name: str) -> Array:
+        (text,) = row
         if text is None:
             raise BadSample(f"{name} is missing.")
         if not isinstance(text, str):
@@ -303,22 +311,9 @@ class RowTable(TableSource, RowSource):
             raise PrivateDataError(f"label_column is '{self.label_column}', which is among columns: take it out there.")
         return table_files(self.path)
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        for row in self._rows(file, self._names, self.encoding):
-            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-1:])
-
-    def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
-        start = int(self.label_column is not None)
-        for file in files:
-            for number, row in enumerate(self._rows(file, self._names, self.encoding), 1):
-                if isinstance(row, BadSample):
-                    yield row
-                else:
-                    cells = row[start : start + len(self.columns)]
-                    yield outcome_of(partial(self.read, cells), f"Row {number:,} of {file}")
-
     @property
-    def _names(self) -> list[str]:
-        """The columns that are read: of labels and of units first and last, where there are such."""
-        names = [self.label_column, *self.columns, self._unit]
-        return [name for name in names if name is not None]
+    def _columns(self) -> Sequence[str]:
+        return [*self.columns]
+
+    def _read(self, row: Row, name: str) -> Array:
+        return self.read(row, name)
