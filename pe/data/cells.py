@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.texts import SURROGATE
 from pe.errors import BadSample
 
 Number = int | float
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character: it stands for bytes that are no text."""
 
 _NULLS = ("NAType", "NaTType")  # of pandas, which is not imported here
 _LONGEST = 2**17  # characters of a cell, as in CSV

@@ -21,10 +21,10 @@ from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
-from pe.data.cells import UNREADABLE
+from pe.data.cells import SURROGATE, UNREADABLE
 from pe.data.remote import TablePath
 from pe.data.strict_json import unlike
-from pe.data.texts import SURROGATE, UTF_8, decode_text, with_mark
+from pe.data.texts import UTF_8, decode_text, with_mark
 from pe.errors import BadSample, BadTable, MissingDependency, RecipeError, nearest_name
 
 ARROW = ".arrow"

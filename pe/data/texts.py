@@ -29,11 +29,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pe.data.cells import SURROGATE
 from pe.data.fonts import font_for
 from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import BadSample, ContractError, check_list
 
-SURROGATE = re.compile("[\ud800-\udfff]")
 RUN = 8
 """Words in a row by which texts are compared."""
 LONGEST = 2000

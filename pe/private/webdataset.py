@@ -118,9 +118,9 @@ class WebDataset(TableSource, ImageSource):
         suffixes = _IMAGES if self.image_column is None else {self.image_column}
         for path in files:
             for sample in _samples(path, suffixes, _LONGEST_IMAGE):
-                yield outcome_of(partial(self._read, sample), f"The image of sample '{sample.key}' of {path}")
+                yield outcome_of(partial(self._image_of, sample), f"The image of sample '{sample.key}' of {path}")
 
-    def _read(self, sample: _Sample, name: str) -> UInt8Array:
+    def _image_of(self, sample: _Sample, name: str) -> UInt8Array:
         data = sample.members[sample.image(self.image_column)]
         if data is None:
             raise BadImage(f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down first.")
