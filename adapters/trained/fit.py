@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from adapters.trained.dp_sgd.gradients import Loss
     from adapters.trained.dp_sgd.training import Training
-    from adapters.trained.public import PublicSet
     from pe.fit.trainer import DryRun
 
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
+Images = TypeVar("Images")
 
 Vector = Callable[[npt.NDArray[Any]], Float64Array]
 """Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,)."""
@@ -315,8 +315,8 @@ class Fit:
     def pretrain(
         self,
         model: nn.Module,
-        public: Callable[[], PublicSet],
-        train: Callable[[PublicSet, Callable[[], None]], object],
+        public: Callable[[], Images],
+        train: Callable[[Images, Callable[[], None]], object],
         *,
         steps: int,
         file: str,
