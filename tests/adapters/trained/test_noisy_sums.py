@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from adapters.trained import central, fit, noisy_mean
+from adapters.trained import central, dp_imgsyn_networks, fit, noisy_mean
 from adapters.trained.central import Reading
-from adapters.trained.dp_imgsyn_networks import Moments, Reader, Scale, clip
+from adapters.trained.dp_imgsyn_networks import Aim, Reader, clip, factors_of
 from adapters.trained.fit import noisy_sums, on_grid
 from adapters.trained.noisy_mean import Perceptual, RandomFourier, frequencies
 from pe.fit.trainer import PrivateRecords
@@ -110,8 +110,8 @@ def perceptual() -> Perceptual:
 def moments_of(gain: float) -> Vector:
     """The fit's vector of DP-ImgSyn; a gain of 1 is as shipped, a larger one is for images unlike the public ones."""
     reader = Reader(mixed_layers(0, [4, 6]), torch.device("cpu"))
-    scale = Scale.of(*reader.moments(records(6, 3).samples), reader.widths)
-    return lambda image: clip(gain * np.hstack(reader.moments(image[None]))[0] * scale.factors)
+    factors = factors_of(*reader.moments(records(6, 3).samples), reader.widths)
+    return lambda image: clip(gain * np.hstack(reader.moments(image[None]))[0] * factors)
 
 
 FOURIER = RandomFourier(frequencies(20, 64, [0.8], seed=3))
@@ -150,13 +150,13 @@ def test_broken_versions_of_these_vectors_are_caught(monkeypatch: pytest.MonkeyP
 def test_dp_imgsyn_cuts_a_record_s_moments_as_a_whole_and_not_each_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scale_of, norms = Scale.of, []
+    norms: list[float] = []
 
     def summing(private: PrivateRecords, classes: int, vector: Vector, *rest: Any) -> np.ndarray:
         norms.extend(np.linalg.norm(vector(image)) for image in private.samples)
         return noisy_sums(private, classes, vector, *rest)
 
-    monkeypatch.setattr(Scale, "of", lambda *public: Scale(1000 * scale_of(*public).factors))
+    monkeypatch.setattr(dp_imgsyn_networks, "factors_of", lambda *public: 1000 * factors_of(*public))
     monkeypatch.setattr(fit, "noisy_sums", summing)
     api = make("dp_imgsyn")
     api.fit(fitting(api, tmp_path))
@@ -237,9 +237,9 @@ def test_dp_imgsyn_s_moments_are_those_of_the_channels_and_without_noise_of_the_
 
     rng = np.random.default_rng(1)
     means, squares = rng.random((50, 4)), 1 + rng.random((50, 4))
-    scale = Scale.of(means, squares, (4,))
-    total = sum(on_grid(one * scale.factors * 0.5, 2**30) for one in np.hstack([means, squares]))
-    found = Moments.of_sum(total * 2, scale, 2**30, 50)
+    factors = factors_of(means, squares, (4,))
+    total = sum(on_grid(one * factors * 0.5, 2**30) for one in np.hstack([means, squares]))
+    found = Aim.of_sum(reader, total * 2, factors, 2**30, 50)
     np.testing.assert_allclose(found.means, means.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(found.deviations, np.sqrt(squares.mean(axis=0) - means.mean(axis=0) ** 2), rtol=1e-6)
-    assert np.isfinite(Moments.of_sum(-total, scale, 2**30, 50).deviations).all()
+    assert Aim.of_sum(reader, -total, factors, 2**30, 50).deviations.isfinite().all()
