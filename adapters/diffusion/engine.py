@@ -18,6 +18,7 @@ from weakref import finalize
 import numpy as np
 
 from adapters.diffusion.items import Item, Job, Model, Outcome, Pixels, describe_steps, numbers_of, of_iteration
+from pe.data.arrays import ImageShape
 from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, ContractError, RecipeError
@@ -333,7 +334,7 @@ class LocalDiffusion:
         return describe_steps(of_iteration("steps", self.steps, iteration), degree)
 
 
-def answer_of(outcomes: Sequence[Outcome], shape: tuple[int, int, int], conditions: Conditions) -> Answer:
+def answer_of(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions) -> Answer:
     """Return the answer made of an outcome and a row of `conditions` for each item; `shape` is a sample's h, w, c."""
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)}

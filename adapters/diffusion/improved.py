@@ -18,7 +18,7 @@ import numpy as np
 
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
-from pe.data.arrays import Float64Array
+from pe.data.arrays import Float64Array, ImageShape
 from pe.data.decoding import convert_pixels
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions, Samples
@@ -279,7 +279,7 @@ class ImprovedDiffusion(OfClasses):
     def _job(self, degree: float | None, iteration: int) -> Job:
         return Job(of_iteration("steps", self.steps, iteration), degree)
 
-    def _shape(self) -> tuple[int, int, int]:
+    def _shape(self) -> ImageShape:
         return self.size, self.size, 3
 
     def _class_count(self) -> int | None:

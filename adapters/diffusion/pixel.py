@@ -28,7 +28,7 @@ from adapters.diffusion.items import (
 )
 from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
-from pe.data.arrays import Int64Array
+from pe.data.arrays import ImageShape, Int64Array
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on
@@ -62,7 +62,7 @@ class PixelModel:
         self,
         unet: nn.Module,
         scheduler: DDIMScheduler | DDPMScheduler,
-        shape: tuple[int, int, int],
+        shape: ImageShape,
         device: torch.device,
         dtype: torch.dtype,
         classes: int | None = None,
@@ -186,7 +186,7 @@ class PixelFiles:
         )
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> ImageShape:
         """Channels, height and width of the model's images; RecipeError if its settings do not state them."""
         size, channels = self.unet.get("sample_size"), int(self.unet.get("in_channels", 3))
         sides = [size, size] if isinstance(size, int) else size
@@ -272,7 +272,7 @@ class OfClasses(LocalDiffusion, ABC):
         """Return the job for a degree, or for new images (degree None), in an iteration."""
 
     @abstractmethod
-    def _shape(self) -> tuple[int, int, int]:
+    def _shape(self) -> ImageShape:
         """Return h, w, c of the model's images."""
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -366,7 +366,7 @@ class PixelSpace(OfClasses):
         steps = of_iteration("steps", self.steps, iteration)
         return Job(steps, degree, of_iteration("guidance", self.guidance, iteration))
 
-    def _shape(self) -> tuple[int, int, int]:
+    def _shape(self) -> ImageShape:
         channels, height, width = self._files().shape
         return height, width, channels
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from scipy import ndimage
 
 from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, reading
-from pe.data.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
+from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FitTerms
@@ -21,7 +21,6 @@ from pe.plugins.settings import Count
 from pe.privacy.release import Poisson, Release
 
 Pixels = UInt8Array
-Shape = tuple[int, int, int]
 
 COUNTING = 0.2
 """A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm ≤ 1 in all."""
@@ -40,7 +39,7 @@ class Reading:
     centre: float  # the brightness in [0, 1] that is subtracted from each value
     clip: float  # the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of values
 
-    def small(self, shape: Shape) -> Shape:
+    def small(self, shape: ImageShape) -> ImageShape:
         """Return height, width and channels of a shrunken image."""
         height, width, channels = shape
         return -(-height // self.shrink), -(-width // self.shrink), channels
@@ -54,7 +53,7 @@ class Reading:
         values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
         return np.append(values, COUNTING)
 
-    def images(self, sums: Int64Array, release: Release, size: float, shape: Shape) -> Pixels:
+    def images(self, sums: Int64Array, release: Release, size: float, shape: ImageShape) -> Pixels:
         """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums. Post-processing.
 
         Args:

@@ -27,10 +27,10 @@ from adapters.trained.fit import (
     not_fitted,
     part_of,
 )
-from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic, Shape
+from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, Network, PlainTraining, Share
-from pe.data.arrays import Float64Array, UInt8Array
+from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.data.samples import Array
 from pe.errors import RecipeError
 from pe.fit.trainer import Trainer
@@ -335,7 +335,7 @@ class BeginsEasy(FineTuned):
         """See `ReadsPublicSamples`."""
         return (*super().public_paths(), *(path for reader in self._readers for path in reader.public_paths()))
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+    def public_samples(self, shape: ImageShape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """See `ReadsPublicSamples`."""
         yield from super().public_samples(shape, rule)
         for reader in self._readers:

@@ -19,7 +19,7 @@ from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.fit import Fit, label_numbers, reading
 from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, drawing_by, torch_seed, train
 from adapters.trained.settings import PlainTraining
-from pe.data.arrays import Float64Array, UInt8Array
+from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.fit.trainer import DryRun
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _GROUPS = 4
 _HEAD = 8
 
 
-def unet(network: Network, shape: tuple[int, int, int], classes: int, seed: int, phase: str) -> UNet2DModel:
+def unet(network: Network, shape: ImageShape, classes: int, seed: int, phase: str) -> UNet2DModel:
     """Return a new network for images of h×w×c, with weights drawn from `seed` (the recipe's) and the name `phase`.
 
     Raises RecipeError if the images are too small for it.
@@ -109,7 +109,7 @@ class Velocity:
         self._levels: Tensor = scheduler().alphas_cumprod if levels is None else levels
         self._none = none
 
-    def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
+    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Return timesteps, int64, and their ᾱ, float32, (records, draws); noise, float32 (records, draws, c, h, w).
 
         For a network that is to be guided, also bool (records, draws): True for a draw without a class. A record's

@@ -18,7 +18,7 @@ import numpy as np
 from adapters.trained.answers import AnswersByCodes
 from adapters.trained.fit import BELOW_ONE, Fit, Sum, label_numbers, on_grid
 from adapters.trained.public import Public, ReadsPublic
-from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
+from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.samples import slices
 from pe.errors import PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
@@ -154,7 +154,7 @@ class Gaussians:
     """A Gaussian of images for each label."""
 
     classes: tuple[str, ...]  # the label names
-    shape: tuple[int, int, int]  # height, width, channels
+    shape: ImageShape  # height, width, channels
     means: Float64Array  # float64 (labels, d), of pixels in [0, 1]
     factors: Float64Array  # float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ
 
@@ -220,7 +220,7 @@ def gaussians_of(
     grid: int,
     deviation: float,
     classes: tuple[str, ...],
-    shape: tuple[int, int, int],
+    shape: ImageShape,
 ) -> Gaussians:
     """Return the Gaussians that follow from the noisy sums; eigenvalues up to the `edge` of the noise are dropped.
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, reading
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, Decay, FineTuning, Rate, Share
-from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
+from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -233,7 +233,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 
-    def _new_teacher(self, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
+    def _new_teacher(self, shape: ImageShape, classes: int, seed: int) -> nn.Module:
         from adapters.trained.dp_imgsyn_networks import make_teacher
 
         return make_teacher(self.teacher, shape[2], classes, seed)

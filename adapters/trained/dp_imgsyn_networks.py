@@ -21,7 +21,7 @@ from adapters.trained.dp_sgd.gradients import check_gradients, check_stateless
 from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
 from adapters.trained.public import PublicSet, drawing_by
 from adapters.trained.settings import Alignment
-from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
+from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
 
 Pixels = Float32Array
@@ -332,7 +332,7 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
     return model
 
 
-def check_own(kind: str, shape: tuple[int, int, int], classes: int, loss: CrossEntropy) -> None:
+def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) -> None:
     """Check, on noise images of h×w×c, that a user's teacher can be trained and read as the guarantee demands.
 
     Raises PluginError if it cannot be trained by DP-SGD, keeps state, or makes no logits of such images.
@@ -356,9 +356,7 @@ class CrossEntropy:
     def __init__(self, shift: int) -> None:
         self._shift = shift
 
-    def draw(
-        self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator
-    ) -> tuple[Tensor, ...]:
+    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Draw shifts down and to the right, int64 (records, draws, 2)."""
         size, device = (records, draws, 2), generator.device
         return (torch.randint(-self._shift, self._shift + 1, size, generator=generator, device=device),)

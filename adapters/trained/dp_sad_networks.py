@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Randomness, Velocity, scheduler, square
 from adapters.trained.public import drawing_by, torch_seed
+from pe.data.arrays import ImageShape
 from pe.data.samples import slices
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 _WIDTH = 32
 _GROUPS = 4
 _AT_ONCE = 256
-
-Shape = tuple[int, int, int]
 
 
 class Discriminator(nn.Module):
@@ -91,7 +90,7 @@ class Judge:
     """
 
     def __init__(
-        self, teacher: nn.Module, shape: Shape, classes: int, settings: Discrimination, steps: int, seed: int
+        self, teacher: nn.Module, shape: ImageShape, classes: int, settings: Discrimination, steps: int, seed: int
     ) -> None:
         device = next(teacher.parameters()).device
         with drawing_by(seed, "discriminator/weights"):
@@ -120,7 +119,7 @@ class Judge:
             self._optimiser.step()
         self.discriminator.requires_grad_(False)
 
-    def _walk(self, teacher: nn.Module, shape: Shape) -> Tensor:
+    def _walk(self, teacher: nn.Module, shape: ImageShape) -> Tensor:
         """Return all points of the teacher's chains, float32 (steps + 1, chains, c, h, w), from noise to images."""
         size, device = (self._settings.chains, *shape), self._generator.device
         points = [torch.randn(size, generator=self._generator, device=device)]

@@ -21,6 +21,7 @@ from adapters.diffusion.text_files import INDEX, TextFiles, quiet_loading
 from adapters.diffusion.weights import read_json
 from adapters.prompts import PROMPT, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Randomness, Velocity, square, write_model
+from pe.data.arrays import ImageShape
 from pe.errors import RecipeError
 from pe.privacy.covered import sha256
 
@@ -44,7 +45,7 @@ class PixelCheckpoint:
 
     files: PixelFiles  # of the model and the scheduler
     labels: Sequence[str]  # the private label names
-    shape: tuple[int, int, int]  # h, w, c of the private images
+    shape: ImageShape  # h, w, c of the private images
     classes: Mapping[str | int, str | int] | None = None  # label → the class whose embedding the label begins with
 
     def check(self) -> None:
@@ -176,7 +177,7 @@ class LatentCheckpoint:
 
     files: TextFiles  # of the pipeline
     prompts: Mapping[str, str]  # label → text
-    shape: tuple[int, int, int]  # h, w, c of the private images
+    shape: ImageShape  # h, w, c of the private images
 
     def check(self) -> None:
         """See `PixelCheckpoint`."""
@@ -267,7 +268,7 @@ class Latent:
         self._within, self._vae, self._table = within, vae, table
         self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
 
-    def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
+    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Return what `Velocity.draw` returns, with noise in the shape of latents."""
         _, height, width = shape
         latent = self._vae.config.latent_channels, height // self._factor, width // self._factor
@@ -290,9 +291,7 @@ class Latent:
         return latent
 
 
-def latent_checkpoint(
-    model: Path, prompts: TextByLabel, labels: Sequence[str], shape: tuple[int, int, int]
-) -> LatentCheckpoint:
+def latent_checkpoint(model: Path, prompts: TextByLabel, labels: Sequence[str], shape: ImageShape) -> LatentCheckpoint:
     """Open the pipeline in the folder `model`, with the labels' prompts; raise RecipeError if a prompt is missing."""
     texts = prompts if isinstance(prompts, str) else {str(label): text for label, text in prompts.items()}
     of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[PROMPT]

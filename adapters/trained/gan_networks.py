@@ -19,7 +19,7 @@ from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.fit import read_weights, reading
 from adapters.trained.public import PublicSet, torch_seed
 from adapters.trained.settings import PlainTraining
-from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
+from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 
 CODE = 8
 """Length of the code z that an image is made from, beside its label."""
@@ -28,7 +28,7 @@ CODE = 8
 class Generator(nn.Module):
     """Code and label → image in [0, 1], h×w×c: two dense layers, two up-sampling convolutions."""
 
-    def __init__(self, classes: int, shape: tuple[int, int, int], width: int = 256, channels: int = 16) -> None:
+    def __init__(self, classes: int, shape: ImageShape, width: int = 256, channels: int = 16) -> None:
         super().__init__()
         self.shape = shape
         height, across, depth = shape
@@ -74,7 +74,7 @@ class Generator(nn.Module):
 def fit_generator(
     target: Float64Array,
     features: Callable[[Tensor], Tensor],
-    shape: tuple[int, int, int],
+    shape: ImageShape,
     *,
     steps: int,
     batch: int,
@@ -131,7 +131,7 @@ _GROUPS = 4
 class Discriminator(nn.Module):
     """Two strided convolutions with GroupNorm, and a dense layer whose weights the label shifts: logit of "real"."""
 
-    def __init__(self, classes: int, shape: tuple[int, int, int]) -> None:
+    def __init__(self, classes: int, shape: ImageShape) -> None:
         super().__init__()
         height, across, channels = shape
         widths = (channels, *_WIDTHS)
@@ -163,7 +163,7 @@ class DiscriminatorLoss:
     def __init__(self, generator: Generator, classes: int) -> None:
         self._generator, self._classes = generator, classes
 
-    def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
+    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their random labels."""
         count = records * draws
         codes = torch.randn((count, CODE), generator=generator)
@@ -187,7 +187,7 @@ def generate(generator: Generator, codes: Tensor, labels: Tensor) -> Tensor:
     return images.permute(0, 3, 1, 2) * 2 - 1
 
 
-def read_discriminator(file: Path, classes: int, shape: tuple[int, int, int]) -> Discriminator:
+def read_discriminator(file: Path, classes: int, shape: ImageShape) -> Discriminator:
     """Read a discriminator; raise RecipeError if there is none, or it is damaged."""
     model = Discriminator(classes, shape)
     with reading(file.parent, "fitted discriminator"):

@@ -15,7 +15,7 @@ from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, Sum
 from adapters.trained.public import Noise
 from adapters.trained.settings import Rate
-from pe.data.arrays import Float64Array, UInt8Array
+from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.data.samples import generator
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms
@@ -233,7 +233,7 @@ class Perceptual:
 
     @classmethod
     def of(
-        cls, side: int, stages: Sequence[int], squares: float, shape: tuple[int, int, int], seed: int, images: int
+        cls, side: int, stages: Sequence[int], squares: float, shape: ImageShape, seed: int, images: int
     ) -> Perceptual:
         """Return features by the published network, centred by the means over `images` public noise images of h×w×c."""
         import torch

@@ -20,7 +20,7 @@ from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.fit import FittedMethod
 from adapters.trained.settings import PlainTraining
-from pe.data.arrays import Int64Array, UInt8Array
+from pe.data.arrays import ImageShape, Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
 from pe.data.samples import generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from pe.fit.trainer import FitTerms
 
-Shape = tuple[int, int, int]
 Pixels = UInt8Array
 Model = TypeVar("Model", bound="nn.Module")
 
@@ -115,12 +114,12 @@ class Source(Settings, ABC):
         """Return the names of the public labels; () if the images are not labelled."""
         return ()
 
-    def check(self, shape: Shape) -> None:
+    def check(self, shape: ImageShape) -> None:
         """Raise RecipeError if the images are missing, or cannot have `shape`."""
         self.label_names()
 
     @abstractmethod
-    def read(self, shape: Shape, seed: int) -> PublicSet:
+    def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """Return all public images, height×width×channels as in `shape`; images that are made are drawn by `seed`.
 
         Raises:
@@ -159,7 +158,7 @@ class Characters(Made):
             raise ValueError(f"count is {self.count}, and there are {most} characters to draw: take at least as many")
         return self
 
-    def check(self, shape: Shape) -> None:
+    def check(self, shape: ImageShape) -> None:
         """See `Source`."""
         self._glyphs(shape)
 
@@ -167,11 +166,11 @@ class Characters(Made):
         """See `Source`."""
         return tuple(dict.fromkeys(self.characters))
 
-    def read(self, shape: Shape, seed: int) -> PublicSet:
+    def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """See `Source`."""
         return PublicSet.of_generator(self._glyphs(shape), self.label_names(), self.count, seed, "public/glyphs")
 
-    def _glyphs(self, shape: Shape) -> GenerationAPI:
+    def _glyphs(self, shape: ImageShape) -> GenerationAPI:
         height, width, channels = shape
         if height != width:
             raise RecipeError(
@@ -193,7 +192,7 @@ class Noise(Made):
     kind: Literal["noise"] = "noise"
     smoothing: Annotated[float, Field(ge=0)] = 1.0
 
-    def read(self, shape: Shape, seed: int) -> PublicSet:
+    def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """See `Source`; grey on average, with black and white three standard deviations away."""
         rng = generator(seed, "public/noise")
         images = np.empty((self.count, *shape), dtype=np.uint8)
@@ -234,7 +233,7 @@ class Folder(Files):
         names = {name for name in labels if name is not None}
         return () if None in labels else tuple(sorted(names))
 
-    def read(self, shape: Shape, seed: int) -> PublicSet:
+    def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """See `Source`."""
         has_labels = bool(self.label_names())
         images, names = read_folder(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
@@ -263,7 +262,7 @@ class Arrays(Files):
         except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise RecipeError(f"public.path: '{self.path}' is no .npz file that can be read: make it anew.") from error
 
-    def read(self, shape: Shape, seed: int) -> PublicSet:
+    def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """See `Source`."""
         self._check(self.path.is_file(), ".npz file")
         return PublicSet.of_names(*read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2])))
@@ -294,7 +293,7 @@ class ReadsPublic(FittedMethod):
         """See `ReadsPublicSamples`."""
         return () if self.public is None else self.public.paths
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
+    def public_samples(self, shape: ImageShape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
         """See `ReadsPublicSamples`."""
         if isinstance(self.public, Files):
             yield from images_at(self.public.path, shape, rule or self.public.resize)

@@ -1,4 +1,4 @@
-"""The types of NumPy arrays of any shape, by the type of their entries, under one name in all rooms."""
+"""Types that many rooms share: NumPy arrays of any shape, by the type of their entries; and the shape of an image."""
 
 from __future__ import annotations
 
@@ -12,3 +12,6 @@ Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 Float32Array = npt.NDArray[np.float32]
 Float64Array = npt.NDArray[np.float64]
+
+ImageShape = tuple[int, int, int]
+"""Height, width and channels of an image; channels, height and width where torch has it."""

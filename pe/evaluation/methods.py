@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from pe.data.arrays import BoolArray, Float64Array, UInt64Array
+from pe.data.arrays import BoolArray, Float64Array, ImageShape, UInt64Array
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints
 from pe.data.decoding import Channels, convert_pixels
@@ -188,14 +188,14 @@ class ImageMethods(Methods):
         return private.kind if (kind, private.kind) == ("folder", "dicom") else kind
 
 
-def shrink(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+def shrink(shape: ImageShape) -> ImageShape:
     """Return height, width and channels with a longer side of at most LONGEST, in about the same proportions."""
     height, width, channels = shape
     factor = min(1.0, LONGEST / max(height, width))
     return max(1, round(height * factor)), max(1, round(width * factor)), channels
 
 
-def _in_shape(whole: Labelled, shape: tuple[int, int, int]) -> Labelled:
+def _in_shape(whole: Labelled, shape: ImageShape) -> Labelled:
     """Stretch images (antialiased) to height and width, and make them grey or coloured."""
     if whole.images.shape == shape:
         return whole

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import yaml
 
-from pe.data.arrays import Float64Array, Int32Array, Int64Array
+from pe.data.arrays import Float64Array, ImageShape, Int32Array, Int64Array
 from pe.data.samples import Array, Shape
 from pe.errors import PrivacyError, RecipeError
 from pe.plugins.specs import PluginSpec
@@ -89,7 +89,7 @@ class FitTerms:
     embedding: PluginSpec | None = field(default=None, compare=False)
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
+    def image_shape(self) -> ImageShape:
         """Height, width and channels, if the samples are images."""
         height, width, channels = self.shape
         return height, width, channels

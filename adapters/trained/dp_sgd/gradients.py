@@ -24,6 +24,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from adapters.trained.settings import GRID
+from pe.data.arrays import ImageShape
 from pe.errors import PluginError
 from pe.plugins.devices import memory_refused
 
@@ -37,7 +38,7 @@ _LARGEST = 2.0**127
 class Loss(Protocol):
     """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
 
-    def draw(self, records: int, draws: int, shape: tuple[int, int, int], generator: torch.Generator) -> Randomness:
+    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Return randomness for c×h×w images, on the generator's device: tensors of records×draws×…; () for none.
 
         The randomness is independent of images and labels, and comes from `generator` alone.
@@ -155,7 +156,7 @@ _NOTHING = 1e-6
 """Distance that is put down to rounding, as a share of the norm of the gradient of all parameters."""
 
 
-def check_gradients(model: nn.Module, loss: Loss, shape: tuple[int, int, int], name: str) -> None:
+def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) -> None:
     """Check, by two noise images of h×w×c, that a record's gradient among others is the one that it has alone.
 
     `vmap` needs a rule for each operation; a model that others wrote may have operations with no rule or a wrong one.

@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients, trained_parameters
 from adapters.trained.settings import DPSGD, GRID, Optimiser
-from pe.data.arrays import Float32Array, UInt8Array, UInt64Array
+from pe.data.arrays import Float32Array, ImageShape, UInt8Array, UInt64Array
 from pe.data.samples import slices
 from pe.errors import PrivateDataError, RecipeError, RunError
 from pe.fit.trainer import DryRun
@@ -327,7 +327,7 @@ class Training:
         """Draw a seed, of 64 fair coins, for every place of a micro-batch: uint64."""
         return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
 
-    def _randomness(self, shape: tuple[int, int, int], seeds: UInt64Array) -> Randomness:
+    def _randomness(self, shape: ImageShape, seeds: UInt64Array) -> Randomness:
         """Draw the loss's randomness for every place of a micro-batch, each from a seed of its own."""
         generator = torch.Generator()  # on the processor: on a GPU each record's would be kernels of its own
         per_record = [
@@ -367,7 +367,7 @@ def _check_records(images: Images, labels: Labels) -> None:
 def dry_run(
     model: nn.Module,
     loss: Loss,
-    image_shape: tuple[int, int, int],
+    image_shape: ImageShape,
     settings: DPSGD,
     devices: Sequence[torch.device] = (torch.device("cpu"),),
     part: str = "training",
