@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from pe.evaluation.advice import SHARE, Evidence, advise
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.fidelity import fidelity
 from pe.evaluation.grade import Grade, between_runs, fidelity_of, nearer_private, usefulness, variety_of
+from pe.evaluation.labelled import Values
 from pe.evaluation.memorisation import attack_model, memorisation
 from pe.evaluation.sets import METRICS, REAL, SYNTHETIC_DATA, Notes, RealSet, Request, Sets, gather
 from pe.evaluation.utility import Utility, choose_classifiers, trials_of, utility
@@ -43,7 +43,6 @@ INTERNAL = (
 )
 VERSION = 1
 
-Values = dict[str, Any]
 Results = dict[str, dict[str, Utility]]
 """Classifier → set → result."""
 File = tuple[str, bytes]

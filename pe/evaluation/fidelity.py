@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Samples, generator, slices
 from pe.errors import RecipeError
 from pe.evaluation.features import CachedEmbedding
-from pe.evaluation.labelled import KEPT
+from pe.evaluation.labelled import KEPT, Values
 from pe.plugins.protocols import info_of
 from pe.progress import Progress, Task
 
@@ -255,7 +254,7 @@ def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task
 
 def fidelity(
     embedding: CachedEmbedding, sets: Mapping[str, Samples], reference: Samples, seed: int, progress: Progress
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[Values, list[str]]:
     """Compare each of `sets`, first the evaluated one, then its controls, with a reference set, under an embedding.
 
     Guarantee: none. With a private reference the numbers are confidential.
@@ -286,9 +285,9 @@ def fidelity(
     return values, _notes(name, by_set[first], real, standard, reference.noun)
 
 
-def _compare(synthetic: Features, real: Features) -> dict[str, Any]:
+def _compare(synthetic: Features, real: Features) -> Values:
     kernel = asdict(kernel_distance(synthetic.vectors, real.vectors))
-    values: dict[str, Any] = {
+    values: Values = {
         "samples": synthetic.moments.count,
         "frechet": frechet_distance(synthetic.moments, real.moments),
         "kernel": {key: None if math.isnan(value) else value for key, value in kernel.items()},

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
 from pe.data.samples import generator
-from pe.evaluation.labelled import Labels
+from pe.evaluation.labelled import Labels, Values
 from pe.evaluation.sets import CHANCE, POOL_LABELS, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
 from pe.evaluation.utility import Utility
 from pe.evaluation.verdict import LEVEL, compare
@@ -109,7 +108,7 @@ class Beside:
         return BEST * min(self.synthetic / self.real, 1.0) if self.real else None
 
 
-def fidelity_of(measures: Mapping[str, Any]) -> Beside | None:
+def fidelity_of(measures: Values) -> Beside | None:
     """Return the coverages among one embedding's measures in metrics.json; None if there are too few samples."""
     if "coverage" not in measures:
         return None
@@ -210,7 +209,7 @@ class Grade:
             )
         return [(name, texts[name]) for name in LINES if texts.get(name)]
 
-    def to_dict(self, advice: str) -> dict[str, Any]:
+    def to_dict(self, advice: str) -> Values:
         """Return the values as docs/evaluation.md has them."""
         parts = {name: getattr(self, name) for name in LINES[:-1]}
         values = {name: {**vars(part)} for name, part in parts.items() if part is not None}

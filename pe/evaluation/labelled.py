@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from pe.data.samples import SOFT_LABEL, Conditions, Indices, Samples, distinct, 
 from pe.plugins.protocols import Vectors
 
 Labels = Int32Array
+Values = dict[str, Any]
+"""A part of metrics.json, as docs/evaluation.md has it."""
 
 KEPT = 10_000
 """Most samples of a set that are kept for measures that compare pairs, and for training where it is slow."""

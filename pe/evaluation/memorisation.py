@@ -16,8 +16,8 @@ from pe.data.samples import Samples, distinct, generator, slices
 from pe.errors import PEError
 from pe.evaluation.audit import lower, upper
 from pe.evaluation.features import CachedEmbedding
-from pe.evaluation.labelled import Labelled
-from pe.evaluation.methods import Values, are_among, beyond_chance, methods_of
+from pe.evaluation.labelled import Labelled, Values
+from pe.evaluation.methods import are_among, beyond_chance, methods_of
 from pe.fit.trainer import MODEL, Fitted, HasRecordLoss
 from pe.nearest import nearest
 from pe.planning.parts import set_up

@@ -11,7 +11,6 @@ from hashlib import blake2b
 from itertools import chain
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -27,7 +26,7 @@ from pe.data.structure import Structure
 from pe.data.texts import RUN, plain
 from pe.errors import RecipeError
 from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_ROWS, ON_WORDS, strings_of, words
-from pe.evaluation.labelled import Labelled, Labels
+from pe.evaluation.labelled import Labelled, Labels, Values
 from pe.evaluation.tables import compare_tables, one_hot, ordinals
 from pe.private.dataset import sample_digest
 from pe.private.look import kind_at, text_kind_at
@@ -38,7 +37,6 @@ from pe.private.tables import ImageParquet, RowTable, TextTable
 from pe.private.webdataset import WebDataset
 
 Hashes = UInt64Array
-Values = dict[str, Any]
 Training = dict[str, Labelled]
 View = tuple[Training, Labelled]
 """The training sets and the test set."""

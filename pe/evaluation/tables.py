@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from pe.data.arrays import Float32Array
 from pe.data.columns import BINS, Codes, Columns, cramers_v
 from pe.data.samples import generator
+from pe.evaluation.labelled import Values
 
 PAIRS, TRIPLES = 1000, 100
 """Most pairs and triples of columns that are compared; of more, so many are drawn at random."""
@@ -31,7 +31,7 @@ def ordinals(codes: Codes, columns: Columns) -> Float32Array:
     return codes.astype(np.float32)
 
 
-def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[str]) -> dict[str, Any]:
+def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[str]) -> Values:
     """Compare each of `sets` with a reference table, as bins, int64 (n, d ≥ 1) in [0, BINS], of columns of these names.
 
     Total variation, ½ Σ |p − q| in [0, 1], is of shares of bins: the mean over columns, PAIRS and TRIPLES.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from pe.evaluation.classifiers import (
     side_by_side,
 )
 from pe.evaluation.features import CachedEmbedding
-from pe.evaluation.labelled import Labelled, Labels, Logits, few, hold_out
+from pe.evaluation.labelled import Labelled, Labels, Logits, Values, few, hold_out
 from pe.evaluation.sets import Request, Sets
 from pe.progress import Progress
 
@@ -82,7 +81,7 @@ class Utility:
         accuracy: Float64Array = self.right.mean(axis=1)
         return accuracy
 
-    def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
+    def to_dict(self, names: Sequence[str]) -> Values:
         """Return the values as docs/evaluation.md has them, with the class `names`."""
         actual, right = self.confusion.sum(axis=1), np.diag(self.confusion)
         auc = {"auc": _spread(np.array(self.auc))} if self.auc else {}
@@ -212,7 +211,7 @@ def macro_f1(confusion: Counts) -> float:
     return float((2 * right[present] / (actual + guesses)[present]).mean())
 
 
-def _spread(values: Float64Array) -> dict[str, Any]:
+def _spread(values: Float64Array) -> Values:
     """Return mean, standard deviation (divisor n − 1; None for one value) and the values."""
     deviation = float(values.std(ddof=1)) if len(values) > 1 else None
     return {"mean": float(values.mean()), "std": deviation, "values": values.tolist()}

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pe.data.arrays import BoolArray, Float64Array
 from pe.evaluation.classifiers import LINEAR_PROBE
-from pe.evaluation.labelled import Labels
+from pe.evaluation.labelled import Labels, Values
 from pe.evaluation.sets import CHANCE, ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
 from pe.evaluation.utility import Utility
 
@@ -75,7 +74,7 @@ class Verdict:
         against_vote = f"{differences[ONE_VOTE].points} against as much data chosen by one vote and not varied"
         return f"{sentence} {_HEADLINES[self.evolving][1]}: {against_vote}."
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """Return the values as docs/evaluation.md has them."""
         differences = {name: vars(each) for name, each in self.differences.items()}
         return vars(self) | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
