@@ -13,6 +13,7 @@ from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.covered import BANNER, RELEASES, compare_files, release_file
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Relation, Release
+from pe.privacy.words import Certificate
 
 FORMAT = 2
 """From format 2 on, `warnings` has also the warnings that follow from ε, and those that the recipe adds. For a run
@@ -116,7 +117,7 @@ def _releases(ledger: Ledger) -> list[dict[str, Any]]:
     return list(entries.values())
 
 
-def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
+def verify(certificate: Certificate, folder: Path) -> list[str]:
     """Check a certificate anew: ε from its releases, its sentences from its numbers, its files by their hashes.
 
     It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to match is not
@@ -141,7 +142,7 @@ def verify(certificate: Mapping[str, Any], folder: Path) -> list[str]:
         return [f"The certificate is damaged: {type(error).__name__} at {error}."]
 
 
-def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
+def certified_releases(certificate: Certificate) -> list[Release]:
     """The releases of a certificate, each as often as it was charged; PrivacyError if they are faulty or too many."""
     releases: list[Release] = []
     for entry in certificate["releases"]:
@@ -156,7 +157,7 @@ def certified_releases(certificate: Mapping[str, Any]) -> list[Release]:
     return releases
 
 
-def _check_numbers(certificate: Mapping[str, Any]) -> Iterator[str]:
+def _check_numbers(certificate: Certificate) -> Iterator[str]:
     releases = certified_releases(certificate)
     if certificate["budget"] is None:
         for key in ("epsilon", "delta", "gdp_mu", "epsilon_at"):
@@ -181,7 +182,7 @@ def _check_numbers(certificate: Mapping[str, Any]) -> Iterator[str]:
         yield f"μ is {mu} by its releases, not {claim} as it says."
 
 
-def _check_words(certificate: Mapping[str, Any]) -> Iterator[str]:
+def _check_words(certificate: Certificate) -> Iterator[str]:
     """Compare the sentences with the numbers."""
     relation, unit = Relation(certificate["relation"]["name"]), certificate["unit"]["name"]
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
@@ -207,7 +208,7 @@ def _check_words(certificate: Mapping[str, Any]) -> Iterator[str]:
             yield f"Its '{key}' is not what its numbers say."
 
 
-def _expected_warnings(certificate: Mapping[str, Any]) -> list[str]:
+def _expected_warnings(certificate: Certificate) -> list[str]:
     """First the warnings that follow from the certificate's numbers, then any others that it has."""
     delta, sizes = certificate["delta"], (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
@@ -216,7 +217,7 @@ def _expected_warnings(certificate: Mapping[str, Any]) -> list[str]:
     return [*consequences, *map(str, certificate["warnings"][len(consequences) :])]
 
 
-def _check_releases(certificate: Mapping[str, Any], names: Collection[str]) -> Iterator[str]:
+def _check_releases(certificate: Certificate, names: Collection[str]) -> Iterator[str]:
     """Compare the releases that are listed as made with the files that are covered."""
     listing = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
     files = {name for name in names if name.startswith(f"{RELEASES}/")}

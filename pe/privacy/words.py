@@ -12,6 +12,9 @@ from typing import Any
 from pe.errors import printable
 from pe.privacy.release import Relation, Release
 
+Certificate = Mapping[str, Any]
+"""A certificate's JSON values, as `build_certificate` makes them; or as somebody wrote them."""
+
 NOT_COVERED = (
     "Everything under confidential/: it holds what touched the private data without noise (embeddings, clean "
     "measurements, durations, logs). It must not be shared, and is not part of what this certificate speaks of.",
@@ -200,13 +203,13 @@ def notes(releases: Sequence[Release]) -> list[str]:
     ]
 
 
-def certificate_files(certificate: Mapping[str, Any]) -> dict[str, bytes]:
+def certificate_files(certificate: Certificate) -> dict[str, bytes]:
     """The certificate as the files that a run holds: name → content."""
     text = json.dumps(certificate, indent=2, ensure_ascii=False) + "\n"
     return {"certificate.json": text.encode(), "certificate.md": certificate_markdown(certificate).encode()}
 
 
-def certificate_markdown(certificate: Mapping[str, Any], files: int | None = None) -> str:
+def certificate_markdown(certificate: Certificate, files: int | None = None) -> str:
     """The certificate as a page for people; if it covers more than `files` files, the page tells only their number.
 
     Raises:

@@ -27,7 +27,7 @@ from pe.plugins.protocols import NOTHING, Usage
 from pe.privacy.accounting import epsilon
 from pe.privacy.covered import release_file
 from pe.privacy.release import Relation
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, found_at_most, round_up
+from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, Certificate, found_at_most, round_up
 from pe.recipe.schema import Recipe
 from pe.report.columns import columns_on_page
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
@@ -38,7 +38,6 @@ from pe.store.run import Run
 from pe.store.writer import read_journal
 
 Metrics = Mapping[str, Any]
-Certificate = Mapping[str, Any]
 
 REPORT = "report.html"
 INTERNAL_REPORT = f"{CONFIDENTIAL}/report.html"
