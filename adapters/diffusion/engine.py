@@ -34,6 +34,7 @@ from pe.plugins.devices import (
     words_of,
 )
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, Refused, Usage
+from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
     import torch
@@ -287,7 +288,7 @@ def _outcomes(model: Model, job: Job, items: Sequence[Item]) -> Sequence[Outcome
     return [outcome for item in items for outcome in _outcomes(model, job, [item])]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class LocalDiffusion:
     """A diffusion model on this machine.
 

@@ -25,6 +25,7 @@ from pe.data.samples import DRAWN, Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on, require_torch
 from pe.plugins.protocols import Answer, Seeds, VariationRequest
+from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS, Published, fill, find_published, read_weights
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def is_improved(model: str) -> bool:
         return False
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class ImprovedDiffusion(OfClasses):
     """The paper's generator for its CIFAR-10 and Camelyon17 runs: ImageNet at 64×64.
 

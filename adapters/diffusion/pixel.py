@@ -33,6 +33,7 @@ from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on
 from pe.plugins.protocols import Answer, RandomRequest, Seeds, VariationRequest
+from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS, fill, read_weights
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _fetch(model: str, revision: str | None) -> str:
     return snapshot_download(model, revision=revision, allow_patterns=patterns)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class OfClasses(LocalDiffusion, ABC):
     """RANDOM_API and VARIATION_API by a diffusion model in pixel space, with or without classes."""
 
@@ -306,7 +307,7 @@ class OfClasses(LocalDiffusion, ABC):
         return answer_of(self._engine.run(items), self._shape(), conditions)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class PixelSpace(OfClasses):
     """Small diffusion models in pixel space (diffusers' UNet2DModel), such as one that you trained on public images.
 

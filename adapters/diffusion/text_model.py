@@ -27,6 +27,7 @@ from adapters.prompts import Ladder, Texts
 from pe.errors import RecipeError
 from pe.plugins.devices import Precision, dtype_on, words_of
 from pe.plugins.protocols import Refused
+from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _WHOLE = 4  # most images decoded at once: the autoencoder works at full size, a
 _UNSAFE = Refused("the model's safety checker took the image for unsafe")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class TextSettings:
     """A text-to-image model of diffusers.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -17,11 +17,12 @@ from pe.data.decoding import Resize, convert_pixels
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.specs import plugin
 
 _GRID = 8  # pixels per side that a latent stands for
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class TextToImage(TextSettings, LocalDiffusion):
     """Text-to-image models on this machine: Stable Diffusion, SDXL, Flux, Qwen-Image, with LoRA weights or without.
 

@@ -18,6 +18,7 @@ from pe.errors import APIError, RecipeError
 from pe.fit.trainer import FitTerms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 from pe.privacy.release import Poisson, Release
 
 Pixels = UInt8Array
@@ -74,7 +75,7 @@ class Reading:
         return float(np.sqrt(np.prod(self.small((shape[0], shape[1], shape[2])))))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class CentralImages(FittedMethod):
     """Blurred means of the records: the first stage of `dp_feta` (Li et al., S&P 2025), weak alone.
 

@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -45,7 +45,7 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.registry import require
 from pe.plugins.settings import Count, Settings
-from pe.plugins.specs import PartSpec, construct
+from pe.plugins.specs import PartSpec, construct, plugin
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
@@ -70,7 +70,7 @@ class Sampling(Settings):
     chunk: Count = 1024
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class AnsweringDiffusion(TrainedMethod):
     """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
 
@@ -153,7 +153,7 @@ def labels_of(folder: Path) -> list[str]:
         raise RecipeError(f"{folder / 'classes.json'} is damaged: fit the model in a new run.") from error
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class FittedDiffusion(ReadsPublic, AnsweringDiffusion):
     """A fitted diffusion model with the toolkit's own UNet; for all other arguments see `AnsweringDiffusion`.
 
@@ -243,7 +243,7 @@ class DPDM(FineTuned):
         return self._new(fit.terms, len(fit.terms.classes))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class PDPDiffusion(FineTuned):
     """If public images of the same kind exist: diffusion trained on them, then by DP-SGD (Ghalebikesabi et al. 2023).
 
@@ -297,7 +297,7 @@ class Easy(PartSpec):
     training: PlainTraining = Field(PlainTraining(), description="of the diffusion model on these images")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class BeginsEasy(FineTuned):
     """A diffusion model that learns from images of generators that are cheaper to fit, then by DP-SGD.
 
@@ -377,7 +377,7 @@ class BeginsEasy(FineTuned):
 # DP-FETA, from easy to hard: Li et al. 2025; FETA-Pro: 2601.06368. PrivImage: Li et al., USENIX 2024.
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class DPFETA(BeginsEasy):
     """If nothing public is like the records: cheap fits first, then a diffusion model by DP-SGD.
 
@@ -396,7 +396,7 @@ class DPFETA(BeginsEasy):
             raise RecipeError("easy is empty: name what is fitted first, or take kind: dpdm.")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class PrivImage(SelectsPublic, BeginsEasy):
     """If you do not know which public images are like yours: DP picks them, then diffusion learns by DP-SGD.
 

@@ -22,6 +22,7 @@ from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, U
 from pe.data.samples import slices
 from pe.errors import PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
+from pe.plugins.specs import plugin
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
@@ -261,7 +262,7 @@ def _factor(covariance: Float64Array, least: float) -> Float64Array:
     return factor
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class DPGaussian(ReadsPublic, AnswersByCodes):
     """The fit to try first, as it takes seconds: Gaussians, the baseline of all fits. For small aligned images.
 

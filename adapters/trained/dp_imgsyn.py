@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +23,7 @@ from pe.fit.trainer import FitTerms
 from pe.plugins.devices import raising_for_memory
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,7 +52,7 @@ class TeacherTraining(FineTuning):
     shift: Annotated[int, Field(ge=0, le=8)] = 1
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class DPImgSyn(ReadsPublic, TrainedMethod):
     """For training sets that must not look private: public images, changed for a classifier (Roy et al. 2024).
 

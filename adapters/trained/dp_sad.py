@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from pe.data.arrays import Float32Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
     from diffusers import UNet2DModel
@@ -47,7 +48,7 @@ class Learning(FineTuning):
     block: Count = 10
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class DPSAD(FittedDiffusion):
     """If public images have your labels' names: a student learns by DP-SGD from records and a teacher.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from adapters.trained.settings import Rate
 from pe.data.arrays import Float64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.plugins.settings import Count, Settings
+from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,7 +95,7 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
     return [name for name in names if name in matches]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class FineTune(AnsweringDiffusion):
     """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices, or on layers you choose.
 

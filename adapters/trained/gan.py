@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from adapters.trained.settings import FineTuning, PlainTraining
 from pe.data.arrays import Float32Array, Float64Array, UInt8Array
 from pe.data.samples import generator as seeded
 from pe.plugins.protocols import PluginInfo
+from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
     from adapters.trained.dp_sgd.training import Training
@@ -26,7 +26,7 @@ _DISCRIMINATOR = "discriminator.safetensors"
 _PRETRAINING = PlainTraining(steps=2000, batch=64, learning_rate=1e-3)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
     """A GAN: DP-SGD trains the discriminator to tell records from generated images; the generator learns from it alone.
 
@@ -107,7 +107,7 @@ class FittedGAN(ReadsPublic, AnswersByCodes, TrainedMethod):
         return discriminator.to(self._place()), generator.to(self._place())
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class DPGAN(FittedGAN):
     """For comparisons: a GAN whose discriminator learns by DP-SGD (Xie et al. 2018).
 
@@ -132,7 +132,7 @@ class DPGAN(FittedGAN):
         return shuffle
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class PrivImageGAN(SelectsPublic, FittedGAN):
     """As `privimage`, with a GAN: PrivImage+G (Li et al. 2024).
 

@@ -20,6 +20,7 @@ from pe.data.samples import generator
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 from pe.plugins.weights import load_network, stage_values
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Features(Protocol):
         ...
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class NoisyMean(AnswersByCodes):
     """A generator of images from a code and a label, fitted to one noisy sum of the records' features.
 
@@ -93,7 +94,7 @@ class NoisyMean(AnswersByCodes):
         write_generator(model, terms, fit.fitting.folder)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class DPMERF(NoisyMean):
     """Small, simple images in a minute: one noisy mean of random features (Harder et al., AISTATS 2021).
 
@@ -177,7 +178,7 @@ class RandomFourier:
 _CENTRED = 100
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class DPMEPF(NoisyMean):
     """To compare with `dp_merf`: one noisy mean of a pretrained network's features (Harder et al., TMLR 2023).
 

@@ -17,6 +17,7 @@ from pe.data.arrays import Int64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
@@ -122,7 +123,7 @@ def train_query(
     return Query(train(model, public, settings, loss_of, seed, "query", step_done).eval(), device)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class SelectsPublic(ReadsPublic, TrainedMethod):
     """A fit that asks once, under DP, which public images are most like the private ones (Li et al., USENIX 2024).
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from dataclasses import dataclass, is_dataclass
+from dataclasses import field as own_field
 from dataclasses import fields as fields_of
-from dataclasses import is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -15,7 +16,18 @@ from pe.plugins.price import PriceSection
 from pe.plugins.registry import NOUN, Group, load, plugins
 from pe.plugins.settings import models_in, read_settings
 
+Class = TypeVar("Class")
+
 _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(own_field,))
+def plugin(cls: type[Class]) -> type[Class]:
+    """Make the annotated attributes of a plug-in's class its settings, which its constructor takes by name.
+
+    It is a dataclass without `==` and `repr`, which nobody asks a plug-in for.
+    """
+    return dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 
 def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
