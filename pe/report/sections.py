@@ -38,6 +38,8 @@ from pe.store.run import Run
 from pe.store.writer import read_journal
 
 Metrics = Mapping[str, Any]
+Table = list[tuple[str, ...]]
+"""Rows of cells; as a rule the first row is the head."""
 
 REPORT = "report.html"
 INTERNAL_REPORT = f"{CONFIDENTIAL}/report.html"
@@ -290,7 +292,7 @@ def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
 def costs(run: Run) -> dict[str, object]:
     """Return calls, images, refusals, cost and time, phase by phase and in all; and the run's events."""
     price = price_of(public_plan(run)[0])
-    phases: list[tuple[str, ...]] = []
+    phases: Table = []
     with read_journal(run) as journal:
         for name in journal.phases():
             chunks, misses = journal.chunks(name), journal.misses(name)
@@ -398,13 +400,13 @@ def spread(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%",
     return show(values.get("mean"), forms[0]) + around
 
 
-def utility_rows(metrics: Metrics) -> list[tuple[str, ...]]:
+def utility_rows(metrics: Metrics) -> Table:
     """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set; * marks `chosen_classifier`.
 
     A part of the metrics may be missing.
     """
     utility, best = metrics.get("utility") or {}, metrics.get("chosen_classifier") or {}
-    rows: list[tuple[str, ...]] = [("trained on", *utility, "size")]
+    rows: Table = [("trained on", *utility, "size")]
     for name in dict.fromkeys(name for by_set in utility.values() for name in by_set):
         cells, size = [], None
         for classifier, by_set in utility.items():
@@ -417,10 +419,10 @@ def utility_rows(metrics: Metrics) -> list[tuple[str, ...]]:
     return rows
 
 
-def fidelity_rows(fidelity: Metrics) -> list[tuple[str, ...]]:
+def fidelity_rows(fidelity: Metrics) -> Table:
     """Return a table of distances and shares: its head, then a row for the synthetic data and for each control."""
     shares = ("precision", "recall", "density", "coverage")
-    rows: list[tuple[str, ...]] = [("", *distance_names(fidelity), *shares)]
+    rows: Table = [("", *distance_names(fidelity), *shares)]
     for name, one in {"synthetic": fidelity, **(fidelity.get("controls") or {})}.items():
         kernel = spread(one.get("kernel") or {}, "standard_error", (".4g", ".2g"))
         numbers = (show(one.get(share), ".3f") for share in shares)
@@ -428,10 +430,10 @@ def fidelity_rows(fidelity: Metrics) -> list[tuple[str, ...]]:
     return rows
 
 
-def table_rows(metrics: Metrics) -> list[tuple[str, ...]]:
+def table_rows(metrics: Metrics) -> Table:
     """Return a table of how far a table's sets lie from the reference: its head, then a row for each; else none."""
     names = {"one_way": "columns", "two_way": "pairs", "three_way": "triples", "association": "association"}
-    rows: list[tuple[str, ...]] = [("", *names.values(), "farthest column", "pair")]
+    rows: Table = [("", *names.values(), "farthest column", "pair")]
     for name, one in (metrics.get("table") or {"sets": {}})["sets"].items():
         column = max(one["columns"], key=lambda each: float(one["columns"][each]))
         worst = f"{column} {one['columns'][column]:.3f}", " and ".join(one["pair"] or ())
@@ -439,7 +441,7 @@ def table_rows(metrics: Metrics) -> list[tuple[str, ...]]:
     return rows if len(rows) > 1 else []
 
 
-def constraint_rows(metrics: Metrics) -> list[tuple[str, ...]]:
+def constraint_rows(metrics: Metrics) -> Table:
     """Return a table of the shares of rows that break each constraint, if there are any: a head, a row for each set."""
     breaks = (metrics.get("table") or {}).get("breaks") or {}
     heads = [("", *each) for each in [*breaks.values()][:1]]
@@ -465,7 +467,7 @@ def _pairs(run: Run, memorisation: Metrics, suffix: str) -> list[bytes]:
     return [path.read_bytes() for path in inside if path.is_file() and path.suffix == suffix]
 
 
-def _words_and_lengths(texts: Metrics) -> list[tuple[str, ...]]:
+def _words_and_lengths(texts: Metrics) -> Table:
     """A table's row for each set of texts."""
     rows = []
     for name, one in (texts.get("sets") or {}).items():
