@@ -22,7 +22,7 @@ from pe.evaluation.grade import Grade, between_runs, fidelity_of, nearer_private
 from pe.evaluation.labelled import Values
 from pe.evaluation.memorisation import attack_model, memorisation
 from pe.evaluation.sets import METRICS, REAL, SYNTHETIC_DATA, Notes, RealSet, Request, Sets, gather
-from pe.evaluation.utility import Utility, choose_classifiers, trials_of, utility
+from pe.evaluation.utility import Results, choose_classifiers, trials_of, utility
 from pe.evaluation.verdict import find_lost_classes, first_named, judge_of, verdict
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import info_of
@@ -43,8 +43,6 @@ INTERNAL = (
 )
 VERSION = 1
 
-Results = dict[str, dict[str, Utility]]
-"""Classifier → set → result."""
 File = tuple[str, bytes]
 """A file: its suffix and its content."""
 

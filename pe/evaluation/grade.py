@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -12,7 +11,7 @@ import numpy as np
 from pe.data.samples import generator
 from pe.evaluation.labelled import Labels, Values
 from pe.evaluation.sets import CHANCE, POOL_LABELS, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
-from pe.evaluation.utility import Utility
+from pe.evaluation.utility import BySet
 from pe.evaluation.verdict import LEVEL, compare
 from pe.nearest import nearest
 from pe.plugins.protocols import Vectors
@@ -69,7 +68,7 @@ class Usefulness:
         )
 
 
-def usefulness(by_set: Mapping[str, Utility], labels: Labels, between: float) -> Usefulness | None:
+def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | None:
     """Grade the synthetic data by one classifier's results; None if it was not trained on the private records.
 
     `between` is the standard deviation between runs. The interval is that of the linearised ratio, by `compare`.

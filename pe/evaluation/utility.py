@@ -99,6 +99,12 @@ class Utility:
         )
 
 
+BySet = Mapping[str, Utility]
+"""Training set → result of one classifier."""
+Results = Mapping[str, BySet]
+"""Classifier → training set → result."""
+
+
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A classifier, and the sets in the form in which it gets them."""
@@ -109,9 +115,7 @@ class Trial:
     test: Labelled  # real samples
 
 
-def utility(
-    trials: Sequence[Trial], classes: int, seeds: Sequence[int], progress: Progress
-) -> dict[str, dict[str, Utility]]:
+def utility(trials: Sequence[Trial], classes: int, seeds: Sequence[int], progress: Progress) -> Results:
     """Train every trial's classifier on each of its training sets, once for each seed, and test it on its test set.
 
     For each seed a tenth of the training set is held out; there, and never on the test set, stopping points are
@@ -138,7 +142,7 @@ def utility(
     }
 
 
-def choose_classifiers(results: Mapping[str, Mapping[str, Utility]]) -> dict[str, str]:
+def choose_classifiers(results: Results) -> dict[str, str]:
     """Return for each training set the classifier that is best on its held-out parts; ties to the first."""
     names = next(iter(results.values())).keys()
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}

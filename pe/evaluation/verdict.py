@@ -15,7 +15,7 @@ from pe.data.arrays import BoolArray, Float64Array
 from pe.evaluation.classifiers import LINEAR_PROBE
 from pe.evaluation.labelled import Labels, Values
 from pe.evaluation.sets import CHANCE, ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
-from pe.evaluation.utility import Utility
+from pe.evaluation.utility import BySet, Results
 
 HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
 LEVEL = 0.95
@@ -80,7 +80,7 @@ class Verdict:
         return vars(self) | {"differences": differences, "level": LEVEL, "sentence": self.sentence}
 
 
-def judge_of(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str]) -> str:
+def judge_of(results: Results, best: Mapping[str, str]) -> str:
     """Return the classifier by which all sets are compared.
 
     It is the linear probe on the features of the first embedding, which is named before anything is measured; without a
@@ -91,7 +91,7 @@ def judge_of(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, st
     return probe or best.get(REAL, best[SYNTHETIC_DATA])
 
 
-def verdict(results: Mapping[str, Mapping[str, Utility]], best: Mapping[str, str], labels: Labels) -> Verdict | None:
+def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdict | None:
     """Judge the votes by `judge_of`'s classifier; return None without a control to compare with.
 
     Guarantee: none. The result is confidential.
@@ -117,9 +117,7 @@ def _judge(differences: Collection[Difference]) -> str:
     return HURT if any(each.high < 0 for each in differences) else NOT_SHOWN
 
 
-def find_lost_classes(
-    by_set: Mapping[str, Utility], labels: Labels, noun: str, classes: Sequence[str]
-) -> dict[str, str]:
+def find_lost_classes(by_set: BySet, labels: Labels, noun: str, classes: Sequence[str]) -> dict[str, str]:
     """Return a sentence for each class that the synthetic data have lost, by its name, the worst first.
 
     A class has collapsed if its recall is less than half as high after training on the synthetic data as after training
