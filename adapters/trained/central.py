@@ -12,6 +12,7 @@ from pydantic import Field
 from scipy import ndimage
 
 from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, reading
+from adapters.trained.settings import Fraction
 from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
@@ -100,7 +101,7 @@ class CentralImages(FittedMethod):
     shrink: Count = 2
     centre: Annotated[float, Field(ge=0, le=1)] = 0.5
     clip: Annotated[float, Field(gt=0, le=1)] = 0.5
-    bend: Annotated[float, Field(ge=0, lt=1)] = 0.06
+    bend: Fraction = 0.06
 
     def __post_init__(self) -> None:
         if self.rate == 1 and self.subsets > 1:

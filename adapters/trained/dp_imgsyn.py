@@ -14,7 +14,7 @@ from pydantic import Field
 
 from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, reading
 from adapters.trained.public import Public, ReadsPublic
-from adapters.trained.settings import Alignment, Decay, FineTuning, Rate, Share
+from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
@@ -46,7 +46,7 @@ class TeacherTraining(FineTuning):
 
     steps: Count = 150
     learning_rate: Rate = 4e-3
-    ema: Decay = 0.95
+    ema: Fraction = 0.95
     draws: Count = 2
     micro_batch: Count = 64
     shift: Annotated[int, Field(ge=0, le=8)] = 1

@@ -12,7 +12,7 @@ from pydantic import Field
 from adapters.trained.diffusion import FittedDiffusion
 from adapters.trained.fit import Draws, Fit, Plan, Steps
 from adapters.trained.public import PUBLIC_IMAGES, Public
-from adapters.trained.settings import Discrimination, FineTuning, PlainTraining, Weight
+from adapters.trained.settings import Discrimination, FineTuning, Fraction, PlainTraining, Weight
 from pe.data.arrays import Float32Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
@@ -39,7 +39,7 @@ class Teaching(FineTuning):
 
     section: ClassVar[str] = "teacher"
 
-    share: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    share: Fraction = 0.5
 
 
 class Learning(FineTuning):

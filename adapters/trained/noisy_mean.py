@@ -14,7 +14,7 @@ from pydantic import Field
 from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, Sum
 from adapters.trained.public import Noise
-from adapters.trained.settings import Rate
+from adapters.trained.settings import Fraction, Rate
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.data.samples import generator
 from pe.errors import RecipeError
@@ -198,7 +198,7 @@ class DPMEPF(NoisyMean):
 
     side: Annotated[int, Field(ge=16)] = 32
     stages: Annotated[list[Annotated[int, Field(ge=1, le=7)]], Field(min_length=1)] | None = None
-    squares: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    squares: Fraction = 0.5
     rate: Rate = 5e-3
 
     def __post_init__(self) -> None:

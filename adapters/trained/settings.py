@@ -13,7 +13,7 @@ from pe.plugins.settings import Count, Settings
 Share = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Decay = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 Optimiser = Literal["adam", "sgd"]
 
 GRID = 2**30
@@ -61,7 +61,7 @@ class FineTuning(Settings):
     learning_rate: Rate = 1e-3
     optimiser: Optimiser = "adam"
     warm_up: Annotated[int, Field(ge=0)] = 0
-    ema: Decay = 0.999
+    ema: Fraction = 0.999
     draws: Count = 4
     micro_batch: Count | None = None
     block: Count = 50
