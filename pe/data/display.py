@@ -28,6 +28,13 @@ def paragraph(text: str) -> str:
     return f'<p dir="auto">{escape(text)}</p>'
 
 
+def png(image: Image) -> bytes:
+    """Return an image as a PNG file, as small as it gets."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
 def picture(png: bytes, description: str) -> str:
     """Return an HTML picture that contains the file `png`, with `description` as its alternative text."""
     content = base64.b64encode(png).decode()

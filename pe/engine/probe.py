@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from pe.data.display import Page, picture
+from pe.data.display import Page, picture, png
 from pe.data.fonts import font_for
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import CAPTION, Conditions, Samples
@@ -33,7 +33,6 @@ from pe.plugins.protocols import (
     info_of,
 )
 from pe.recipe.schema import Recipe
-from pe.report.pictures import png
 
 DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
 _GAP, _HEIGHT = 8, 128

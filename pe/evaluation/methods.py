@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from pe.data.arrays import BoolArray, Float64Array, ImageShape, UInt64Array
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints
 from pe.data.decoding import Channels, convert_pixels
+from pe.data.display import png
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import Samples, distinct
@@ -99,9 +99,7 @@ class Methods:
                 tile = picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
                 sheet.paste(tile, (x + j * (_SIDE + _SEAM), y))
             pen.text((x, y + _SIDE + 3), f"{distances[i]:.4g}", fill=_INK, font=font)
-        buffer = io.BytesIO()
-        sheet.save(buffer, format="PNG", optimize=True)
-        return "png", buffer.getvalue()
+        return "png", png(sheet)
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
         """Return a source for the real samples at `place`, read as the run's records are; RecipeError if none exist.

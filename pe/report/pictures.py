@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import reduce
@@ -13,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from pe.data.arrays import Float64Array, Int64Array
+from pe.data.display import png
 from pe.data.fonts import font_for
 from pe.data.population import Population
 from pe.data.samples import CAPTION, Readable, Samples, distinct, generator
@@ -144,13 +144,6 @@ def extremes(candidates: Population, votes: Float64Array) -> Strips:
     if not count:
         return []
     return [("most", _strip(candidates, order[:count])), ("fewest", _strip(candidates, order[-count:]))]
-
-
-def png(image: Image.Image) -> bytes:
-    """Return an image as a PNG file."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
 
 
 def _strip(population: Population, members: Int64Array, gap: int = 2) -> Strip:
