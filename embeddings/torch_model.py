@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -29,7 +29,15 @@ from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
 from pe.data.samples import Samples, slices
 from pe.errors import ContractError, RecipeError
-from pe.plugins.devices import find_cards, find_device, has_driver, memory_refused, require_torch, words_of
+from pe.plugins.devices import (
+    find_cards,
+    find_device,
+    has_driver,
+    memory_refused,
+    require_torch,
+    with_attributes,
+    words_of,
+)
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, Settings, read_settings
 from pe.plugins.weights import cached_file
@@ -234,32 +242,22 @@ def local_place(model: str, revision: str | None, offline: bool, *files: str) ->
     return str(file.parent)
 
 
-@contextmanager
-def _arithmetic(device: torch.device) -> Iterator[None]:
+def _arithmetic(device: torch.device) -> AbstractContextManager[None]:
     """On CUDA compute in full float32 and always sum in one order; afterwards restore the settings as they were.
 
     The settings are torch's own and hold for the whole process meanwhile.
     """
     if device.type != "cuda":
-        yield
-        return
+        return nullcontext()
     from torch import backends
 
     cudnn: Any = backends.cudnn
-    settings: list[tuple[Any, str, Any]] = [
+    return with_attributes(
         (cudnn, "deterministic", True),
         (cudnn, "benchmark", False),
         (cudnn.conv, "fp32_precision", "ieee"),
         (backends.cuda.matmul, "fp32_precision", "ieee"),
-    ]
-    before = [getattr(place, name) for place, name, _ in settings]
-    for place, name, value in settings:
-        setattr(place, name, value)
-    try:
-        yield
-    finally:
-        for (place, name, _), was in zip(settings, before, strict=True):
-            setattr(place, name, was)
+    )
 
 
 # Resizing: each way is two matrices, one for the rows and one for the columns, so it is the same on every device.

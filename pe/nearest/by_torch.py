@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pe.data.samples import slices
 from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, failure_in_a_sentence
 from pe.nearest.exact import FLOAT32, TENSOR_CORES, Arithmetic, Vectors
-from pe.plugins.devices import find_cards, import_library
+from pe.plugins.devices import find_cards, import_library, with_attributes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,16 +139,9 @@ def _affordable(most: int, beside: Tensor) -> int:
     return min(most, (torch.cuda.mem_get_info(device)[0] + reserve) // _BYTES)
 
 
-@contextmanager
-def _products(precision: Precision) -> Iterator[None]:
+def _products(precision: Precision) -> AbstractContextManager[None]:
     """Set for the whole process, while the context lasts, if torch's float32 products may use tensor cores (tf32)."""
     backends = _import_torch().backends
-    places = (backends.cuda.matmul, backends.mkldnn.matmul)
-    before = [place.fp32_precision for place in places]
-    for place, setting in zip(places, ("tf32" if precision == "tf32" else "ieee", "ieee"), strict=True):
-        place.fp32_precision = setting
-    try:
-        yield
-    finally:
-        for place, setting in zip(places, before, strict=True):
-            place.fp32_precision = setting
+    cuda = "tf32" if precision == "tf32" else "ieee"
+    name = "fp32_precision"
+    return with_attributes((backends.cuda.matmul, name, cuda), (backends.mkldnn.matmul, name, "ieee"))

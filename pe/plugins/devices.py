@@ -234,6 +234,19 @@ def memory_refused(error: Exception) -> bool:
 
 
 @contextmanager
+def with_attributes(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Set attributes, each given by its object, name and value, for the time of the block; then restore them."""
+    before = [(place, name, getattr(place, name)) for place, name, _ in changes]
+    for place, name, value in changes:
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+
+
+@contextmanager
 def raising_for_memory(refusal: PEError) -> Iterator[None]:
     """Raise `refusal` in place of an error of the block that `memory_refused` is true of."""
     try:
