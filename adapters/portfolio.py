@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from adapters.members import Items, Member, OfSeveral, Request, cut, look_at_each, part_of, together
+from adapters.public_files import paths_of, samples_of
 from pe.data.samples import DRAWN, GENERATOR, Array, Conditions, Shape, uniforms
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import (
@@ -24,7 +25,6 @@ from pe.plugins.protocols import (
     Finding,
     PluginInfo,
     RandomRequest,
-    ReadsPublicSamples,
     Seeds,
     TellsOfAnswers,
     VariationRequest,
@@ -228,17 +228,11 @@ class Portfolio(OfSeveral):
 
     def public_paths(self) -> tuple[Path, ...]:
         """Paths of the public samples of all generators."""
-        return tuple(path for reader in self._readers for path in reader.public_paths())
+        return paths_of(member.api for member in self._members)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """Yield all public samples of all generators: see `ReadsPublicSamples`."""
-        for reader in self._readers:
-            yield from reader.public_samples(shape, rule)
-
-    @property
-    def _readers(self) -> list[ReadsPublicSamples]:
-        readers = [member.api for member in self._members if isinstance(member.api, ReadsPublicSamples)]
-        return [reader for reader in readers if reader.public_paths()]
+        return samples_of((member.api for member in self._members), shape, rule)
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:

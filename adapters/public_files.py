@@ -1,8 +1,8 @@
-"""Public images on disk: a folder of files, or an .npz file."""
+"""Public images on disk: a folder of files, or an .npz file; and the public samples of plug-ins within another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -12,13 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image, dimness
-from pe.data.samples import Shape
+from pe.data.samples import Array, Shape
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
+from pe.plugins.protocols import ReadsPublicSamples
 
 Pixels = npt.NDArray[np.uint8]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+
+def paths_of(plugins: Iterable[object]) -> tuple[Path, ...]:
+    """Return the paths of the public samples of those plug-ins that read some: see `ReadsPublicSamples`."""
+    return tuple(path for one in plugins if isinstance(one, ReadsPublicSamples) for path in one.public_paths())
+
+
+def samples_of(plugins: Iterable[object], shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+    """Yield the public samples of those plug-ins that read some: see `ReadsPublicSamples`."""
+    for one in plugins:
+        if isinstance(one, ReadsPublicSamples) and one.public_paths():
+            yield from one.public_samples(shape, rule)
 
 
 def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:

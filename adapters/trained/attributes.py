@@ -18,6 +18,7 @@ import numpy as np
 
 from adapters.chat import Chat, ChatSettings
 from adapters.local_text import CausalLM, CausalSettings
+from adapters.public_files import paths_of, samples_of
 from adapters.text_prompts import Asking
 from adapters.text_settings import PROMPTED
 from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, reading
@@ -28,7 +29,7 @@ from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT, DryRun, FitTerms, PrivateRecords
 from pe.plugins.embed import embed_block, try_embedding
-from pe.plugins.protocols import Embedding, PluginInfo, ReadsPublicSamples, info_of
+from pe.plugins.protocols import Embedding, PluginInfo, info_of
 from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import PluginSpec, construct
 from pe.privacy.noise import Noise
@@ -144,17 +145,17 @@ class VotesForAttributes(FittedMethod):
 
     def public_paths(self) -> tuple[Path, ...]:
         """See `ReadsPublicSamples`: the encoder's, on which no private text may have an influence."""
-        return () if self._reader is None else self._reader.public_paths()
+        return paths_of(self._own_encoder)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """See `ReadsPublicSamples`."""
-        yield from () if self._reader is None else self._reader.public_samples(shape, rule)
+        return samples_of(self._own_encoder, shape, rule)
 
     @property
-    def _reader(self) -> ReadsPublicSamples | None:
+    def _own_encoder(self) -> list[Embedding]:
+        """The encoder that the recipe names, if it names one."""
         spec: PluginSpec | None = self._config.encoder
-        encoder = None if spec is None else construct("pe.embeddings", spec.kind, spec.settings)
-        return encoder if isinstance(encoder, ReadsPublicSamples) else None
+        return [] if spec is None else [construct("pe.embeddings", spec.kind, spec.settings)]
 
     def _draws(self, terms: FitTerms) -> Draws:
         """Return one sum: vectors of norm 1 with no number below 0, so that replacing one moves it by √2."""

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from adapters.diffusion.items import describe_steps
 from adapters.diffusion.pixel import PixelFiles, PixelSpace, Sampler
+from adapters.public_files import paths_of, samples_of
 from adapters.trained.fit import (
     TRAINING,
     Draws,
@@ -40,7 +41,6 @@ from pe.plugins.protocols import (
     GenerationAPI,
     PluginInfo,
     RandomRequest,
-    ReadsPublicSamples,
     VariationRequest,
 )
 from pe.plugins.registry import require
@@ -333,17 +333,12 @@ class BeginsEasy(FineTuned):
 
     def public_paths(self) -> tuple[Path, ...]:
         """See `ReadsPublicSamples`."""
-        return (*super().public_paths(), *(path for reader in self._readers for path in reader.public_paths()))
+        return (*super().public_paths(), *paths_of(generator for _, generator in self._generators))
 
     def public_samples(self, shape: ImageShape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """See `ReadsPublicSamples`."""
         yield from super().public_samples(shape, rule)
-        for reader in self._readers:
-            yield from reader.public_samples(shape, rule)
-
-    @property
-    def _readers(self) -> list[ReadsPublicSamples]:
-        return [generator for _, generator in self._generators if isinstance(generator, ReadsPublicSamples)]
+        yield from samples_of((generator for _, generator in self._generators), shape, rule)
 
     def _draws(self, terms: FitTerms) -> Draws:
         parts = [generator.plan_releases(part_of(terms, one.share)) for one, generator in self._generators]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from adapters.public_files import paths_of, samples_of
 from pe.data.samples import Array, Shape
 from pe.errors import PluginError, RecipeError
 from pe.fit.trainer import MODEL, Fitted, FitTerms, Fitting, Trainer
@@ -21,7 +22,6 @@ from pe.plugins.protocols import (
     GenerationAPI,
     PluginInfo,
     RandomRequest,
-    ReadsPublicSamples,
     VariationRequest,
     info_of,
 )
@@ -87,14 +87,11 @@ class Trained:
 
     def public_paths(self) -> tuple[Path, ...]:
         """See `ReadsPublicSamples`: the fitted generator's, as this run's records may be among its public samples."""
-        generator = self._generator()
-        return generator.public_paths() if isinstance(generator, ReadsPublicSamples) else ()
+        return paths_of([self._generator()])
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """See `ReadsPublicSamples`."""
-        generator = self._generator()
-        if isinstance(generator, ReadsPublicSamples):
-            yield from generator.public_samples(shape, rule)
+        return samples_of([self._generator()], shape, rule)
 
     def check_machine(self) -> None:
         """Raise PEError if the model cannot answer here: its device, or something that it reads, is missing."""
