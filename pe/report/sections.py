@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -153,10 +153,10 @@ class Generation:
     signal: float | None
     passing: float  # share of candidates over the threshold, in [0, 1]
     effective: float  # effective number of parents, (Σw)² / Σw² with w = max(votes − H, 0)
-    parents: int | None  # distinct members of S_{t−1} that have offspring in S_t
-    founders: int | None  # distinct members of S_0 that have descendants in S_t
-    equals: int | None  # members of S_t that equal their parent: kept ones, refused ones
-    mean_move: float | None  # mean distance of a member of S_t from its parent, in the modality's unit
+    parents: int | None = None  # distinct members of S_{t−1} that have offspring in S_t
+    founders: int | None = None  # distinct members of S_0 that have descendants in S_t
+    equals: int | None = None  # members of S_t that equal their parent: kept ones, refused ones
+    mean_move: float | None = None  # mean distance of a member of S_t from its parent, in the modality's unit
 
 
 def public_plan(run: Run) -> tuple[Recipe, Plan]:
@@ -189,29 +189,32 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
         votes = noisy_votes(run, step)
         if votes is None or len(populations) < step.t:
             break
-        before, after = populations[step.t - 1], populations[step.t] if len(populations) > step.t else None
-        if after is not None:
-            lineage = lineage[after.parents]
-        distances = None if after is None else _distances(before.samples, after)
+        before = populations[step.t - 1]
         weights = np.maximum(votes - step.threshold, 0.0)
         square = float(np.square(weights).sum())
         signal = signal_of(recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist())
-        history.append(
-            Generation(
-                t=step.t,
-                degree=step.degree,
-                votes=votes,
-                threshold=step.threshold,
-                sigma=signal.sigma,
-                signal=signal.to_noise,
-                passing=float(np.mean(votes > step.threshold)),
-                effective=float(weights.sum() ** 2 / square) if square else 0.0,
-                parents=None if after is None else len(np.unique(after.parents)),
-                founders=None if after is None else len(np.unique(lineage)),
-                equals=None if distances is None else int(np.count_nonzero(distances == 0)),
-                mean_move=None if distances is None else float(distances.mean()),
-            )
+        one = Generation(
+            t=step.t,
+            degree=step.degree,
+            votes=votes,
+            threshold=step.threshold,
+            sigma=signal.sigma,
+            signal=signal.to_noise,
+            passing=float(np.mean(votes > step.threshold)),
+            effective=float(weights.sum() ** 2 / square) if square else 0.0,
         )
+        if len(populations) > step.t:
+            after = populations[step.t]
+            lineage = lineage[after.parents]
+            distances = _distances(before.samples, after)
+            one = replace(
+                one,
+                parents=len(np.unique(after.parents)),
+                founders=len(np.unique(lineage)),
+                equals=int(np.count_nonzero(distances == 0)),
+                mean_move=float(distances.mean()),
+            )
+        history.append(one)
     return history
 
 
