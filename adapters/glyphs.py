@@ -268,6 +268,7 @@ class Glyphs:
     """
 
     info = PluginInfo(hosts=(), by_label=True, degrees=(0.5, 0.45, 0.4, 0.4))
+    capabilities = Capabilities(max_chunk=4096)
 
     def __init__(
         self,
@@ -305,11 +306,6 @@ class Glyphs:
             if self._texts:
                 raise RecipeError("texts and prompts are given: prompts quote what is drawn, so leave texts out.")
             self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any items in a request; degrees are obeyed exactly, and the same request has the same answer."""
-        return Capabilities(max_chunk=4096)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if no font draws the text of a label, or if a label has no prompt."""

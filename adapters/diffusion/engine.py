@@ -324,7 +324,7 @@ class LocalDiffusion:
     @property
     def capabilities(self) -> Capabilities:
         """Requests of up to `chunk` items of any kind, two at once, so that the next is ready when a device is free."""
-        return Capabilities(self.chunk, 2, "nothing", "exact")
+        return Capabilities(self.chunk, 2)
 
     def describe_precision(self) -> str:
         """Describe the precision of the arithmetic on this machine; RecipeError if it lacks a device."""

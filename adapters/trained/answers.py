@@ -57,15 +57,11 @@ class AnswersByCodes(FittedMethod):
     """RANDOM_API and VARIATION_API of a fitted `CodedModel`. Conditions: `code` (float32, n×length)."""
 
     info = PluginInfo(hosts=(), by_label=True)
+    capabilities = Capabilities(max_chunk=1024)
     model_name: ClassVar[str] = "fitted generator of this kind"
 
     _model: CodedModel | None = None
     _classes: tuple[str, ...] = ()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """At most 1,024 samples in a request, of any labels."""
-        return Capabilities(max_chunk=1024)
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""

@@ -94,6 +94,7 @@ class CentralImages(FittedMethod):
     """
 
     info = PluginInfo(hosts=(), by_label=True)
+    capabilities = Capabilities(max_chunk=1024)
     needs_torch: ClassVar[bool] = False
 
     subsets: Count = 1
@@ -110,11 +111,6 @@ class CentralImages(FittedMethod):
             )
         self._centres: Pixels | None = None
         self._classes: tuple[str, ...] = ()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """At most 1,024 samples in a request, of any labels."""
-        return Capabilities(max_chunk=1024)
 
     def _draws(self, terms: FitTerms) -> list[Sum]:
         sampling = Poisson(self.rate) if self.rate < 1 else None

@@ -101,7 +101,7 @@ class AnsweringDiffusion(TrainedMethod):
     @property
     def capabilities(self) -> Capabilities:
         """Any mix of labels in a request; two requests at once, of which the second waits for the first."""
-        return Capabilities(self.sampling.chunk, 2, "nothing", "exact")
+        return Capabilities(self.sampling.chunk, 2)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""

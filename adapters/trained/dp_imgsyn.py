@@ -87,6 +87,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         code_settings=("teacher",),
         by_label=True,
     )
+    capabilities = Capabilities(1024, 2)  # of two requests at once the second waits for the first
 
     public: Public
     teacher: str = "small"
@@ -100,11 +101,6 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         super().__post_init__()
         self._model: Model | None = None
         self._lock = Lock()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any mix of labels in a request; two requests at once, of which the second waits for the first."""
-        return Capabilities(1024, 2, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
