@@ -11,6 +11,7 @@ import numpy as np
 
 from adapters.members import Items, Member, OfSeveral, Request, cut, look_at_each, part_of, together
 from adapters.prompts import PROMPT
+from adapters.public_files import paths_of
 from adapters.text_prompts import strings_of
 from pe.data.images import Images
 from pe.data.samples import CAPTION, Conditions, mix, modality
@@ -25,7 +26,6 @@ from pe.plugins.protocols import (
     JobNote,
     PluginInfo,
     RandomRequest,
-    ReadsPublicSamples,
     Refused,
     Seeds,
     TellsOfAnswers,
@@ -197,12 +197,13 @@ class CaptionThenDraw(OfSeveral):
     def _check_pool(self, request: VariationRequest) -> None:
         """Raise APIError if the pool of public texts no longer holds the parents' captions at their places."""
         pool = self._captions.api
-        if not (isinstance(pool, ReadsPublicSamples) and pool.public_paths()):
+        places = paths_of([pool])
+        if not places:
             return
         parents = pool.variation_api(replace(request, degree=0.0)).samples
         if not np.array_equal(parents.array, request.samples.array):
-            places = ", ".join(map(str, pool.public_paths()))
-            raise APIError(f"{places} holds other captions than when the run began: restore it, or start a new run.")
+            words = ", ".join(map(str, places))
+            raise APIError(f"{words} holds other captions than when the run began: restore it, or start a new run.")
 
     def _answer(self, request: Request, for_captions: Request) -> Answer:
         """Answer `request`: write captions as `for_captions` asks, and draw them."""
