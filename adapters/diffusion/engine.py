@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 from weakref import finalize
 
 import numpy as np
@@ -333,6 +333,12 @@ class LocalDiffusion:
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return describe_steps(of_iteration("steps", self.steps, iteration), degree)
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Raise RecipeError if a setting's value is not among the `choices`, a type `Literal[…]`."""
+    if value not in get_args(choices):
+        raise RecipeError(f"{name} is '{value}': it must be one of {', '.join(get_args(choices))}.")
 
 
 def answer_of(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions) -> Answer:

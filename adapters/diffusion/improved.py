@@ -12,10 +12,11 @@ from functools import cache
 from itertools import accumulate, repeat
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from adapters.diffusion.engine import check_choice
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
 from pe.data.arrays import Float64Array, ImageShape
@@ -145,8 +146,7 @@ class ImprovedFiles:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise RecipeError(f"size is {self.size}: it must be at least 1.")
-        if self.spacing not in get_args(Spacing):
-            raise RecipeError(f"spacing is '{self.spacing}': it must be one of {', '.join(get_args(Spacing))}.")
+        check_choice("spacing", self.spacing, Spacing)
 
     @property
     def is_rescaled(self) -> bool:

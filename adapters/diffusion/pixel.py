@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
+from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, check_choice, parents_of
 from adapters.diffusion.items import (
     Item,
     Job,
@@ -349,15 +350,14 @@ class PixelSpace(OfClasses):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sampler not in get_args(Sampler):
-            raise RecipeError(f"sampler is '{self.sampler}': it must be one of {', '.join(get_args(Sampler))}.")
+        check_choice("sampler", self.sampler, Sampler)
         if not 0 <= self.eta <= 1:
             raise RecipeError(f"eta is {self.eta}: it must lie in [0, 1].")
         if wrong := [number for number in numbers_of(self.guidance) if not 1 <= number < inf]:
             raise RecipeError(f"guidance is {wrong[0]}: it must be at least 1, which is none.")
         self._of_label = None if self.classes is None else {str(label): each for label, each in self.classes.items()}
         self.info = replace(self.info, by_label=self._of_label is not None)
-        self._own_files: PixelFiles | None = None
+        self._find = cache(partial(PixelFiles.find, self.model, self.revision, self.offline))
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if `classes` is given and names none for a label."""
@@ -376,9 +376,7 @@ class PixelSpace(OfClasses):
 
     def _files(self) -> PixelFiles:
         with self._lock:
-            if self._own_files is None:
-                self._own_files = PixelFiles.find(self.model, self.revision, self.offline)
-            return self._own_files
+            return self._find()
 
     def _load(self, device: torch.device) -> PixelModel:
         return self._files().load(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from adapters.diffusion.description import Description, Way, describe, describe_weight, inputs_of, over
+from adapters.diffusion.engine import check_choice
 from adapters.diffusion.items import Item, Job, Outcome, outcomes_of, torch_rng
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
 from adapters.diffusion.vary import (
@@ -129,8 +130,7 @@ class TextLoader:
             *((f"precision_of.{part}", each, Precision) for part, each in (config.precision_of or {}).items()),
         ]
         for name, value, kind in [*choices, *([] if config.vary is None else [("vary", config.vary, Way)])]:
-            if value not in get_args(kind):
-                raise RecipeError(f"{name} is '{value}': it must be one of {', '.join(get_args(kind))}.")
+            check_choice(name, value, kind)
         self._config, self._offline, self._compile = config, offline, compile
         self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
         self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
