@@ -75,9 +75,9 @@ def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
     fields = settings_of(load("pe.adapters", kind)).model_fields
     if "by_label" not in fields:
         return None
-    columns = ("label", None) if "label_column" in fields and not settings.get("label_column") else (None,)
-    for column in columns:
-        own = settings | {"by_label": True} | ({} if column is None else {"label_column": column})
+    has_open_column = "label_column" in fields and not settings.get("label_column")
+    for more in ({"label_column": "label"}, {}) if has_open_column else ({},):
+        own = settings | {"by_label": True} | more
         with suppress(PEError):  # no such column, no labels, or others than the run's
             api = construct("pe.adapters", kind, own)
             if info_of(api).hosts == ():
