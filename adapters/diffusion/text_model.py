@@ -120,8 +120,8 @@ class TextLoader:
     def __init__(
         self,
         config: TextSettings,
-        precision: Precision = "fp32",
-        offline: bool = False,
+        precision: Precision,
+        offline: bool,
         compile: Job | None = None,  # noqa: A002
     ) -> None:
         choices: list[tuple[str, object, Any]] = [
@@ -297,10 +297,10 @@ class TextModel:
     """
 
     def __init__(
-        self, text: Any, vary: Vary, memory: Memory, device: torch.device, arguments: Mapping[str, Any] | None = None
+        self, text: Any, vary: Vary, memory: Memory, device: torch.device, arguments: Mapping[str, Any]
     ) -> None:
         self._text, self._vary = text, vary
-        self._memory, self._device, self._more = memory, device, dict(arguments or {})
+        self._memory, self._device, self._more = memory, device, arguments
         self._is_engaged: Any = None
         parts = (getattr(pipeline, "vae", None) for pipeline in (text, vary.pipeline))
         self._autoencoders = [(part, _dtypes(part)) for part in parts if part is not None]
