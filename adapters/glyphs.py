@@ -230,7 +230,8 @@ def heed_words(scores: Float32Array, prompts: Sequence[str]) -> Float32Array:
         for word in _WORD.findall(prompt.lower()):
             if word in WORDS:
                 name, side = WORDS[word]
-                row[SHAPE.index(name)] = side * abs(row[SHAPE.index(name)])
+                place = SHAPE.index(name)
+                row[place] = side * abs(row[place])
     return scores
 
 
