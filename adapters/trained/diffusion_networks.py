@@ -14,7 +14,7 @@ from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
 from adapters.diffusion.items import tensors
-from adapters.trained.dp_sgd.gradients import Loss
+from adapters.trained.dp_sgd.gradients import Loss, Randomness
 from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.fit import Fit, label_numbers, reading
 from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, drawing_by, torch_seed, train
@@ -25,8 +25,6 @@ from pe.fit.trainer import DryRun
 if TYPE_CHECKING:
     from adapters.trained.settings import Network
     from pe.fit.trainer import FitTerms
-
-Randomness = tuple[Tensor, ...]
 
 TIMESTEPS = 1000
 
@@ -135,7 +133,8 @@ class Velocity:
     def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
         """Return the network's inputs, targets and classes, one per draw, for one image or for one image per draw."""
         steps, level, noise, *label_draws = randomness
-        signal, spread = level.sqrt()[:, None, None, None], (1 - level).sqrt()[:, None, None, None]
+        share = level[:, None, None, None]
+        signal, spread = share.sqrt(), (1 - share).sqrt()
         classes = label.expand(len(steps))
         if label_draws and self._none is not None:
             classes = classes.masked_fill(label_draws[0], self._none)

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from adapters.diffusion.items import tensors
-from adapters.trained.dp_sgd.gradients import check_gradients, check_stateless
+from adapters.trained.dp_sgd.gradients import Randomness, check_gradients, check_stateless
 from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
 from adapters.trained.public import PublicSet, drawing_by
 from adapters.trained.settings import Alignment
@@ -356,14 +356,12 @@ class CrossEntropy:
     def __init__(self, shift: int) -> None:
         self._shift = shift
 
-    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> tuple[Tensor, ...]:
+    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Draw shifts down and to the right, int64 (records, draws, 2)."""
         size, device = (records, draws, 2), generator.device
         return (torch.randint(-self._shift, self._shift + 1, size, generator=generator, device=device),)
 
-    def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]
-    ) -> Tensor:
+    def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """Return the losses, (draws,), of ONE record."""
         (shifts,) = randomness
         _, height, width = image.shape

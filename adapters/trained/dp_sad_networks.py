@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.diffusion_networks import Randomness, Velocity, scheduler, square
+from adapters.trained.diffusion_networks import Velocity, scheduler, square
+from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.public import drawing_by, torch_seed
 from pe.data.arrays import ImageShape
 from pe.data.samples import slices

@@ -186,12 +186,11 @@ class FineTune(AnsweringDiffusion):
         from adapters.trained.finetune_models import stored_latent, stored_loss
 
         device = self._place()
-        if (folder / INDEX).is_file():
-            checkpoint = stored_latent(folder)
-            network, loss, classes = checkpoint.network(), checkpoint.loss(device), list(checkpoint.prompts)
-            return mean_losses(network, loss, samples, labels, classes, device)
-        network = stored_network(folder)
-        return mean_losses(network, stored_loss(folder), samples, labels, labels_of(folder), device)
+        if not (folder / INDEX).is_file():
+            return mean_losses(stored_network(folder), stored_loss(folder), samples, labels, labels_of(folder), device)
+        checkpoint = stored_latent(folder)
+        classes = list(checkpoint.prompts)
+        return mean_losses(checkpoint.network(), checkpoint.loss(device), samples, labels, classes, device)
 
     def _checkpoint(self, terms: FitTerms) -> Checkpoint:
         """Open the checkpoint; raise RecipeError if it is missing, or a setting is for the other kind of checkpoint."""

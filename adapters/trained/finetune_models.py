@@ -20,7 +20,8 @@ from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX, TextFiles, quiet_loading
 from adapters.diffusion.weights import read_json
 from adapters.prompts import PROMPT, Prompts, TextByLabel
-from adapters.trained.diffusion_networks import Randomness, Velocity, square, write_model
+from adapters.trained.diffusion_networks import Velocity, square, write_model
+from adapters.trained.dp_sgd.gradients import Randomness
 from pe.data.arrays import ImageShape
 from pe.errors import RecipeError
 from pe.privacy.covered import sha256
