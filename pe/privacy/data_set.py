@@ -26,6 +26,11 @@ from pe.privacy.words import finite
 
 FORMAT = 1
 
+Content = dict[str, Any]
+"""What a ledger file holds, as JSON values; see `DataSetLedger.read`."""
+Runs = dict[str, Any]
+"""The identity of each run → its releases, as JSON values."""
+
 
 @dataclass(frozen=True)
 class DataSetLedger:
@@ -135,7 +140,7 @@ class DataSetLedger:
             both["drawn"] |= {run: max(count, both["drawn"][run]) for run, count in theirs.get("drawn", {}).items()}
             save(content | both)
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Content:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
 
         Also, but not in every file, deltas (identity → the run's δ) and drawn (identity → releases kept; see `drew`).
@@ -148,7 +153,7 @@ class DataSetLedger:
             ) from error
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
+    def _open(self) -> Iterator[tuple[Content, Callable[[Content], None]]]:
         """The file's content, and a function that replaces it, whole or not at all; other processes are locked out."""
         try:
             with _locked_file(self.path) as (text, write):
@@ -159,7 +164,7 @@ class DataSetLedger:
                 "name another with private.ledger_file."
             ) from error
 
-    def _runs_with(self, content: dict[str, Any], run: str, releases: Sequence[Release]) -> dict[str, Any]:
+    def _runs_with(self, content: Content, run: str, releases: Sequence[Release]) -> Runs:
         """The file's runs together with `run` and its releases; BudgetExceeded if the cap does not allow them."""
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
@@ -177,7 +182,7 @@ class DataSetLedger:
                 )
         return runs
 
-    def _parse(self, text: bytes) -> dict[str, Any]:
+    def _parse(self, text: bytes) -> Content:
         if not text:
             return {"format": FORMAT, "cap": None, "runs": {}}
         try:
@@ -196,7 +201,7 @@ class DataSetLedger:
         return content
 
 
-def total_epsilon(runs: dict[str, Any], delta: float) -> float:
+def total_epsilon(runs: Runs, delta: float) -> float:
     """ε of all runs together at `delta`, for the neighbours that `whom` names; infinite if a run added no noise.
 
     docs/proofs.md proves it ("All runs over one data set").
@@ -209,7 +214,7 @@ def total_epsilon(runs: dict[str, Any], delta: float) -> float:
     return epsilon(releases, delta)
 
 
-def whom(runs: dict[str, Any]) -> str:
+def whom(runs: Runs) -> str:
     """The neighbours for which a total over runs of several relations or units holds; empty if there is one of each."""
     units = {values["unit"] for run in runs.values() for values in run}
     if len(units) > 1:
@@ -244,7 +249,7 @@ def _for_a_replacement(release: Release) -> Release:
     )
 
 
-def _total(runs: dict[str, Any], delta: float) -> dict[str, Any]:
+def _total(runs: Runs, delta: float) -> dict[str, Any]:
     total = finite(total_epsilon(runs, delta))
     total_text = {"epsilon": total, "delta": None if total is None else delta, "runs": len(runs)}
     return total_text | ({"for": whom(runs)} if whom(runs) else {})
