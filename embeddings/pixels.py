@@ -15,7 +15,8 @@ from pydantic import Field, model_validator
 from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
 from pe.data.samples import Samples
-from pe.errors import ContractError, RecipeError
+from pe.errors import RecipeError
+from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, Settings, read_settings
 
@@ -84,9 +85,7 @@ class Pixels:
         Raises:
             ContractError: the samples are not images.
         """
-        if not isinstance(samples, Images):
-            raise ContractError(f"The embedding 'pixels' takes images, not {type(samples).__name__}.")
-        images = np.moveaxis(samples.pixels, 3, 1).astype(np.float32, order="C")
+        images = np.moveaxis(expect(samples, Images, "pixels").pixels, 3, 1).astype(np.float32, order="C")
         images /= np.float32(255)
         if not self._config.colour:
             images = images.mean(axis=1, keepdims=True, dtype=np.float32)

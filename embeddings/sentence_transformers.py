@@ -16,8 +16,9 @@ from pe.data.arrays import Int64Array
 from pe.data.quiet import quiet, quiet_transformers
 from pe.data.samples import Samples, slices
 from pe.data.texts import Texts
-from pe.errors import ContractError, MissingDependency, RecipeError
+from pe.errors import MissingDependency, RecipeError
 from pe.plugins.devices import import_library, memory_refused, words_of
+from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count
 
@@ -75,10 +76,9 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
             RecipeError: the model or the device is not there, or the device lacks memory for the network or a batch.
             MissingDependency: torch or sentence-transformers is not installed.
         """
-        if not isinstance(samples, Texts):
-            raise ContractError(f"The embedding '{self.kind}' takes texts, not {type(samples).__name__}.")
+        strings = expect(samples, Texts, self.kind).strings
         _ = self._copies  # with the network comes its tokenizer
-        texts, room = samples.strings or [""], max(self._each - 1, 1)
+        texts, room = strings or [""], max(self._each - 1, 1)
         lengths = self._tokenizer.lengths(texts)
         places, batches = [], []
         for length in np.unique(lengths):

@@ -22,7 +22,8 @@ from pe.data.samples import Samples, Shape, mix
 from pe.data.tables import PublicTexts
 from pe.data.text_vectors import Keys, Rarity, Weights, damp, runs_of, words_of
 from pe.data.texts import UTF_8, Texts
-from pe.errors import ContractError, RecipeError
+from pe.errors import RecipeError
+from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, Settings, read_settings
 
@@ -91,9 +92,7 @@ class WordsEmbedding(ABC, Generic[S]):
             MissingDependency: a library is not installed.
             PEError: the public texts cannot be read.
         """
-        if not isinstance(samples, Texts):
-            raise ContractError(f"The embedding '{self.kind}' takes texts, not {type(samples).__name__}.")
-        rows = [to_length_1(self._vector(text)) for text in samples.strings]
+        rows = [to_length_1(self._vector(text)) for text in expect(samples, Texts, self.kind).strings]
         return np.array(rows, np.float32).reshape(len(rows), -1)
 
     def public_paths(self) -> tuple[Path, ...]:

@@ -28,7 +28,7 @@ from pydantic import AfterValidator
 from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
 from pe.data.samples import Samples, slices
-from pe.errors import ContractError, RecipeError
+from pe.errors import RecipeError
 from pe.plugins.devices import (
     find_cards,
     find_device,
@@ -38,6 +38,7 @@ from pe.plugins.devices import (
     with_attributes,
     words_of,
 )
+from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, Settings, read_settings
 from pe.plugins.weights import cached_file
@@ -132,9 +133,7 @@ class TorchEmbedding(ABC, Generic[S]):
             RecipeError: the weights or the device are not there, or the device lacks memory for the network or a batch.
             MissingDependency: torch is not installed.
         """
-        if not isinstance(samples, Images):
-            raise ContractError(f"The embedding '{self.kind}' takes images, not {type(samples).__name__}.")
-        pixels = samples.pixels
+        pixels = expect(samples, Images, self.kind).pixels
         if not len(pixels):
             return self._run(self._copies[0], np.zeros((1, *samples.shape), np.uint8))[:0]
         return self._share([pixels[part] for part in slices(len(pixels), self._each)])

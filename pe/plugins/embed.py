@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ the change if an embedding subtracts the block's mean.
 _ROUNDING = 1e-6
 _DIFFERENT = 3
 """The least number of made-up samples on which an embedding is tried, however small its blocks are."""
+
+Modality = TypeVar("Modality", bound=Samples)
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,13 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
     vectors = np.full_like(_of_blank(embedding, samples), np.nan)
     _fill(embedding, samples, range(len(samples)), vectors)
     return vectors
+
+
+def expect(samples: Samples, modality: type[Modality], embedding: str) -> Modality:
+    """Return the samples, which must be of this modality; else raise ContractError, which names the embedding."""
+    if not isinstance(samples, modality):
+        raise ContractError(f"The embedding '{embedding}' takes {modality.noun}, not {type(samples).__name__}.")
+    return samples
 
 
 def calls_for_a_failing_sample(batch_size: int) -> int:
