@@ -134,11 +134,19 @@ class TextLoader:
         self._config, self._offline, self._compile = config, offline, compile
         self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
         self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
-        self._memory = Memory(**{name: getattr(config, name) for name in MEMORY_SETTINGS})
-        names = ("model", "revision", "variant", "safety_checker", "pipeline", "single_file", "quantization")
-        arguments = {name: getattr(config, name) for name in names}
-        lora, components = lora_of(config.lora), config.components or {}
-        self._files = TextFiles(**arguments, offline=offline, components=components, lora=lora)
+        self._memory = Memory(config)
+        self._files = TextFiles(
+            config.model,
+            revision=config.revision,
+            variant=config.variant,
+            offline=offline,
+            safety_checker=config.safety_checker,
+            pipeline=config.pipeline,
+            single_file=config.single_file,
+            quantization=config.quantization,
+            components=config.components or {},
+            lora=lora_of(config.lora),
+        )
         self._varying = self._files
         if config.variation_model is not None:
             self._varying = TextFiles(config.variation_model, offline=offline, safety_checker=config.safety_checker)
@@ -418,25 +426,24 @@ def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: M
 
 @dataclass(frozen=True)
 class Memory:
-    """The settings of `TextSettings` that save memory at the cost of time."""
+    """Saves memory at the cost of time, as MEMORY_SETTINGS say."""
 
-    vae_slicing: bool | None = None
-    vae_tiling: bool = False
-    offload: Offload = "none"
+    config: TextSettings
 
     def place(self, pipelines: Sequence[Any], device: torch.device) -> None:
         """Put weights on the device or set up their offloading; RecipeError if device or pipeline cannot do it."""
-        if self.offload != "none" and device.type == "cpu":
-            raise RecipeError(f"offload is '{self.offload}', but the model runs on the CPU already: leave it as none.")
+        offload = self.config.offload
+        if offload != "none" and device.type == "cpu":
+            raise RecipeError(f"offload is '{offload}', but the model runs on the CPU already: leave it as none.")
         on_demand: list[Any] = []
         for pipeline in pipelines:
-            if self.vae_slicing:
+            if self.config.vae_slicing:
                 _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
-            if self.vae_tiling:
+            if self.config.vae_tiling:
                 _autoencoder(pipeline, "vae_tiling", "use_tiling").enable_tiling()
-            if self.offload == "none":
+            if offload == "none":
                 pipeline.to(device)
-            elif self.offload == "group":
+            elif offload == "group":
                 parts = pipeline.components
                 names = [name for name in parts if any(parts[name] is other for other in on_demand)]
                 pipeline.enable_group_offload(
@@ -446,15 +453,15 @@ class Memory:
 
     def engage(self, pipeline: Any, device: torch.device) -> None:
         """Let this pipeline, which is called next, offload the weights that the pipelines share."""
-        if self.offload == "model":
+        if self.config.offload == "model":
             pipeline.enable_model_cpu_offload(device=device)
-        elif self.offload == "sequential":
+        elif self.config.offload == "sequential":
             pipeline.enable_sequential_cpu_offload(device=device)
 
     def slice(self, pipeline: Any, count: int) -> None:
         """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the recipe decides."""
         autoencoder: Any = getattr(pipeline, "vae", None)
-        if self.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
+        if self.config.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
             (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
 
 
