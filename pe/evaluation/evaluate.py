@@ -21,6 +21,7 @@ from pe.evaluation.fidelity import fidelity
 from pe.evaluation.grade import Grade, between_runs, fidelity_of, nearer_private, usefulness, variety_of
 from pe.evaluation.labelled import Values
 from pe.evaluation.memorisation import attack_model, memorisation
+from pe.evaluation.methods import File
 from pe.evaluation.sets import METRICS, REAL, SYNTHETIC_DATA, Notes, RealSet, Request, Sets, gather
 from pe.evaluation.utility import Results, choose_classifiers, trials_of, utility
 from pe.evaluation.verdict import find_lost_classes, first_named, judge_of, verdict
@@ -42,9 +43,6 @@ INTERNAL = (
     "circle that may see the records."
 )
 VERSION = 1
-
-File = tuple[str, bytes]
-"""A file: its suffix and its content."""
 
 
 def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:

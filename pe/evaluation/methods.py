@@ -37,6 +37,8 @@ from pe.private.tables import ImageParquet, RowTable, TextTable
 from pe.private.webdataset import WebDataset
 
 Hashes = UInt64Array
+File = tuple[str, bytes]
+"""A file: its suffix and its content."""
 Training = dict[str, Labelled]
 View = tuple[Training, Labelled]
 """The training sets and the test set."""
@@ -82,7 +84,7 @@ class Methods:
         """True if a sample of one set can equal one of the other."""
         return ours.shape == theirs.shape
 
-    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
         """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records and distances (n,).
 
         By default a picture with the generated sample on the left, the private one on the right, the distance below.
@@ -224,7 +226,7 @@ class TextMethods(Methods):
         """Return True: texts under different length limits can be equal."""
         return True
 
-    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
         """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
         return _pairs_in_json(strings_of(synthetic), strings_of(private), distances)
 
@@ -293,7 +295,7 @@ def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
     return {"table": compared | {"breaks": breaks}}
 
 
-def _pairs_in_json(synthetic: list[str], private: list[str], distances: Float64Array) -> tuple[str, bytes]:
+def _pairs_in_json(synthetic: list[str], private: list[str], distances: Float64Array) -> File:
     texts = zip(synthetic, private, distances.tolist(), strict=True)
     pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
     return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
@@ -398,7 +400,7 @@ class TableMethods(Methods):
             views[name] = vectors, replace(test, vectors=features(of_test, columns))
         return views
 
-    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> tuple[str, bytes]:
+    def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
         """As `TextMethods.pairs`, each row with spaces between its columns."""
         ours, theirs = (
             [json.dumps(row, ensure_ascii=False) for row in _rows(one).records] for one in (synthetic, private)

@@ -11,7 +11,7 @@ from pe.privacy.words import NO_EPSILON, round_up
 from pe.recipe.reading import read_yaml
 from pe.report.pictures import Strip, sample_cell
 from pe.report.render import render
-from pe.report.sections import certificate_of, headline_numbers, public_plan, read_metrics
+from pe.report.sections import Metrics, certificate_of, headline_numbers, public_plan, read_metrics
 from pe.store.places import RECIPE
 from pe.store.run import Run
 
@@ -101,7 +101,7 @@ def _rows(columns: Sequence[dict[str, str]]) -> Rows:
     return tuple((name, tuple(column.get(name, "–") for column in columns)) for name in names)
 
 
-def _internal(metrics: Mapping[str, Any]) -> dict[str, str]:
+def _internal(metrics: Metrics) -> dict[str, str]:
     """Return internal rows, name → value: first the real samples, then the numbers measured with them."""
     rows = {}
     for name in ("test", "reference"):
@@ -112,11 +112,11 @@ def _internal(metrics: Mapping[str, Any]) -> dict[str, str]:
     return rows | dict(headline_numbers(metrics))
 
 
-def _noun(metrics: Mapping[str, Any]) -> str:
+def _noun(metrics: Metrics) -> str:
     return str((metrics.get("run") or {}).get("noun", "images"))
 
 
-def _warnings(all_metrics: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _warnings(all_metrics: Sequence[Metrics]) -> tuple[str, ...]:
     """Return a warning if the evaluations used different real samples; else none."""
     for name, numbers in (("test", "internal numbers"), ("reference", "fidelity")):
         sets = [metrics.get(name, metrics["test"]) for metrics in all_metrics if "test" in metrics]
