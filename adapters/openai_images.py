@@ -22,7 +22,7 @@ from adapters.http import (
     non_null,
     object_of,
 )
-from adapters.http.answers import Pixels, is_data_uri
+from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
 from adapters.http.openai_api import OPENAI, OpenAIConnection, billed_to
 from adapters.http.servers import Served, ServedHost, server_by_address
@@ -156,8 +156,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         """Return the images in `data` and the tokens in `usage`; an answer with addresses is noted, as it is paid."""
         content = answer if isinstance(answer, dict) else object_of(answer)
         entries = images_in(content, "data")
-        urls = [entry.get("url") for entry in entries if isinstance(entry, dict)]
-        if content is not answer and any(url and not is_data_uri(url) for url in urls):
+        if content is not answer and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
             call.job.write(json.dumps({"data": entries, "usage": content.get("usage")}))
         return [self._picture(entry, call) for entry in entries], bill(content.get("usage"))
 
@@ -172,7 +171,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
         url = entry.get("url")
-        if not url or is_data_uri(url):
+        if not url or (isinstance(url, str) and url.startswith("data:")):
             return self._rule.decode_text(url or entry.get("b64_json"))
         if not isinstance(url, str) or not url.startswith("https://"):
             remedy = "have it send the image itself (`response_format: b64_json`)"

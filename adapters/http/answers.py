@@ -6,7 +6,6 @@ import base64
 import io
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,11 +56,6 @@ def data_uri(image: bytes) -> str:
     return f"data:image/png;base64,{base64_of(image)}"
 
 
-def is_data_uri(value: object) -> bool:
-    """Return True for a text that begins as a data URI."""
-    return isinstance(value, str) and value[:5].lower() == "data:"
-
-
 @dataclass(frozen=True)
 class PictureRule:
     """The form that an endpoint's images must have, and the form of the samples made from them."""
@@ -89,16 +83,14 @@ class PictureRule:
         """Return the pixels of an image in base64 or in a data URI; or Failed with the reason."""
         if not isinstance(text, str):
             return Failed("the endpoint sent an entry without an image")
-        if is_data_uri(text):
-            head, comma, text = text.partition(",")
+        if text.startswith("data:"):
+            _, comma, text = text.partition(",")
             if not comma or text.count("%") > MOST_ESCAPES:
                 return Failed(f"the endpoint sent a data URI without data, or with over {MOST_ESCAPES} escaped bytes")
             data = unquote_to_bytes(text)
-            if not head.rstrip().lower().endswith(";base64"):
-                with suppress(ValueError):  # some servers leave the word out
-                    data = read_base64(data.decode("ascii"))
+            if not data.isascii():  # not in base64, whatever the head says
                 return self.decode(data)
-            text = data.decode("latin-1")
+            text = data.decode()
         try:
             return self.decode(read_base64(text))
         except ValueError:

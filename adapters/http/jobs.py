@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-from adapters.http.answers import Pixels, answer_of, is_data_uri
+from adapters.http.answers import Pixels, answer_of
 from adapters.http.client import Addresses, HostName, object_of
 from adapters.http.faults import Fault
 from adapters.http.host import Host, ImageCall, Request
@@ -216,7 +216,7 @@ class JobHost(Host[Config]):
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
         """Return the pixels of a data URI, or of an address that is asked without credentials; or Failed."""
-        if not isinstance(url, str) or is_data_uri(url):
+        if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
         hosts = self._config.result_hosts
         addresses = Addresses(self._config.url, self.result_hosts if hosts is None else tuple(hosts))

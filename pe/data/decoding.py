@@ -21,6 +21,7 @@ The rules, in the order in which they apply:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +32,6 @@ import numpy.typing as npt
 from PIL import Image, ImageCms, PngImagePlugin, UnidentifiedImageError
 from PIL.TiffImagePlugin import (
     BITSPERSAMPLE,
-    COLORMAP,
     COMPRESSION,
     PHOTOMETRIC_INTERPRETATION,
     PLANAR_CONFIGURATION,
@@ -210,19 +210,15 @@ def _finish(image: Image.Image, target: _Target, deep: set[bool] | None) -> UInt
 
 def _misread(image: Image.Image, stored: str) -> str:
     """Return what Pillow would silently read as other values, and the remedy; empty if there is nothing."""
-    transparent = image.info.get("transparency")
-    if isinstance(transparent, tuple) and max(transparent) > 255:
-        stored = "RGB;16"  # of an image that is loaded already
-    # Pillow seeks it among pixels of 8 bits
-    if transparent is not None and any(form in stored for form in ("RGB;16", "'L;2", "'L;4")):
+    # Pillow seeks the colour among pixels of 8 bits
+    if "transparency" in image.info and re.search(r"RGB;16|'L;[24]", stored):
         return "a transparent colour of 2, 4 or 16 bits: save it with an alpha channel"
     tags = getattr(image, "tag_v2", {})
     if 2 in tags.get(SAMPLEFORMAT, ()):
         return "signed pixels: save it as unsigned integers of 8 or 16 bits"
-    if (tags.get(PLANAR_CONFIGURATION), tags.get(COMPRESSION, 1)) == (2, 1) and max(tags.get(BITSPERSAMPLE, (1,))) > 8:
+    is_planar = tags.get(PLANAR_CONFIGURATION) == 2 and tags.get(COMPRESSION, 1) == 1
+    if is_planar and max(tags.get(BITSPERSAMPLE, (1,))) > 8:
         return "16-bit colours, plane by plane: save it compressed, or pixel by pixel"
-    if 0 < max(tags.get(COLORMAP, (0,))) < 256:
-        return "a palette of 8-bit values, and a TIFF's are of 16 bits: save it as RGB"
     return ""
 
 

@@ -17,7 +17,6 @@ The rules:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -60,12 +59,7 @@ _SYNTAXES = {  # taken for files that state none: (implicit VR, little-endian) â
     (False, False): "1.2.840.10008.1.2.2",
 }
 
-_TIFF_FORMS: Sequence[tuple[int, str, list[str]]] = (
-    (1, "MINISBLACK", []),
-    (1, "MINISWHITE", []),
-    (3, "RGB", []),
-    (4, "RGB", ["UNASSALPHA"]),
-)
+_TIFF_FORMS = ("1 MINISBLACK", "1 MINISWHITE", "3 RGB", "4 RGB UNASSALPHA")  # channels, colours, the channel besides
 
 Window = tuple[float, Annotated[float, Field(gt=0)]]
 
@@ -212,8 +206,8 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         kind = page.photometric.name
         if kind == "YCBCR" and page.compression.name == "JPEG":
             kind = "RGB"  # by its decoder
-        opacity = [one.name for one in page.extrasamples]
-        if page.imagedepth != 1 or (samples, kind, opacity) not in _TIFF_FORMS or page.dtype.kind == "c":
+        form = " ".join([str(samples), kind, *(one.name for one in page.extrasamples)])
+        if page.imagedepth != 1 or form not in _TIFF_FORMS or page.dtype.kind == "c":
             raise BadImage(
                 f"{path} is neither grey nor RGB: save it as one of them, without further channels but a plain opacity."
             )

@@ -244,10 +244,6 @@ MISREAD = {
         tiff(np.repeat(PLANES, 2, 0)[:4], photometric="separated", planarconfig="separate", byteorder=">"),
         PLANE_BY_PLANE,
     ),
-    "TIFF, palette of 8 bits": (
-        tiff(np.eye(4, dtype=np.uint8), photometric="palette", colormap=np.full((3, 256), 200, np.uint16)),
-        "a palette of 8-bit values",
-    ),
 }
 
 
@@ -256,13 +252,6 @@ def test_what_pillow_would_read_as_other_values_is_refused_with_the_reason(name)
     data, why = MISREAD[name]
     with pytest.raises(BadImage, match=f"^The image (has|is) .*{why}.*: save it "):
         decoded(data)
-
-
-def test_an_image_that_is_loaded_already_is_refused_likewise():
-    image = Image.open(BytesIO(MISREAD["PNG, a transparent colour of 16 bits"][0]))
-    image.load()
-    with pytest.raises(BadImage, match=TRANSPARENT):
-        decoded(image)
 
 
 def test_planes_that_pillow_reads_right_are_read():

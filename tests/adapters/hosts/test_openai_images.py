@@ -14,7 +14,7 @@ from pe.data.samples import DRAWN
 from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.plugins.protocols import Failed, JobNote, Refused, Usage
+from pe.plugins.protocols import Failed, Refused, Usage
 from pe.recipe.schema import Recipe
 from pe.store.writer import RunWriter, read_journal
 from tests.durability.driver import make_private
@@ -175,14 +175,11 @@ HOSTILE = {
 }
 
 
-def test_an_address_that_holds_the_image_is_decoded_and_is_not_noted(serve):
+def test_an_address_that_holds_the_image_is_decoded(serve):
     files = [png(shade, 16) for shade in (10, 200)]
     entries = [{"url": data_uri(files[0])}, {"url": f"data:image/png,{quote(files[1])}", "b64_json": None}]
-    noted: list[str] = []
-    api = OpenAIImages(**openai(serve(Answering({"data": entries})), server=None))
-    answer = random(api, 2, job=JobNote(keep=noted.append))
+    answer = random(OpenAIImages(**openai(serve(Answering({"data": entries})), server=None)), 2)
     assert shades(answer) == [10, 200]
-    assert noted == []
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -229,7 +229,7 @@ PADDED = base64.b64encode(FILE + b"\0" * (-len(FILE) % 3) + b"\xfb\xff\xbf\0").d
         PADDED.rstrip("="),
         PADDED.replace("+", "-").replace("/", "_"),
         f"data:image/png;base64,\n{quote(PADDED)}",
-        f"DATA:image/png;charset=utf-8;BASE64 ,{PADDED}",
+        f"data:image/png;charset=utf-8;BASE64 ,{PADDED}",
         f"data:image/png,{quote(PADDED)}",  # base64, without the word
         f"data:image/png,{quote(FILE)}",
         "data:," + "".join(f"%{byte:02x}" for byte in FILE),
@@ -261,7 +261,8 @@ def bomb():
         (None, "an entry without an image"),
         ("data:image/png;base64", "a data URI without data"),
         ("data:image/png;base64,AAAA!", "base64 is broken"),
-        ("data:text/html,<h1>No.</h1>", "12 bytes that are no PNG, JPEG or WebP image"),
+        ("data:text/html,<h1>No.</h1>", "base64 is broken"),
+        (f"data:text/html,{quote('<h1>Café</h1>')}", "14 bytes that are no PNG, JPEG or WebP image"),
         ("data:image/svg+xml;base64,PHN2Zy8+", "6 bytes that are no PNG, JPEG or WebP image"),
         (f"data:image/png,{quote(FILE[:60])}", "truncated"),
         pytest.param("data:," + "%00" * (MOST_ESCAPES + 1), "over 4194304 escaped bytes", id="many escapes"),
