@@ -28,6 +28,7 @@ from pe.errors import RecipeError
 from pe.plugins.devices import Precision, dtype_on, import_library, memory_refused, words_of
 from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
 from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.weights import check_whole
 
 if TYPE_CHECKING:
     import torch
@@ -87,6 +88,7 @@ class LocalModel(Settings):
         except Exception as error:  # whatever a library makes of a broken or foreign file
             if memory_refused(error):
                 raise
+            check_whole(place)
             raise RecipeError(f"model: '{self.model}' cannot be loaded ({words_of(error)}): name {remedy}.") from error
         if report["missing_keys"]:  # the library would draw them at random
             lacks = min(report["missing_keys"])

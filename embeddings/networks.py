@@ -30,6 +30,7 @@ from pe.plugins.weights import (
     Published,
     cached_file,
     check_hash,
+    check_whole,
     fill,
     find_published,
     given_file,
@@ -126,6 +127,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
                     output_loading_info=True,
                 )
         except OSError as error:
+            check_whole(config.model)
             repository = config.model if REPOSITORY.fullmatch(config.model) else _USUAL
             raise RecipeError(
                 f"The weights of '{config.model}' are not here{' and offline is true' if config.offline else ''}: get "
@@ -133,6 +135,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
                 "and name it under embedding.model."
             ) from error
         except Exception as error:  # whatever a reader makes of a broken or foreign file
+            check_whole(config.model)
             raise RecipeError(f"{foreign}: name another under embedding.model.") from error
         odd = report["missing_keys"] | {
             name for name in report["unexpected_keys"] if not name.startswith("classifier.")

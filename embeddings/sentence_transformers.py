@@ -21,6 +21,7 @@ from pe.plugins.devices import import_library, memory_refused, words_of
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count
+from pe.plugins.weights import check_whole
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +120,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
         except Exception as error:  # whatever a library makes of a broken or foreign file
             if memory_refused(error):
                 raise
+            check_whole(self._config.model)
             raise RecipeError(
                 f"embedding.model: '{self._config.model}' cannot be loaded ({words_of(error)}): name a folder, or "
                 "OWNER/NAME of the hub, with a model of sentence-transformers whose weights are .safetensors."

@@ -14,7 +14,7 @@ from adapters.diffusion.description import Description, class_of, describe
 from adapters.diffusion.weights import add_lora, cached_model, local_model, model_folder, read_json, require
 from pe.errors import RecipeError
 from pe.plugins.devices import words_of
-from pe.plugins.weights import SAFETENSORS
+from pe.plugins.weights import SAFETENSORS, check_whole
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +52,8 @@ class TextFiles:
 
     def load(self, dtypes: Dtypes) -> Any:
         """Return the pipeline on the CPU, with all its parts; RecipeError if a file is missing or damaged."""
+        from safetensors import SafetensorError
+
         folder = self.folder()
         kind: Any = self._kind(folder)
         index = read_json(folder / INDEX)
@@ -63,7 +65,9 @@ class TextFiles:
                 parts |= {name: self._part(name, place, index, dtypes) for name, place in self.components.items()}
                 pipeline = self._pipeline(kind, folder, dtypes, parts)
                 add_lora(pipeline, self.lora, self.model, self.offline)
-        except (OSError, ValueError, RuntimeError, ImportError) as error:
+        except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+            for place in (*self.components.values(), self.single_file or folder):
+                check_whole(place)
             is_fetched = local_model(self.model) is None
             remedy = "fetch it anew with all its .safetensors files" if is_fetched else "put the whole model there"
             raise RecipeError(

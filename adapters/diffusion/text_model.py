@@ -29,7 +29,7 @@ from pe.errors import RecipeError
 from pe.plugins.devices import Precision, dtype_on, words_of
 from pe.plugins.protocols import Refused
 from pe.plugins.specs import plugin
-from pe.plugins.weights import SAFETENSORS
+from pe.plugins.weights import SAFETENSORS, check_whole
 
 if TYPE_CHECKING:
     import torch
@@ -257,6 +257,8 @@ class TextLoader:
 
     def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
         """Return the way to vary by a loaded pipeline, with the ControlNet, wordings or IP-Adapter that it needs."""
+        from safetensors import SafetensorError
+
         description = describe(type(pipeline))
         way = self._settle(description)
         kind = description.of(way)
@@ -273,7 +275,9 @@ class TextLoader:
                 with quiet_loading():
                     varying.load_ip_adapter(**{"local_files_only": self._offline, **self._config.ip_adapter})
             return vary_by_meaning(varying, self._arguments)
-        except (OSError, ValueError, RuntimeError, ImportError) as error:
+        except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+            adapter = (self._config.ip_adapter or {}).get("pretrained_model_name_or_path_or_dict")
+            check_whole(self._config.controlnet or adapter or self._varying.model)
             raise RecipeError(
                 f"vary: {way} cannot be set up for '{self._varying.model}' ({words_of(error)})."
             ) from error

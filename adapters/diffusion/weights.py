@@ -13,7 +13,7 @@ from typing import Any
 
 from pe.errors import MissingDependency, RecipeError
 from pe.plugins.devices import words_of
-from pe.plugins.weights import SAFETENSORS, cached_file
+from pe.plugins.weights import SAFETENSORS, cached_file, check_whole
 
 log = logging.getLogger(__name__)
 
@@ -112,16 +112,18 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
     require("peft")
     if not hasattr(pipeline, "load_lora_weights"):
         raise RecipeError(f"lora: {type(pipeline).__name__} takes none, so leave it out.")
+    from safetensors import SafetensorError
+
     names = {place: f"lora{i}" for i, place in enumerate(lora)}
     for place, name in names.items():
         where, file = _split(place)
+        options = {"weight_name": file, "use_safetensors": True, "local_files_only": offline}
         try:
-            pipeline.load_lora_weights(
-                where, weight_name=file, adapter_name=name, use_safetensors=True, local_files_only=offline
-            )
+            pipeline.load_lora_weights(where, adapter_name=name, **options)
             if not any(name in layers for layers in pipeline.get_list_adapters().values()):
                 raise ValueError("no weight in it is of a layer that the model has")
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
+            check_whole(place)
             raise RecipeError(f"lora: {place} cannot be read ({words_of(error)}): name LoRA weights.") from error
         except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
             raise RecipeError(

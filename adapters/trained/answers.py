@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from adapters.trained.fit import FittedMethod, label_numbers, not_fitted, read_weights, reading, write_weights
+from adapters.trained.fit import FittedMethod, label_numbers, not_fitted, reading, write_weights
 from pe.data.arrays import Float32Array, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
 from pe.data.samples import Conditions
@@ -71,11 +71,13 @@ class AnswersByCodes(FittedMethod):
 
     def _read(self, folder: Path) -> tuple[CodedModel, tuple[str, ...]]:
         """Return the model in `folder` and its label names."""
+        from safetensors.torch import load_file
+
         from adapters.trained.gan_networks import Generator
 
         settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
         model = Generator(len(settings["classes"]), tuple(settings["image_shape"]))
-        model.load_state_dict(read_weights(folder / _WEIGHTS))
+        model.load_state_dict(load_file(folder / _WEIGHTS))
         return model.eval(), tuple(settings["classes"])
 
     def random_api(self, request: RandomRequest) -> Answer:

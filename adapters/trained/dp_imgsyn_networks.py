@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from scipy import ndimage
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -18,7 +19,7 @@ from torch.nn import functional
 
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness, check_gradients, check_stateless
-from adapters.trained.fit import label_numbers, read_weights, reading, write_weights
+from adapters.trained.fit import label_numbers, reading, write_weights
 from adapters.trained.public import PublicSet, drawing_by
 from adapters.trained.settings import Alignment
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
@@ -246,8 +247,8 @@ class Model:
     ) -> Model:
         """Read the model in `folder`, `teacher`'s weights included; `alignment` may have fewer steps than the fit."""
         with reading(folder, "DP-ImgSyn of this teacher"):
-            teacher.load_state_dict(read_weights(folder / _TEACHER))
-            values = read_weights(folder / _MOMENTS)
+            teacher.load_state_dict(load_file(folder / _TEACHER))
+            values = load_file(folder / _MOMENTS)
             means, deviations, *way = (values[name].to(device) for name in _TENSORS)
         if alignment.steps > len(way[0]):
             raise RecipeError(

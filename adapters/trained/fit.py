@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from adapters.trained.settings import DPSGD, GRID, FineTuning
 from pe.data.arrays import Float32Array, Float64Array, Int64Array
-from pe.errors import APIError, Interrupted, PrivacyError, RecipeError
+from pe.errors import APIError, Interrupted, PEError, PrivacyError, RecipeError
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
 from pe.plugins.devices import check_arithmetic, choose_devices, require_torch
+from pe.plugins.weights import check_whole
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import Noise, grid_for
@@ -474,19 +474,11 @@ def reading(folder: Path, model: str) -> Iterator[None]:
     """Raise RecipeError if a fitted model's files, read within the block, are missing or damaged; `model`: its kind."""
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError, EOFError, BadZipFile) as error:
+    except PEError:
+        raise
+    except Exception as error:  # whatever a reader makes of a broken or foreign file
+        check_whole(folder)
         raise RecipeError(f"{folder} holds no {model}: fit it in a new run.") from error
-
-
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors file by name; raise OSError or ValueError if it is missing or damaged."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise ValueError(f"{file} is damaged") from error
 
 
 def write_weights(weights: Mapping[str, Tensor], file: Path) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.fit import read_weights, reading
+from adapters.trained.fit import reading
 from adapters.trained.public import PublicSet, torch_seed
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
@@ -191,7 +192,7 @@ def read_discriminator(file: Path, classes: int, shape: ImageShape) -> Discrimin
     """Read a discriminator; raise RecipeError if there is none, or it is damaged."""
     model = Discriminator(classes, shape)
     with reading(file.parent, "fitted discriminator"):
-        model.load_state_dict(read_weights(file))
+        model.load_state_dict(load_file(file))
     return model.eval()
 
 

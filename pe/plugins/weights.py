@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
+from zipfile import is_zipfile
 
 from pe.errors import MissingDependency, RecipeError
 from pe.plugins.devices import import_library
@@ -128,11 +130,46 @@ def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offlin
     return file
 
 
+def check_whole(place: Path | str) -> None:
+    """Raise RecipeError for a file, or a .safetensors in a folder, that is empty, cut, a web page or a Git LFS pointer.
+
+    For use when a library could not read the weights there: its words seldom tell.
+    """
+    path = Path(place).expanduser()
+    with suppress(OSError):  # as the library has told
+        for file in (path, *sorted(path.rglob(f"*{SAFETENSORS}"))):
+            if file.is_file() and (flaw := _flaw(file)):
+                raise RecipeError(f"{file} is {flaw}: download the file itself, as a whole.")
+
+
+def _flaw(file: Path) -> str:
+    """Return what a file is in place of weights; empty if nothing is found."""
+    with file.open("rb") as stream:
+        head = stream.read(64).lstrip()
+    if not head:
+        return "empty"
+    if head.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, which stands for the file (`git lfs pull` brings it)"
+    if head.startswith(b"<"):
+        return "a web page"
+    if head.startswith(b"PK"):  # a torch file, whose table of contents comes last
+        return "" if is_zipfile(file) else "cut"
+    if file.suffix == SAFETENSORS:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            safe_open(file, framework="np")
+        except SafetensorError:
+            return "cut or damaged"
+    return ""
+
+
 def check_hash(file: Path, sha256: str) -> None:
     """Raise RecipeError if the file has another SHA-256."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != sha256.lower():
+        check_whole(file)
         raise RecipeError(
             f"{file} is not the file it should be: its SHA-256 is {digest[:12]}…, not {sha256[:12].lower()}…; "
             "fetch it anew."
@@ -154,9 +191,10 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a reader makes of a broken or foreign file
+        check_whole(file)
         raise RecipeError(
-            f"{file} holds no plain weights, and code in files is never run: give a .safetensors file, or a "
-            "torch file of tensors alone."
+            f"{file} is cut, or holds no plain weights, and code in files is never run: give a .safetensors file, or "
+            "a torch file of tensors alone."
         ) from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]

@@ -10,13 +10,15 @@ from huggingface_hub.utils import _detect_agent
 from safetensors.torch import save_file
 from starlette.responses import Response
 
-from embeddings.networks import WEIGHTS, DINOv2, Inception, OpenCLIP
+from embeddings.networks import WEIGHTS, DINOv2, EfficientNetLite, Inception, OpenCLIP
 from embeddings.sentence_transformers import SentenceTransformers
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.plugins.weights import Published, find_published, given_file, read_weights
-from tests.embeddings.networks import dinov2_folder, images, networks, tiny_dinov2
+from tests.embeddings import sentences
+from tests.embeddings.networks import dinov2_folder, images, networks, open_clip_files, tiny_dinov2
 from tests.endpoints.serving import serving
+from tests.flaws import FLAWS, spoil
 
 RIGHT = hashlib.sha256(b"weights").hexdigest()
 
@@ -116,6 +118,36 @@ def test_a_url_is_fetched_once_and_only_with_its_hash(shelf, tmp_path):
     assert shelf.asked == ["/mirror/w.pth"] * 2
 
 
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_weight_file_that_did_not_come_whole_is_named_by_each_embedding(flaw, tmp_path):
+    tensors, common = {"a.weight": torch.zeros(64)}, {"device": "cpu"}
+    save_file(tensors, tmp_path / "inception.safetensors")
+    torch.save(tensors, tmp_path / "lite.pth")
+    config, tower = open_clip_files(tmp_path)
+    encoder, static = sentences.encoder(tmp_path / "encoder"), sentences.static(tmp_path / "static")
+    places = {
+        tiny_dinov2(dinov2_folder(tmp_path)): "dinov2/model.safetensors",
+        Inception(weights=str(tmp_path / "inception.safetensors"), **common): "inception.safetensors",
+        EfficientNetLite(weights=str(tmp_path / "lite.pth"), **common): "lite.pth",
+        OpenCLIP(model=str(config), weights=str(tower), **common): "tiny.pt",
+        SentenceTransformers(model=encoder, **common): "encoder/model.safetensors",
+        SentenceTransformers(model=static, **common): "static/model.safetensors",
+    }
+    for embedding, name in places.items():
+        spoil(tmp_path / name, flaw)
+        with pytest.raises(RecipeError, match=rf"{name} is {flaw}.*: download the file itself"):
+            asked_to_embed(embedding)
+    with pytest.raises(RecipeError, match=rf"tiny\.pt is {flaw}"):
+        given_file(str(tower), RIGHT, {}, offline=True)
+
+
+def test_a_cut_file_of_old_torch_is_told_to_be_cut_or_no_weights(tmp_path):
+    torch.save({"a": torch.zeros(64)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    spoil(tmp_path / "old.pt", "cut")
+    with pytest.raises(RecipeError, match=r"old\.pt is cut, or holds no plain weights, and code in files is never run"):
+        read_weights(tmp_path / "old.pt")
+
+
 def in_the_hub_s_cache(repository, folder):
     """A place for the repository's files, as a download leaves it."""
     place = folder / "hub" / f"models--{repository.replace('/', '--')}"
@@ -133,9 +165,11 @@ def test_offline_what_is_in_the_cache_is_read_without_a_request(shelf, tmp_path)
     place.mkdir()
     (place / "open_clip_model.safetensors").write_bytes(b"no weights")
     assert OpenCLIP.weights_here()
-    for sha256, says in ((None, r"abc/open_clip_model\.safetensors holds no plain"), ("0" * 64, "not the file it sho")):
-        with pytest.raises(RecipeError, match=says):
-            OpenCLIP(offline=True, device="cpu", sha256=sha256).embed(images(1))
+    with pytest.raises(RecipeError, match=r"abc/open_clip_model\.safetensors is cut or damaged"):
+        OpenCLIP(offline=True, device="cpu").embed(images(1))
+    save_file({"a": torch.zeros(1)}, place / "open_clip_model.safetensors")
+    with pytest.raises(RecipeError, match="not the file it should be"):
+        OpenCLIP(offline=True, device="cpu", sha256="0" * 64).embed(images(1))
     place = in_the_hub_s_cache("facebook/dinov2-base", tmp_path)
     place.mkdir()
     (place / "config.json").write_bytes(b"")

@@ -134,7 +134,7 @@ def test_files_that_are_missing_or_damaged_end_in_a_sentence(tmp_path):
     foreign = Path(tiny.pixel_folder(tmp_path / "other", classes=3)) / "unet" / WEIGHTS
     text = config.read_text()
     for file, content, said in (
-        (weights, weights.read_bytes()[:200], f"{WEIGHTS} holds no plain weights"),
+        (weights, weights.read_bytes()[:200], f"{WEIGHTS} is cut or damaged: download the file itself"),
         (weights, foreign.read_bytes(), "has 'class_embedding.weight', which this network has not"),
         (weights, None, f"{WEIGHTS} is missing: put the model's weights there"),
         (config, text.replace("UNet2DModel", "UNet2DConditionModel").encode(), "is a UNet2DConditionModel; this"),

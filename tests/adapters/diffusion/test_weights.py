@@ -16,8 +16,9 @@ from adapters.diffusion.pixel import PixelSpace
 from adapters.diffusion.text_to_image import TextToImage
 from pe.errors import PEError, RecipeError
 from pe.plugins.protocols import RandomRequest
-from tests.adapters.diffusion import tiny
+from tests.adapters.diffusion import tiny, tiny_edit, tiny_more
 from tests.adapters.diffusion.kinds import QUIET
+from tests.flaws import FLAWS, spoil
 
 pytestmark = QUIET
 
@@ -131,6 +132,60 @@ def test_code_in_weights_is_never_run(tmp_path):
         with pytest.raises(RecipeError, match="holds no plain weights, and code in files is never run"):
             ImprovedDiffusion(model=str(tmp_path / name), device="cpu").random_api(ONE)
     assert not ran.exists()
+
+
+UNET = "unet/diffusion_pytorch_model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A tiny model, and all that can come beside it, each by the setting that names it."""
+    folder = tmp_path_factory.mktemp("places")
+    torch.manual_seed(0)
+    pipeline = tiny.stable_diffusion()
+    pipeline.save_pretrained(folder / "model")
+    tiny_edit.control_net(pipeline.unet).save_pretrained(folder / "net")
+    tiny_more.lora(folder, pipeline.unet)
+    tiny_edit.ip_adapter(folder / "adapter", pipeline.unet)
+    tiny.pixel_folder(folder / "pixels")
+    shutil.copy(folder / "model" / UNET, folder / "unet.safetensors")
+    torch.save({"a": torch.zeros(64)}, folder / "improved.pt")
+    return folder
+
+
+def given_adapter(folder):
+    names = {"subfolder": "models", "weight_name": "ip-adapter_sd15.safetensors"}
+    return {"pretrained_model_name_or_path_or_dict": str(folder), "image_encoder_folder": "image_encoder"} | names
+
+
+def text(at, **beside):
+    return MAKERS["text"](model=str(at / "model"), **beside)
+
+
+READERS = {
+    "a model's U-Net": (f"model/{UNET}", text),
+    "a model's text encoder": ("model/text_encoder/model.safetensors", text),
+    "single_file": ("unet.safetensors", lambda at: text(at, single_file=str(at / "unet.safetensors"))),
+    "components": ("unet.safetensors", lambda at: text(at, components={"unet": str(at / "unet.safetensors")})),
+    "lora": ("lora.safetensors", lambda at: text(at, lora=str(at / "lora.safetensors"))),
+    "controlnet": (f"net/{Path(UNET).name}", lambda at: text(at, controlnet=str(at / "net"))),
+    "ip_adapter": (
+        "adapter/models/ip-adapter_sd15.safetensors",
+        lambda at: text(at, ip_adapter=given_adapter(at / "adapter")),
+    ),
+    "a model of pixels": (f"pixels/{UNET}", lambda at: MAKERS["pixels"](model=str(at / "pixels"))),
+    "improved diffusion": ("improved.pt", lambda at: ImprovedDiffusion(model=str(at / "improved.pt"), device="cpu")),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_weight_file_that_did_not_come_whole_is_named_wherever_it_is_read(reader, flaw, places, tmp_path):
+    file, make = READERS[reader]
+    shutil.copytree(places, tmp_path, dirs_exist_ok=True)
+    spoil(tmp_path / file, flaw)
+    with pytest.raises(RecipeError, match=rf"{tmp_path / file} is {flaw}.*: download the file itself"):
+        make(tmp_path).random_api(ONE)
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch, tmp_path):

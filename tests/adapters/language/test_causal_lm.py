@@ -11,6 +11,7 @@ from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.plugins.protocols import Failed, RandomRequest, VariationRequest
 from tests.adapters.language import tiny
+from tests.flaws import FLAWS, spoil
 
 SEEDS = np.random.default_rng(1).integers(0, 2**63, 12).astype(np.uint64)
 
@@ -88,6 +89,14 @@ def test_what_does_not_fit_into_the_model_fails_alone(tmp_path):
     assert set(answer.missing) == {1}
     assert "with max_tokens: 8 the model takes 120" in answer.missing[1].reason
     assert answer.missing[1].rejected  # so that a run goes on
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_weights_that_did_not_come_whole_are_named(flaw, tmp_path):
+    folder = tiny.causal(tmp_path)
+    spoil(tmp_path / "model.safetensors", flaw)
+    with pytest.raises(RecipeError, match=rf"model\.safetensors is {flaw}.*: download the file itself"):
+        random(made(folder))
 
 
 def test_a_model_that_is_not_there_or_has_no_head_that_writes_is_refused(tmp_path):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-from adapters.trained.gan_networks import Discriminator, Generator, Learner, train_on_public
+from adapters.trained.fit import write_weights
+from adapters.trained.gan_networks import Discriminator, Generator, Learner, read_discriminator, train_on_public
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
+from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import CLASSES, PLAIN, PUBLIC, SHAPE, records
+from tests.flaws import FLAWS, spoil
 
 KINDS: dict[str, dict[str, Any]] = {
     "dpgan": {"public": PUBLIC, "pretraining": PLAIN},
@@ -30,6 +35,14 @@ def test_lessons_teach_the_generator_what_the_discriminator_takes_for_real() -> 
     learner.learn(Bright())
     shades = learner.average.images(CODES, np.arange(40) % 2).mean(axis=(1, 2, 3))
     assert shades[1::2].mean() - shades[0::2].mean() > 60
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_discriminator_that_did_not_come_whole_is_named(flaw: str, tmp_path: Path) -> None:
+    write_weights(Discriminator(2, SHAPE).state_dict(), tmp_path / "discriminator.safetensors")
+    spoil(tmp_path / "discriminator.safetensors", flaw)
+    with pytest.raises(RecipeError, match=rf"discriminator\.safetensors is {flaw}.*: download the file itself"):
+        read_discriminator(tmp_path / "discriminator.safetensors", 2, SHAPE)
 
 
 def trained(images: np.ndarray, labels: np.ndarray, **settings: Any) -> np.ndarray:
