@@ -240,5 +240,5 @@ def _retry_info(body: str | bytes) -> float | None:
 
 
 def _number(value: str | None) -> float | None:
-    """Return the value of a plain decimal number such as 12 or 0.5; None for any other text."""
-    return float(value) if value and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) else None
+    """Return the value of a plain decimal number such as 12 or 0.5, at most 1e9; None for any other text."""
+    return min(float(value), 1e9) if value and re.fullmatch(r"\d{1,19}(\.\d{1,9})?", value) else None

@@ -305,6 +305,8 @@ class Policy:
             return alone
         if may_be_alone and self._under_way == 1:
             return Outcome(None, fault, request.calls, alone=True, stops=True)
+        if (fault.wait or 0.0) > self._longest:
+            raise Unavailable(f"{self.name} asks to wait for {fault.wait:,.0f} s ({fault}).") from None
         seconds = time.monotonic() - patience.since
         patience.renew(self._seconds)
         duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"

@@ -110,7 +110,7 @@ class Bounded(Request):
     async def strict_form(self) -> dict[str, str | bytes]:
         """Return a form's fields and the bytes of its file `image`; Refusal unless each comes exactly once."""
         try:
-            async with self.form(max_files=1, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS) as form:
+            async with self.form(max_files=_FIELDS_OF_FORM, max_fields=_FIELDS_OF_FORM, max_part_size=FIELDS) as form:
                 items = form.multi_items()
                 fields: dict[str, str | bytes] = {name: value for name, value in items if isinstance(value, str)}
                 files = [file for name, file in items if isinstance(file, UploadFile) and name in ("image", "image[]")]
@@ -120,7 +120,11 @@ class Bounded(Request):
             raise
         except Exception as error:  # the parser lets almost any exception out of malformed forms
             raise Refusal(400, "The form cannot be read.") from error
-        raise Refusal(400, "Send one image as the file 'image', and every other field once, as text.", "image")
+        raise Refusal(
+            400,
+            "Send one image as 'image' and no mask (all of it is varied), and every other field once, as text.",
+            "image",
+        )
 
 
 def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:
@@ -164,10 +168,10 @@ class ImageFields(BaseModel):
     response_format: Literal["b64_json"] | None = None
     output_format: Literal["png"] | None = None
     stream: Literal[False] | None = None
-    user: str | None = Field(None, description="ignored, as the four that follow")
+    background: Literal["auto", "opaque"] | None = None
+    user: str | None = Field(None, description="ignored, as the three that follow")
     quality: str | None = None
     style: str | None = None
-    background: str | None = None
     moderation: str | None = None
 
     @property
@@ -184,10 +188,11 @@ class ImageFields(BaseModel):
             raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
         first = secrets.randbits(64) if self.seed is None else self.seed
         label = self.class_label
-        if not model.prompts and self.prompt and label is None:
+        if not model.prompts and self.prompt:
             if self.prompt not in model.classes:
                 raise Refusal(400, "The model knows no words: name a class by prompt or class_label.", "prompt")
-            label = self.prompt
+            if label is None:
+                label = self.prompt
         return BatchRequest(
             np.array([(first + i) % 2**64 for i in range(self.n)], dtype=np.uint64),
             degree=degree,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,7 +30,7 @@ _KINDS = {
     "model": "a mapping of keys to values",
     "model_attributes": "a mapping of keys to values",
     "path": "a path",
-    "string": "text",
+    "string": "text (put a number, a date, yes or no in quotes)",
     "tuple": "a list",
 }
 """The right kind of value in words, by pydantic's type of fault without its ending (`_ENDINGS`)."""
@@ -131,7 +132,7 @@ def _plain(value: object) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e15):
         text = f"{int(value):,}"
     else:
-        text = repr(value)
+        text = str(value) if isinstance(value, date) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

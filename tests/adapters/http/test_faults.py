@@ -31,6 +31,8 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         ({"Retry-After": format_datetime(NOW + timedelta(seconds=30), usegmt=True)}, 30.0),
         ({"Retry-After": "Sat, 21 Nov 2026 12:00:30"}, 30.0),
         ({"Retry-After": format_datetime(NOW - timedelta(seconds=30), usegmt=True)}, 0.0),
+        ({"Retry-After": "999999999"}, 999_999_999),
+        ({"Retry-After": "9" * 18}, 1e9),
         ({"Retry-After": "-3"}, None),
         ({}, None),
     ],

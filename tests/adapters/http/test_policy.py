@@ -202,6 +202,12 @@ def test_a_wait_beyond_all_patience_is_not_waited_for():
     assert sender.calls == 1
 
 
+@pytest.mark.parametrize(("wait", "told"), [(999_999_999, "999,999,999 s"), (86_400.0, "86,400 s")])
+def test_a_wait_beyond_all_patience_is_told(wait, told):
+    with pytest.raises(Unavailable, match=rf"the.endpoint asks to wait for {told} \(HTTP 429: slow down\)\.$"):
+        policy().call(Sender(Fault("slow down", 429, wait=wait)), str)
+
+
 def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others():
     assert policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.2)), str).result == "answer"
     sender = Sender(*[Fault("again", 429, wait=0.2)] * 9)

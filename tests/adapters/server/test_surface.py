@@ -229,6 +229,22 @@ def test_what_lies_beyond_the_limits_names_its_field(text: str, content: dict[st
     assert (status, answer["error"]["param"]) == (400, param)
 
 
+def test_what_the_server_does_not_do_is_refused_in_words(small: str) -> None:
+    grey = ("a.png", png(np.zeros((28, 28), np.uint8)), "image/png")
+    for more in ({"mask": grey}, {"mask": grey, "extra_body": {"strength": 0.5}}):
+        with pytest.raises(openai.BadRequestError, match="no mask"):
+            sdk(small).images.edit(image=grey, prompt="7", **more)
+    with pytest.raises(openai.BadRequestError, match="no mask"):
+        sdk(small).images.edit(image=[grey, grey], prompt="7")
+    for content, param in (
+        ({"background": "transparent"}, "background"),
+        ({"prompt": "a cat", "class_label": 7}, "prompt"),
+    ):
+        status, answer = generate(small, {"prompt": "7"} | content)
+        assert (status, answer["error"]["param"]) == (400, param)
+    assert generate(small, {"prompt": "7", "background": "opaque", "user": "me"})[0] == 200
+
+
 def test_the_client_answers_as_the_local_adapter_does(text: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", SECOND)
     texts = {"prompts": {"a": "one {label}", "b": ["two", "three"]}, "negative_prompt": {"a": "c", "b": ""}}
