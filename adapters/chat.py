@@ -233,8 +233,7 @@ class Chat:
                 raise line
             texts, tokens = self._read(line)
         except Fault as fault:
-            is_open = fault.heals or fault.whole or fault.rejects
-            failure = Failed(str(fault), retryable=is_open, rejected=fault.rejects)
+            failure = Failed(str(fault), fault.heals or fault.whole or fault.rejects, rejected=fault.rejects)
             return Refused(fault.words) if fault.refusal else failure, Usage(0)
         return texts[0] if texts else Failed("the endpoint sent no text"), Usage(0, len(texts)) + tokens
 
