@@ -187,7 +187,7 @@ class VotesForAttributes(FittedMethod):
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
         """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are declared."""
         encoder, values = self._encoder(terms), self._values(terms.classes)
-        texts = Texts.examples(encoder.batch_size, terms.shape)
+        texts = Texts.costliest(encoder.batch_size, terms.shape)
         _embed(encoder, texts)  # loads its vectors
         started = time.perf_counter()
         _embed(encoder, texts)

@@ -82,6 +82,11 @@ class Images(Samples):
         return cls(pixels)
 
     @classmethod
+    def costliest(cls, count: int, shape: Shape) -> Images:
+        """Make up images of noise."""
+        return cls(generator(0, "costliest").integers(0, 256, (count, *shape), np.uint8))
+
+    @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
         """Return the end of a sentence that says how an image differs from the declared shape; "" if it does not."""
         if row.shape == shape:

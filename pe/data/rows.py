@@ -51,6 +51,11 @@ class Rows(Texts):
         return cls(np.array(rows, dtype=f"S{max(shape[0], 8)}"))
 
     @classmethod
+    def costliest(cls, count: int, shape: Shape) -> Rows:
+        """Make up rows; what their values cost is part of `RowSource.decoding`, since no columns are known here."""
+        return cls.examples(count, shape)
+
+    @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
         """Return the end of a sentence that says that a row is longer than its columns allow; "" if it is not."""
         return "" if len(bytes(row)) <= shape[0] else "is longer than its columns allow: declare them again"

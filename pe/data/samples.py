@@ -66,6 +66,11 @@ class Samples(Protocol):
         """Make up samples as different as can be, sample i from i alone; a run tries its embedding on them first."""
 
     @classmethod
+    def costliest(cls, count: int, shape: Shape) -> Self:
+        """Make up samples that take an embedding as long as any: the public clock leaves time for them."""
+        return cls.examples(count, shape)
+
+    @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
         """Return the end of a sentence that says how a record differs from the declared shape; "" if it does not."""
 

@@ -5,7 +5,8 @@ The rules, in the order in which they apply:
 1. No more than MARGIN times the longest text is read, or normalised: a larger text is refused, or cut there.
 2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes that the encoding
    does not know, and halves of surrogate pairs, are refused.
-3. A NUL is refused: the bytes are no text, or text of another encoding.
+3. A NUL is refused: the bytes are no text, or text of another encoding. So are more than MOST_MARKS combining
+   characters in a row, over which rule 4 would take very long.
 4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`plain`), and so is white
    space at both ends.
 5. A text that is empty then is refused.
@@ -16,11 +17,12 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import wrap
 from typing import ClassVar
@@ -100,6 +102,13 @@ class Texts(Samples):
             letters = rng.choice(list("etaoinshrdlu "), (1, 6, length)[i % 3])
             texts.append("".join(np.resize(letters, length)))
         return cls.of(texts, shape[0])
+
+    @classmethod
+    def costliest(cls, count: int, shape: Shape) -> Texts:
+        """Make up texts of as many different words as there is room for: each is a Chinese character."""
+        points = generator(0, "costliest").integers(0x4E00, 0xA000, (count, *shape), np.uint32)
+        points[:, 1::2] = ord(" ")
+        return cls.of([text.tobytes().decode("utf-32-le") for text in points], *shape)
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
@@ -196,6 +205,8 @@ def card(text: str) -> Image.Image:
 UTF_8 = "utf-8"
 MARGIN = 4
 """Most bytes read for each byte of UTF-8: UTF-32 has up to 4 for 1, and Hangul in separate letters about as many."""
+MOST_MARKS = 128
+"""Most combining characters in a row: the time of normal form C grows with the square of their number."""
 
 
 def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str) -> bytes:
@@ -222,12 +233,22 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
         raise BadSample(_not_text(name, encoding))
     if "\0" in text:
         raise BadSample(f"{name} holds a NUL: it is no text, or its encoding is another one, which you must declare.")
+    if not text.isascii():
+        classes = _combining_classes()[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+        if max(map(len, classes.tobytes().split(b"\0"))) > MOST_MARKS:
+            raise BadSample(f"{name} has more than {MOST_MARKS} combining characters in a row: it is no text.")
     utf8 = plain(text).strip().encode()
     if not utf8:
         raise BadSample(f"{name} is empty.")
     if len(utf8) > longest and not cut:
         raise BadSample(_too_long(name, longest))
     return shorten(utf8.decode(), longest).rstrip()
+
+
+@cache
+def _combining_classes() -> npt.NDArray[np.uint8]:
+    """Return each code point's combining class, 0 for a character that stands alone, uint8 (n,)."""
+    return np.fromiter(map(unicodedata.combining, map(chr, range(sys.maxunicode + 1))), np.uint8)
 
 
 def check_encoding(name: str) -> str:

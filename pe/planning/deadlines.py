@@ -1,7 +1,7 @@
 """The public clock: deadlines of private work, so that the time at which it ends tells nothing.
 
 They follow from the declared size and a try on this machine. Nothing here reads a private record: random vectors and
-blank samples stand in for them.
+made-up samples stand in for them, the costliest that the recipe declares.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from pe.fit.trainer import DryRun
 from pe.histogram import Voting
 from pe.nearest import nearest
-from pe.plugins.embed import calls_for_a_failing_sample
+from pe.plugins.embed import calls_for_a_failing_sample, embed_block
 from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
 from pe.private.embeddings import SPARE, blocks_for
 from pe.recipe.schema import Recipe
@@ -91,17 +92,20 @@ def deadlines(
     Each deadline is `privacy.clock_slack` times what the work takes here for a tenth more records than declared, on one
     of which the embedding fails, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time for
     the most costly candidates that a generator's host could choose: all of them equally near to each record.
-    The embedding is tried on blank samples, a fit by its `dry_runs`.
+    The embedding is tried on `Samples.costliest`, a fit by its `dry_runs`.
     """
     private, slack = recipe.private, recipe.privacy.clock_slack
     assert private.declared_size is not None
     records = math.ceil(private.declared_size * SPARE)
-    blank = private.modality.stack([None] * embedding.batch_size, private.shape)
-    dimension = embedding.embed(blank).shape[1]  # loads the network
-    embed = _seconds_of(lambda: embedding.embed(blank))
-    calls = blocks_for(private.declared_size, embedding.batch_size)
-    calls += calls_for_a_failing_sample(embedding.batch_size)
-    decoding = records * _seconds_of(private.decoding())
+    size = embedding.batch_size
+    costliest = private.modality.costliest(size, private.shape)
+    dimension = embed_block(embedding, costliest).shape[1]  # loads the network
+    embed = _seconds_of(partial(embed_block, embedding, costliest))
+    calls = blocks_for(private.declared_size, size)
+    calls += calls_for_a_failing_sample(size)
+    decode = private.decoding()
+    decode()  # loads libraries
+    decoding = records * _seconds_of(decode)
     estimates = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
     if plan.class_counts is not None:
         estimates[plan.class_counts.name] = records / _DRAWS

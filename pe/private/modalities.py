@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageCms
 from pydantic import AfterValidator, Field
 
 from pe.data.columns import Column, Columns
@@ -21,9 +21,11 @@ from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape
 from pe.data.structure import Structure
-from pe.data.texts import LONGEST, MARGIN, UTF_8, Texts, check_encoding, decode_text
+from pe.data.texts import LONGEST, MARGIN, MOST_MARKS, UTF_8, Texts, check_encoding, decode_text
+from pe.private.dataset import outcome_of
 from pe.private.source import PrivateSource, source
 
+_TOO_LARGE = 2**14  # pixels of a side, for WebP
 Side = Annotated[int, Field(strict=True, ge=1, le=8192)]
 
 
@@ -46,6 +48,8 @@ class ImageSource(PrivateSource):
     largest_side: Annotated[int, Field(strict=True, ge=1, le=2**15)] | None = None
 
     modality: ClassVar[type[Samples]] = Images
+    in_files: ClassVar[bool] = True
+    """Whether each image is an encoded file; else it is an array."""
 
     @property
     def height_width(self) -> tuple[int, int]:
@@ -84,12 +88,19 @@ class ImageSource(PrivateSource):
         return why
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes an image of noise, of `largest_side` where that is given."""
+        """Return a function that decodes an image of noise with opacity, of `largest_side` where that is given.
+
+        Of images in files it has a colour profile too, and is compressed as WebP, which take the longest.
+        """
         height, width = self.height_width if self.largest_side is None else (self.largest_side, self.largest_side)
-        pixels = np.random.default_rng(0).integers(0, 256, (height, width, self.channels), dtype=np.uint8)
-        file = io.BytesIO()
-        Image.fromarray(pixels.squeeze(2) if self.channels == 1 else pixels).save(file, "PNG", compress_level=1)
-        return partial(decode_image, file.getvalue(), size=self.height_width, resize="crop", channels=self.channels)
+        pixels = np.random.default_rng(0).integers(0, 256, (height, width, 4), dtype=np.uint8)
+        image, file = Image.fromarray(pixels), io.BytesIO()
+        if self.in_files:
+            form = "WEBP" if max(height, width) < _TOO_LARGE else "PNG"
+            profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+            image.save(file, form, quality=100, method=0, compress_level=1, icc_profile=profile)
+        source = file.getvalue() or image
+        return partial(decode_image, source, size=self.height_width, resize="crop", channels=self.channels)
 
 
 @source
@@ -124,10 +135,9 @@ class TextSource(PrivateSource):
         return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes the longest text ever read, with accents to be joined to their letters."""
-        text = "e\u0301" * self.longest
-        decode = partial(decode_text, longest=self.longest, cut=True, name="A text")
-        return partial(decode, text.encode()[: MARGIN * self.longest])
+        """Return a function that decodes the longest text ever read, with as many accents as may be, and lines."""
+        text = ("e" + MOST_MARKS // 2 * "\u0301\u0323" + "\n") * self.longest
+        return partial(decode_text, text[: MARGIN * self.longest], longest=self.longest, cut=True, name="A text")
 
 
 @source
@@ -185,6 +195,7 @@ class RowSource(PrivateSource):
         return sentences
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that reads a row of missing values."""
-        columns = {name: column.model_copy(update={"missing": True}) for name, column in self.columns.items()}
-        return partial(Columns(columns).read, [None] * len(columns), "A row")
+        """Return a function that reads the last values, dates in their own format, and then their codes in the row."""
+        cells = [f"{column.cell(column.size - 1):{column.format or ''}}" for column in self.declared.values()]
+        row = self.declared.rows(self.declared.sizes[None] - 1)
+        return lambda: (outcome_of(partial(self.read, cells, "A row")), self.declared.codes(row))

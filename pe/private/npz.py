@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class ImageNpz(ImageSource):
     path: Path
     _: KW_ONLY
     kind: Literal["npz"] = "npz"
+
+    in_files: ClassVar[bool] = False
 
     @property
     def place(self) -> Path | None:
@@ -212,6 +214,8 @@ class MnistSample(ImageSource):
     classes: ClassList | None = DIGITS
     channels: Channels = 1
     privacy_unit: Literal["record"] = "record"
+
+    in_files: ClassVar[bool] = False
 
     @property
     def place(self) -> None:

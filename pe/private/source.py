@@ -125,7 +125,7 @@ class PrivateSource(ABC):
 
     @abstractmethod
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes a made-up record of the largest size: the public clock leaves time for it."""
+        """Return a function that decodes a made-up record, as costly as can be: the public clock leaves time for it."""
 
     @property
     def public_facts(self) -> list[str]:

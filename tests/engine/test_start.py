@@ -155,9 +155,10 @@ def test_private_work_that_misses_its_deadline_is_told_and_noted_in_the_audit_re
     seen = []
 
     def stall(samples):
-        """Take time over the first private images: the third block that is not black, after two made-up ones."""
-        seen.append(bool(samples.pixels.any()))
-        if seen[-1] and sum(seen) == 3:
+        """Take time over the first private images, whose pixels are all below 60 or from 190 on."""
+        pixels = samples.pixels
+        if pixels.any() and not ((pixels >= 60) & (pixels < 190)).any() and not seen:
+            seen.append(samples)
             time.sleep(2.5)  # late on a loaded machine, too
         return Mean().embed(samples)
 

@@ -2,11 +2,18 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from embeddings.mixed import Mixed
 from embeddings.pixels import Pixels
+from embeddings.tfidf import TfIdf
+from embeddings.wordllama import WordLlama
+from pe.data.columns import Columns
+from pe.data.images import Images
+from pe.data.texts import Texts
 from pe.nearest import nearest
 from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, round_up
 from pe.planning.releases import fit_dry_runs, lay_out
@@ -54,10 +61,9 @@ def test_a_clock_is_on_where_requests_leave_the_process(api, wanted, declared, w
 
 @pytest.mark.parametrize("declared", [256, 10_000])
 def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numbers(declared):
-    wanted, shown = recipe(declared), []
+    wanted, shown = recipe(declared), []  # there is no p.npz to be read
 
     def embed(samples):
-        assert not samples.array.any()  # nothing but black images
         shown.append(len(samples))
         return Mean().embed(samples)
 
@@ -103,6 +109,75 @@ def test_larger_files_have_time_to_be_decoded():
     wanted = recipe(1000), recipe(1000, {"largest_side": 1024})
     small, large = (deadlines(one, lay_out(one), Mean())[0][EMBEDDING] for one in wanted)
     assert large > small
+
+
+TEXTS = {
+    "plain words": "the room was warm and the staff was friendly and the view was good ",
+    "different words": " ".join(f"{i:x}q{i * 7919 % 1000}" for i in range(400)),
+    "words of two letters": " ".join(a + b for a in "abcdefghijklmnopqrstuvwxyz" for b in "aeiouyxz"),
+    "one long word": "abcdefghij0123456789",
+    "spaces": "a                      ",
+    "accents": "e" + "\u0323\u0301" * 60 + " ",
+    "Chinese": "".join(chr(0x4E00 + 7 * i % 20_000) for i in range(700)),
+    "emoji": "".join(chr(0x1F300 + i % 300) for i in range(600)) + " ",
+    "many scripts": " ".join(chr(0x100 + 13 * i % 9000) for i in range(900)),
+    "punctuation": "!?,.;:-'\"()[]{}<>/&%$ ",
+    "short lines": "a\nb\nc\n",
+}
+LONGEST = 2000
+
+
+def texts_recipe(embedding):
+    """Over 3,000 private texts, which are not there."""
+    content = recipe(3000, clock_slack=1).model_dump(mode="json") | {
+        "private": {"kind": "text_table", "path": "p.csv", "longest": LONGEST, "declared_size": 3000},
+        "embedding": {"kind": embedding, "batch_size": 32},
+    }
+    return Recipe.parse(content, "the test")
+
+
+@pytest.mark.parametrize("embedding", [TfIdf(batch_size=32), WordLlama(batch_size=32)], ids=["tfidf", "wordllama"])
+def test_the_deadline_of_texts_leaves_time_for_whatever_they_may_hold(embedding):
+    wanted = texts_recipe(embedding.kind)
+    seconds, _ = deadlines(wanted, lay_out(wanted), embedding)
+    taken = {}
+    for name, text in TEXTS.items():
+        block = Texts.of([(text * (LONGEST // len(text) + 1))[i:] for i in range(32)], LONGEST)
+        taken[name] = min(seconds_of(partial(embedding.embed, block)) for _ in range(3)) * 3000 / 32
+    assert {name: one for name, one in taken.items() if one > seconds[EMBEDDING]} == {}
+
+
+def test_the_deadline_of_rows_leaves_time_for_rows_that_all_differ():
+    columns = {f"n{i}": {"kind": "real", "min": 0, "max": 9999, "unit": 0.01} for i in range(30)}
+    source = {"kind": "table", "path": "p.csv", "columns": columns, "declared_size": 60_000}
+    content = recipe(clock_slack=1).model_dump(mode="json")
+    wanted = Recipe.parse(content | {"private": source, "embedding": {"kind": "mixed"}}, "the test")
+    embedding = Mixed(columns=columns, batch_size=256)
+    rows = Columns(columns).rows(np.random.default_rng(0).integers(0, 999_900, (256, 30)))
+    taken = min(seconds_of(partial(embedding.embed, rows)) for _ in range(3)) * 60_000 / 256
+    assert deadlines(wanted, lay_out(wanted), embedding)[0][EMBEDDING] > taken
+
+
+def test_an_embedding_that_takes_time_over_what_an_image_shows_has_it():
+    """It looks for each shade of an image."""
+
+    def embed(samples):
+        for image in samples.pixels:
+            for shade in np.unique(image):
+                np.sort(image == shade, axis=None)
+        return Mean().embed(samples)
+
+    wanted = recipe(20_000, {"size": 64}, clock_slack=1)
+    noise = Images(np.random.default_rng(7).integers(0, 256, (16, 64, 64, 1), dtype=np.uint8))
+    taken = min(seconds_of(partial(embed, noise)) for _ in range(3)) * 20_000 / 16
+    assert deadlines(wanted, lay_out(wanted), but(Mean(), embed=embed))[0][EMBEDDING] > taken
+
+
+def seconds_of(work):
+    """Processor time, so that other processes do not count."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
 
 
 def test_an_embedding_on_another_machine_is_not_tried_by_a_plan():
