@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -119,9 +120,9 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
         where, file = _split(place)
         options = {"weight_name": file, "use_safetensors": True, "local_files_only": offline}
         try:
+            # it leaves out, with a warning at most, what fits nowhere
             pipeline.load_lora_weights(where, adapter_name=name, **options)
-            if not any(name in layers for layers in pipeline.get_list_adapters().values()):
-                raise ValueError("no weight in it is of a layer that the model has")
+            _check_modules(pipeline, name, pipeline.lora_state_dict(where, **options))
         except (OSError, SafetensorError) as error:
             check_whole(place)
             raise RecipeError(f"lora: {place} cannot be read ({words_of(error)}): name LoRA weights.") from error
@@ -131,6 +132,24 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
                 "architecture."
             ) from error
     pipeline.set_adapters(list(names.values()), list(lora.values()))
+
+
+def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
+    """Raise ValueError unless each module in a LoRA's `weights` is one of the pipeline's; `name`: of the adapter."""
+    tensors = weights[0] if isinstance(weights, tuple) else weights
+    # some text encoders have their layers in a module `text_model`, and files name it or not
+    wanted = {
+        match[1].replace(".text_model", "") for key in tensors if (match := re.match(r"(.+?)[._]lo(?:ra|kr)", key))
+    }
+    fitted = {
+        f"{part}.{place}".replace(".text_model", "")
+        for part, whole in pipeline.components.items()
+        for place, module in getattr(whole, "named_modules", dict)()
+        if name in getattr(module, "lora_A", getattr(module, "lokr_w1", ()))
+    }
+    if len(fitted) < max(1, len(wanted)):
+        odd = min(wanted - fitted, default="")
+        raise ValueError(f"only {len(fitted)} of its {len(wanted)} modules fit, and '{odd}' does not")
 
 
 def _split(place: str) -> tuple[str, str | None]:

@@ -149,6 +149,74 @@ def test_a_lora_that_is_not_there_or_does_not_fit_is_named_and_so_is_the_model(k
         loaded(api)
 
 
+def peft(part, layers):
+    """A LoRA for these layers of a part, by their names, each of rank 2."""
+    found = {}
+    for name, layer in layers.items():
+        found[f"{part}.{name}.lora_A.weight"] = torch.randn(2, layer.in_features)
+        found[f"{part}.{name}.lora_B.weight"] = torch.randn(layer.out_features, 2)
+    return found
+
+
+def kohya(part, layers):
+    """The same in the format of kohya-ss, with its alphas."""
+    found = {}
+    for key, tensor in peft(part, layers).items():
+        name = key.removesuffix(".weight").rpartition(".")[0].replace(".", "_")
+        found[f"{name}.{'lora_down' if '.lora_A.' in key else 'lora_up'}.weight"] = tensor
+        found[f"{name}.alpha"] = torch.tensor(1.0)
+    return found
+
+
+def layers_of(part, *endings):
+    return {name: layer for name, layer in part.named_modules() if name.endswith(endings)}
+
+
+FOREIGN = {f"no.such.block{i}.to_q": torch.nn.Linear(16, 16) for i in range(20)}
+
+
+@pytest.mark.parametrize("name", [SD, FLUX])
+def test_a_lora_whose_modules_do_not_all_fit_is_refused_with_their_number(name, api_of, tmp_path):
+    part = "transformer" if name == FLUX else "unet"
+    own = layers_of(getattr(loaded(api_of(name))._text, part), ".to_q")
+    one = dict([*own.items()][:1])
+    for layers, says in (
+        (one | FOREIGN, rf"only 1 of its 21 modules fit, and '{part}\.no\.such\.block0\.to_q' does not"),
+        (own | dict([*FOREIGN.items()][:1]), rf"only {len(own)} of its {len(own) + 1} modules fit, and '{part}\.no"),
+        (FOREIGN, "Target modules"),
+    ):
+        save_file(peft(part, layers), tmp_path / "style.safetensors")
+        with pytest.raises(RecipeError, match=rf"^lora: .*style\.safetensors does not fit the model .*{says}"):
+            loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
+    save_file(peft(part, own) | peft("prior", one), tmp_path / "style.safetensors")
+    with pytest.raises(RecipeError, match=rf"only {len(own)} of its {len(own) + 1} modules fit, and 'prior\."):
+        loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
+
+
+@pytest.mark.parametrize("form", [peft, kohya])
+def test_a_lora_for_one_part_or_for_several_is_taken_in_each_format(form, api_of, tmp_path):
+    text, pipeline = ("self_attn.q_proj", "k_proj", "v_proj", "out_proj"), loaded(api_of(XL))._text
+    names = {"unet": "unet", "text_encoder": "te1", "text_encoder_2": "te2"}
+    parts = {
+        "unet": layers_of(pipeline.unet, ".to_q", ".to_v"),
+        **{
+            part: {
+                name if name.startswith("text_model.") else f"text_model.{name}": layer  # as files have it
+                for name, layer in layers_of(getattr(pipeline, part), *text).items()
+            }
+            for part in ("text_encoder", "text_encoder_2")
+        },
+    }
+    whole = {}
+    for part, layers in parts.items():
+        tensors = form(part if form is peft else f"lora_{names[part]}", layers)
+        save_file(tensors, tmp_path / "style.safetensors")
+        loaded(api_of(XL, lora=str(tmp_path / "style.safetensors")))
+        whole |= tensors
+    save_file(whole, tmp_path / "style.safetensors")
+    loaded(api_of(XL, lora=str(tmp_path / "style.safetensors")))
+
+
 def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_elsewhere(api_of, tmp_path):
     plain = api_of(SD)
     model = Path(plain.model)
