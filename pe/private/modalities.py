@@ -198,4 +198,4 @@ class RowSource(PrivateSource):
         """Return a function that reads the last values, dates in their own format, and then their codes in the row."""
         cells = [f"{column.cell(column.size - 1):{column.format or ''}}" for column in self.declared.values()]
         row = self.declared.rows(self.declared.sizes[None] - 1)
-        return lambda: (outcome_of(partial(self.read, cells, "A row")), self.declared.codes(row))
+        return lambda: (outcome_of(partial(self.read, cells), "A row"), self.declared.codes(row))
