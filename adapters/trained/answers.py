@@ -5,14 +5,22 @@ A sample carries its code z. A variation of degree d carries √(1−d²)·z + d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from adapters.trained.fit import FittedMethod, label_numbers, not_fitted, reading, write_weights
+from adapters.trained.fit import (
+    FittedMethod,
+    label_numbers,
+    not_fitted,
+    read_json,
+    reading,
+    rng_of,
+    write_json,
+    write_weights,
+)
 from pe.data.arrays import Float32Array, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
 from pe.data.samples import Conditions
@@ -30,8 +38,7 @@ _WEIGHTS, _SETTINGS = "generator.safetensors", "settings.json"
 
 def draw_codes(seeds: UInt64Array, length: int) -> Codes:
     """Return standard normal codes, float32 (n, length), one drawn from each of the n seeds."""
-    rngs = (np.random.Generator(np.random.Philox(key=int(seed))) for seed in seeds)
-    return np.stack([rng.standard_normal(length) for rng in rngs]).astype(np.float32)
+    return np.stack([rng_of(int(seed)).standard_normal(length) for seed in seeds]).astype(np.float32)
 
 
 def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:
@@ -75,7 +82,7 @@ class AnswersByCodes(FittedMethod):
 
         from adapters.trained.gan_networks import Generator
 
-        settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+        settings = read_json(folder / _SETTINGS)
         model = Generator(len(settings["classes"]), tuple(settings["image_shape"]))
         model.load_state_dict(load_file(folder / _WEIGHTS))
         return model.eval(), tuple(settings["classes"])
@@ -103,5 +110,4 @@ class AnswersByCodes(FittedMethod):
 def write_generator(model: Generator, terms: FitTerms, folder: Path) -> None:
     """Write a fitted generator to `folder`, for `load`."""
     write_weights(model.state_dict(), folder / _WEIGHTS)
-    settings = {"classes": terms.classes, "image_shape": terms.image_shape}
-    (folder / _SETTINGS).write_text(json.dumps(settings) + "\n", encoding="utf-8")
+    write_json({"classes": terms.classes, "image_shape": terms.image_shape}, folder / _SETTINGS)

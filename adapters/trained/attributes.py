@@ -21,7 +21,7 @@ from adapters.local_text import CausalLM, CausalSettings
 from adapters.public_files import paths_of, samples_of
 from adapters.text_prompts import Asking
 from adapters.text_settings import PROMPTED
-from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, reading
+from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, read_json, reading
 from adapters.trained.ranges import split
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Array, Shape, slices
@@ -199,7 +199,7 @@ class VotesForAttributes(FittedMethod):
         """Draw by the shares in `folder` from now on; raise RecipeError if there are none, or they are damaged."""
         prompts = self._asking.prompts
         with reading(folder, "shares of attributes"):
-            model: Mapping[str, Any] = json.loads((folder / _MODEL).read_text(encoding="utf-8"))
+            model: Mapping[str, Any] = read_json(folder / _MODEL)
             for name, values in prompts.attributes.items():
                 for label, shares in model[name].items():
                     if [*shares] != [text.replace("{label}", label) for text in values.of_label(label)]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -11,7 +10,17 @@ import numpy as np
 from pydantic import Field
 from scipy import ndimage
 
-from adapters.trained.fit import Fit, FittedMethod, Sum, label_numbers, not_fitted, reading
+from adapters.trained.fit import (
+    Fit,
+    FittedMethod,
+    Sum,
+    label_numbers,
+    not_fitted,
+    read_json,
+    reading,
+    rng_of,
+    write_json,
+)
 from adapters.trained.settings import Fraction
 from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
@@ -123,12 +132,12 @@ class CentralImages(FittedMethod):
         sums = fit.sums("central_images", rule, (self.subsets, len(terms.classes), length))
         size = terms.declared_size * self.rate / len(terms.classes)
         np.save(folder / _CENTRES, rule.images(sums, fit.release_of("central_images"), size, terms.image_shape))
-        (folder / _SETTINGS).write_text(json.dumps({"classes": terms.classes}) + "\n", encoding="utf-8")
+        write_json({"classes": terms.classes}, folder / _SETTINGS)
 
     def load(self, folder: Path) -> None:
         """Answer from the central images in `folder`; raise RecipeError if there are none, or they are damaged."""
         with reading(folder, "central images"):
-            classes = tuple(json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))["classes"])
+            classes = tuple(read_json(folder / _SETTINGS)["classes"])
             centres = np.load(folder / _CENTRES, allow_pickle=False)
             if centres.dtype != np.uint8 or centres.ndim != 5 or centres.shape[1] != len(classes):
                 raise ValueError("another form")
@@ -157,7 +166,7 @@ class CentralImages(FittedMethod):
 
 
 def _generators(seeds: UInt64Array) -> list[np.random.Generator]:
-    return [np.random.Generator(np.random.Philox(key=int(seed))) for seed in seeds]
+    return [rng_of(int(seed)) for seed in seeds]
 
 
 def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,12 +10,13 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
 from adapters.diffusion.items import describe_steps
 from adapters.diffusion.pixel import PixelFiles, PixelSpace, Sampler
+from adapters.prompts import Choices
 from adapters.public_files import paths_of, samples_of
 from adapters.trained.fit import (
     TRAINING,
@@ -27,6 +27,7 @@ from adapters.trained.fit import (
     label_numbers,
     not_fitted,
     part_of,
+    read_json,
 )
 from adapters.trained.public import PUBLIC_IMAGES, Public, PublicSet, ReadsPublic
 from adapters.trained.semantics import SelectsPublic
@@ -113,10 +114,12 @@ class AnsweringDiffusion(TrainedMethod):
         files = PixelFiles.find(str(folder), None, offline=True)
         if not files.classes or not files.weights.is_file():
             raise RecipeError(f"{folder} holds no fitted diffusion model: fit it in a new run.")
-        of_label: dict[str | int, int | str | list[int | str]] = {}  # a label may have had several classes
-        for number, label in enumerate(labels_of(folder)):
-            cast(list[int | str], of_label.setdefault(label, [])).append(number)
-        self._labels = tuple(map(str, of_label))
+        labels = labels_of(folder)
+        # a label may have had several classes
+        of_label: dict[str | int, Choices] = {
+            label: [number for number, own in enumerate(labels) if own == label] for label in labels
+        }
+        self._labels = tuple(dict.fromkeys(labels))
         self._model = PixelSpace(
             model=str(folder),
             steps=self.sampling.steps,
@@ -148,7 +151,7 @@ class AnsweringDiffusion(TrainedMethod):
 def labels_of(folder: Path) -> list[str]:
     """Return the label of each class of the model in `folder`; raise RecipeError if classes.json cannot be read."""
     try:
-        return list(map(str, json.loads((folder / "classes.json").read_text(encoding="utf-8"))["labels"]))
+        return list(map(str, read_json(folder / "classes.json")["labels"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecipeError(f"{folder / 'classes.json'} is damaged: fit the model in a new run.") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Loss, Randomness
 from adapters.trained.dp_sgd.training import peak_memory
-from adapters.trained.fit import Fit, label_numbers, reading
+from adapters.trained.fit import Fit, label_numbers, reading, write_json
 from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, drawing_by, torch_seed, train
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
@@ -220,8 +219,7 @@ def write_model(
     assert isinstance(model, UNet2DModel)
     model.cpu().save_pretrained(folder / "unet", safe_serialization=True)
     (schedule or scheduler()).save_pretrained(folder / "scheduler")
-    content = {"classes": list(labels), "labels": list(labels)}
-    (folder / "classes.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+    write_json({"classes": list(labels), "labels": list(labels)}, folder / "classes.json")
 
 
 def stored_network(folder: Path) -> UNet2DModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, reading
+from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, read_json, reading, write_json
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
@@ -157,7 +156,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         model.write(folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
-        (folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+        write_json(state, folder / _STATE)
 
     def _start(self, terms: FitTerms) -> tuple[nn.Module, CrossEntropy]:
         return self._new_teacher(terms.image_shape, len(terms.classes), terms.seed), self._loss()
@@ -168,7 +167,7 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         from adapters.trained.dp_imgsyn_networks import Model
 
         with reading(folder, "fitted DP-ImgSyn"):
-            state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+            state = read_json(folder / _STATE)
             classes, (height, width, channels) = tuple(state["classes"]), state["image_shape"]
             seed, digest = int(state["seed"]), str(state["public_sha256"])
         teacher = self._new_teacher((height, width, channels), len(classes), seed)

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness, check_gradients, check_stateless
-from adapters.trained.fit import label_numbers, reading, write_weights
+from adapters.trained.fit import label_numbers, reading, rng_of, write_weights
 from adapters.trained.public import PublicSet, drawing_by
 from adapters.trained.settings import Alignment
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
@@ -272,14 +272,14 @@ class Model:
 
     def anew(self, seed: int) -> tuple[Pixels, int]:
         """Return a public image drawn by `seed`, float32 h×w×c in [−1, 1], and its place in the public set."""
-        place = int(_rng(seed).integers(len(self.public.images)))
+        place = int(rng_of(seed).integers(len(self.public.images)))
         return _levels(self.public.images[place]), place
 
     def start_of_variation(
         self, parent: UInt8Array, place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
         """Return the image that a variation starts from, its alignment's first step, and its public image's place."""
-        rng, steps = _rng(seed), len(self.way.means)
+        rng, steps = rng_of(seed), len(self.way.means)
         other = int(rng.integers(len(self.public.images)))
         if rng.random() < degree**2:
             return _levels(self.public.images[other]), np.int64(0), np.int64(other)
@@ -301,10 +301,6 @@ class Model:
 
 def _levels(image: UInt8Array) -> Pixels:
     return image.astype(np.float32) / np.float32(127.5) - np.float32(1)
-
-
-def _rng(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=seed))
 
 
 # The classifier that is trained on the private records: any network with GroupNorm.

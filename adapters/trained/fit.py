@@ -6,6 +6,7 @@ function that fits it, with the tools of a `Fit`), RANDOM_API and VARIATION_API.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -479,6 +480,21 @@ def reading(folder: Path, model: str) -> Iterator[None]:
     except Exception as error:  # whatever a reader makes of a broken or foreign file
         check_whole(folder)
         raise RecipeError(f"{folder} holds no {model}: fit it in a new run.") from error
+
+
+def rng_of(seed: int) -> np.random.Generator:
+    """Return a generator of the randomness of one sample, by its seed of 64 bits."""
+    return np.random.Generator(np.random.Philox(key=seed))
+
+
+def read_json(file: Path) -> Any:
+    """Return what a JSON file holds; raise OSError or ValueError if it is missing or damaged."""
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def write_json(content: object, file: Path) -> None:
+    """Write a JSON file of one line."""
+    file.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def write_weights(weights: Mapping[str, Tensor], file: Path) -> None:
