@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import AfterValidator
 
 from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
-from pe.data.samples import Samples, slices
+from pe.data.samples import Array, Samples, slices
 from pe.errors import RecipeError
 from pe.plugins.devices import (
     find_cards,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Filter = Literal["bicubic", "bilinear"]
-Batch = npt.NDArray[Any]
+Batch = Array
 """Samples, n×…, as `TorchEmbedding._tensor` takes them: uint8 images n×h×w×c, or int64 tokens."""
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")

@@ -12,6 +12,8 @@ Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 Float32Array = npt.NDArray[np.float32]
 Float64Array = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating]
+"""Of any precision."""
 
 ImageShape = tuple[int, int, int]
 """Height, width and channels of an image; channels, height and width where torch has it."""

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from pe.data.arrays import Float64Array, Int64Array
+from pe.data.arrays import Float64Array, FloatArray, Int64Array
 from pe.data.samples import Samples, generator, slices
 from pe.errors import RecipeError
 from pe.evaluation.features import CachedEmbedding
@@ -20,7 +19,7 @@ from pe.evaluation.labelled import KEPT, Values
 from pe.plugins.protocols import info_of
 from pe.progress import Progress, Task
 
-Vectors = npt.NDArray[np.floating]
+Vectors = FloatArray
 
 LARGEST, FEWEST = 1000, 10
 """For the kernel distance: the most vectors of a subset, and the fewest subsets if each can have two vectors."""
@@ -60,7 +59,7 @@ class StreamedMoments:
             None  # after that the upper triangle of Σ (x − c)(x − c)ᵀ, in Fortran's order
         )
 
-    def add(self, vectors: npt.NDArray[np.floating]) -> None:
+    def add(self, vectors: FloatArray) -> None:
         """Add a block of finite vectors, (n, d) with n ≥ 1."""
         rows = np.ascontiguousarray(vectors, dtype=np.float64)
         if self._centre is None:

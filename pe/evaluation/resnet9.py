@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from math import ceil
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
-from pe.data.samples import slices
+from pe.data.samples import Array, slices
 from pe.errors import RecipeError
 from pe.evaluation.labelled import Labelled, NetworkSettings, Predict
 from pe.plugins.devices import find_cards
@@ -144,7 +142,7 @@ class _Batches:
     def __len__(self) -> int:
         return max(1, ceil(len(self._targets) / self._batch))
 
-    def __iter__(self) -> Iterator[tuple[UInt8Array, npt.NDArray[Any]]]:
+    def __iter__(self) -> Iterator[tuple[UInt8Array, Array]]:
         order = self._rng.permutation(len(self._targets))
         for part in slices(len(order), self._batch):
             rows = order[part]

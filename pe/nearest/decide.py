@@ -10,9 +10,8 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from pe.data.arrays import BoolArray, Float32Array, Float64Array, Int64Array
+from pe.data.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
 from pe.data.population import let_go
 from pe.data.samples import slices
 from pe.errors import RecipeError
@@ -75,7 +74,7 @@ class Neighbours(NamedTuple):
     distances: Float32Array
     positions: Int64Array  # the indices of those candidates, n×k
     # a lower bound, for each query, on the computed squared distances to candidates not returned, n
-    last: npt.NDArray[np.floating]
+    last: FloatArray
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pe.data.arrays import BoolArray, Float32Array, Float64Array, Int64Array
+from pe.data.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
 from pe.data.samples import slices
 
 Vectors = Float32Array
@@ -91,7 +90,7 @@ def pad(dimensions: int, roundoff: float) -> float:
     return float(dimensions**0.5 * 2.0**-36) if roundoff > FLOAT64 else 0.0
 
 
-def radius(vectors: npt.NDArray[np.floating], roundoff: float) -> Float64Array:
+def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
     """An upper bound on the norm of each row, float64; infinite for NaN, on overflow, or beyond the proof's reach."""
     dimensions = vectors.shape[1]
     if not np.isfinite(gamma(dimensions, roundoff)):
@@ -131,7 +130,7 @@ def lift(vectors: Vectors, metric: Metric) -> Float64Array:
     return wide
 
 
-def has_no_direction(vectors: npt.NDArray[np.floating], metric: Metric) -> BoolArray:
+def has_no_direction(vectors: FloatArray, metric: Metric) -> BoolArray:
     """True for rows that have no direction: zero vectors under cosine, none under l2."""
     if metric == "l2":
         return np.zeros(len(vectors), bool)

@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.data.quiet import quiet
+from pe.data.samples import Array
 from pe.errors import BudgetExceeded, PEError, PrivacyError
 from pe.privacy.accounting import epsilon
 from pe.privacy.mechanisms import check_delta
 from pe.privacy.noise import Noise, SystemNoise
 from pe.privacy.release import Relation, Release
-
-Array = npt.NDArray[Any]
 
 log = logging.getLogger(__name__)
 
