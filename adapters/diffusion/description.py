@@ -12,6 +12,9 @@ from pe.errors import RecipeError
 Way = Literal["noise", "instruction", "meaning", "structure"]
 """Ways to vary a parent: noise and denoise it, edit it by words, or draw a new image from its meaning or its lines."""
 
+Inputs = Mapping[str, inspect.Parameter]
+"""The parameters of a pipeline's call, or of its constructor, by name."""
+
 _TEXT, _IMAGE = "AUTO_TEXT2IMAGE_PIPELINES_MAPPING", "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"
 _OTHER_TASKS = {
     "mask_image",
@@ -88,12 +91,12 @@ def class_of(name: str, model: str) -> type:
     return kind
 
 
-def inputs_of(kind: type) -> Mapping[str, inspect.Parameter]:
+def inputs_of(kind: type) -> Inputs:
     """Return the parameters of a pipeline's call."""
     return inspect.signature(kind.__call__).parameters
 
 
-def parts_of(kind: type) -> Mapping[str, inspect.Parameter]:
+def parts_of(kind: type) -> Inputs:
     """Return a pipeline's parts and options, the parameters of its constructor."""
     return inspect.signature(kind).parameters
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from pe.data.arrays import UInt8Array, UInt64Array
+from pe.data.decoding import Size
 from pe.errors import APIError, PluginError, RecipeError
 from pe.plugins.protocols import Failed, Refused
 
@@ -34,7 +35,7 @@ class Job:
     degree: float | None = None  # variation in [0, 1] of each item's image; None: a new image
     # scale of classifier-free guidance; None: the model's own; families without guidance ignore it
     guidance: float | None = 1.0
-    size: tuple[int, int] | None = None  # height and width, pixels; None: the model's own
+    size: Size | None = None  # height and width, pixels; None: the model's own
 
 
 @dataclass(frozen=True, eq=False)

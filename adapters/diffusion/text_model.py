@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from adapters.diffusion.description import Description, Way, describe, describe_weight, inputs_of, over
+from adapters.diffusion.description import Description, Inputs, Way, describe, describe_weight, inputs_of, over
 from adapters.diffusion.engine import check_choice
 from adapters.diffusion.items import Item, Job, Outcome, outcomes_of, torch_rng
 from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
@@ -398,7 +397,7 @@ def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:
         model.sample(short, [Item(short, seed) for seed in range(count)])
 
 
-def guidance_input(inputs: Mapping[str, inspect.Parameter]) -> str | None:
+def guidance_input(inputs: Inputs) -> str | None:
     """Return `true_cfg_scale` if it is on by default, else `guidance_scale` if the pipeline has that, else None."""
     true = inputs.get(TRUE)
     if true is not None and isinstance(true.default, int | float) and true.default > 1:
@@ -407,7 +406,7 @@ def guidance_input(inputs: Mapping[str, inspect.Parameter]) -> str | None:
 
 
 def guidance_of(
-    inputs: Mapping[str, inspect.Parameter],
+    inputs: Inputs,
     guidance: float | None,
     negative: Sequence[str],
     arguments: Mapping[str, Any],
@@ -421,7 +420,7 @@ def guidance_of(
     return values
 
 
-def heeds_negative_prompts(inputs: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> bool:
+def heeds_negative_prompts(inputs: Inputs, arguments: Mapping[str, Any]) -> bool:
     """Return true if a negative prompt has an effect; a pipeline with a prior takes none if each item has a seed."""
     if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
         return False

@@ -13,7 +13,7 @@ from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, numbers_of, of_iteration
 from adapters.diffusion.text_model import MEMORY_SETTINGS, TextLoader, TextSettings
 from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, Texts, prompts_of
-from pe.data.decoding import Resize, convert_pixels
+from pe.data.decoding import Resize, Size, convert_pixels
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
@@ -69,8 +69,8 @@ class TextToImage(TextSettings, LocalDiffusion):
     prompts: Texts | dict[str, Texts]
     negative_prompt: TextByLabel = ""
     guidance: float | list[float] | None = None
-    size: int | tuple[int, int] | None = None
-    image_size: int | tuple[int, int] | None = None
+    size: int | Size | None = None
+    image_size: int | Size | None = None
     resize: Resize = "crop"
     channels: Literal[1, 3] = 3
     chunk: int = 64
@@ -153,5 +153,5 @@ class TextToImage(TextSettings, LocalDiffusion):
         return convert_pixels(outcome, size=size, resize=self.resize if size else None, channels=self.channels)
 
 
-def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+def _pair(size: int | Size | None) -> Size | None:
     return (size, size) if isinstance(size, int) else size
