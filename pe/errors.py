@@ -27,6 +27,7 @@ a line, are written as escapes in every message, so that no file name can forge 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
@@ -102,7 +103,6 @@ class MissingDependency(PEError):
 def pip_install(extra: str) -> str:
     """Return the pip command for an extra: from the folder that the toolkit was installed from, else by its name."""
     import json
-    import shlex
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 
@@ -113,7 +113,7 @@ def pip_install(extra: str) -> str:
         place = {}
     folder = unquote(urlsplit(place["url"]).path) if "dir_info" in place else ""
     editable = "-e " if folder and place["dir_info"].get("editable") else ""
-    return f"pip install {editable}{shlex.quote(f'{folder or name}[{extra}]')}"
+    return f"pip install {editable}{quoted(f'{folder or name}[{extra}]')}"
 
 
 class PrivacyError(PEError):
@@ -159,6 +159,11 @@ class Interrupted(APIError):
 def printable(text: str) -> str:
     """Return `text` in one line, with an escape in place of every character that is not printable."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def quoted(path: object) -> str:
+    """Return a path as a shell reads it, for a command that a message tells the user to type."""
+    return shlex.quote(str(path))
 
 
 _NAMED = 50

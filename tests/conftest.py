@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ settings.register_profile("without timings", deadline=None)  # how long an examp
 settings.load_profile("without timings")
 
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # servers of tests are behind no proxy
+_state = TemporaryDirectory()  # the secret of this machine, which the tests begin with none of
+os.environ["XDG_STATE_HOME"] = _state.name
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

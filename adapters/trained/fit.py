@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from adapters.trained.settings import DPSGD, GRID, FineTuning
 from pe.data.arrays import Float32Array, Float64Array, Int64Array
-from pe.errors import APIError, Interrupted, PEError, PrivacyError, RecipeError
+from pe.data.bounded import read_bytes
+from pe.errors import APIError, Interrupted, PEError, PrivacyError, RecipeError, quoted
 from pe.fit.trainer import FIT, FitTerms, Fitting, PrivateRecords
 from pe.plugins.devices import check_arithmetic, choose_devices, require_torch
 from pe.plugins.weights import check_whole
@@ -360,7 +361,7 @@ class Fit:
         if self.fitting.stop.is_set():
             raise Interrupted(
                 "Stopped as asked, with every block of the fit that was released kept; "
-                f"`pe run {self.fitting.folder.parent}` goes on."
+                f"`pe run {quoted(self.fitting.folder.parent)}` goes on."
             )
 
 
@@ -489,7 +490,7 @@ def rng_of(seed: int) -> np.random.Generator:
 
 def read_json(file: Path) -> Any:
     """Return what a JSON file holds; raise OSError or ValueError if it is missing or damaged."""
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json.loads(read_bytes(file))
 
 
 def write_json(content: object, file: Path) -> None:

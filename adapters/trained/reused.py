@@ -13,7 +13,7 @@ import numpy as np
 from adapters.public_files import paths_of, samples_of
 from pe.data.samples import Array, Shape
 from pe.errors import PluginError, RecipeError
-from pe.fit.trainer import MODEL, Fitted, FitTerms, Fitting, Trainer
+from pe.fit.trainer import MODEL, Fitted, FitTerms, Fitting, Trainer, is_own
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
@@ -25,6 +25,7 @@ from pe.plugins.protocols import (
     VariationRequest,
     info_of,
 )
+from pe.plugins.reach import leaves, reach
 from pe.plugins.registry import load
 from pe.plugins.specs import construct
 from pe.privacy.accounting import epsilon
@@ -110,7 +111,7 @@ class Trained:
                 that run took the model over, or built it on a model of another run.
         """
         self._record = record = Fitted.of_run(self._path)
-        self._check_code(record)
+        self._check_named(record, self._path)
         if self._disjoint and record.handed_on_by(self._path):
             raise RecipeError(
                 f"api.private_sets is 'disjoint', but {self._path} took its model over from the run "
@@ -154,7 +155,7 @@ class Trained:
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
         self._record, self._api = Fitted.read(folder), None
-        generator = self._generator()
+        generator = self._generator(folder.parent)
         assert isinstance(generator, Trainer)
         generator.load(folder)
 
@@ -166,10 +167,11 @@ class Trained:
         """Return the fitted generator's answer."""
         return self._generator().variation_api(request)
 
-    def _generator(self) -> GenerationAPI:
+    def _generator(self, run: Path | None = None) -> GenerationAPI:
+        """Return the fitted generator; `run` holds its model, by default the run that fitted it."""
         if self._api is None:
             self._record = record = self._record or Fitted.of_run(self._path)
-            self._check_code(record)
+            self._check_named(record, run or self._path)
             generator = construct("pe.adapters", record.kind, _merge(record.settings, self._settings))
             if not isinstance(generator, Trainer) or not isinstance(generator, GenerationAPI):
                 raise PluginError(
@@ -178,14 +180,19 @@ class Trained:
             self._api = generator
         return self._api
 
-    def _check_code(self, record: Fitted) -> None:
-        """Raise RecipeError if the model names code to be run that this recipe does not name too."""
-        for name in info_of(load("pe.adapters", record.kind)).code_settings:
-            code = str(record.settings.get(name, ""))
-            if ":" in code and name not in self._settings:
+    def _check_named(self, record: Fitted, run: Path) -> None:
+        """Raise RecipeError if the model in `run` names code to be run that this recipe does not name, too.
+
+        Likewise an address, a key or a file, if the run was made elsewhere.
+        """
+        code, own = info_of(load("pe.adapters", record.kind)).code_settings, is_own(run)
+        named, merged = dict(leaves(self._settings)), _merge(record.settings, self._settings)
+        for key, value in reach({"kind": record.kind, **merged}, run).items():
+            if key not in named and (key in code or not own):
+                does = "runs code" if key in code else "uses a thing of this machine"
                 raise RecipeError(
-                    f"api.path: the model of {self._path} runs code that it names itself, {name}: '{code}': if you "
-                    f"trust that, name it in api.settings.{name}, too."
+                    f"api.path: the model of {self._path} {does} that it names itself, {key}: '{value}': if you trust "
+                    "that, name it in api.settings, too (an address by base_url)."
                 )
 
 

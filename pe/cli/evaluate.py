@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, aligned, json_option, quiet_option, stop_on_interrupt, tell_next
+from pe.cli.options import PATH, aligned, json_option, machine_option, quiet_option, stop_on_interrupt, tell_next
 from pe.cli.share import tell_if_purged
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _WIDTH = 110  # of a paragraph
     help="Make that control, which calls the generator; default: where it is free and quick.",
 )
 @click.option("--one-vote/--no-one-vote", default=None, help="Likewise; it reads the private records once more.")
+@machine_option
 @json_option
 @quiet_option
 def evaluate(
@@ -58,6 +59,7 @@ def evaluate(
     canaries: Path | None,
     random_selection: bool | None,
     one_vote: bool | None,
+    changes: tuple[str, ...],
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -83,6 +85,7 @@ def evaluate(
         canaries=canaries,
         random_selection=random_selection,
         one_vote=one_vote,
+        changes=changes,
     )
     run = Run.open_own(run_folder, "pe evaluate")
     run.confidential.mkdir(mode=0o700, exist_ok=True)

@@ -110,7 +110,7 @@ def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLed
 
 def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     """Print the total, the number of runs, and the cap."""
-    from pe.privacy.data_set import total_epsilon, whom
+    from pe.privacy.data_set import MIXED, total_epsilon, whom
     from pe.privacy.words import finite, guarantee, round_up
 
     content = file.read()
@@ -137,6 +137,8 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     if finite(total) is None:
         statement = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {statement}.")
+    if whom(runs):
+        click.echo(MIXED)
     click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
     if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
         click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)

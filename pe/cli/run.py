@@ -23,6 +23,7 @@ from pe.cli.options import (
 )
 from pe.cli.share import tell_if_purged, tell_if_unsigned
 from pe.cli.view import live_page, view_option
+from pe.errors import quoted
 
 if TYPE_CHECKING:
     from pe.engine.execution import Surroundings
@@ -78,7 +79,9 @@ def run(
 
     if what.is_dir():
         if out is not None or go_on:
-            raise click.UsageError(f"{what} is a folder: `pe run {what}` goes on with the run in it, without --out.")
+            raise click.UsageError(
+                f"{what} is a folder: `pe run {quoted(what)}` goes on with the run in it, without --out."
+            )
         content, out, go_on = stored_recipe(what, changes), what, True
     else:
         content = Recipe.load(what, changes)
@@ -149,7 +152,7 @@ def _execute(
     click.echo(f"Certificate:    {folder / 'certificate.md'}")
     further = "" if result["epsilon"] is None else " at no further ε"
     if last_degree(folder):
-        click.echo(f"More {noun}{further}: pe extend {folder} -n N")
+        click.echo(f"More {noun}{further}: pe extend {quoted(folder)} -n N")
     if not quiet:
         tell_next(["view", folder], ["evaluate", folder, "--test", "PATH"], ["export", folder, "TO"])
 
@@ -186,18 +189,21 @@ def extend(
     from pe.recipe.schema import Recipe
     from pe.store.places import RECIPE
 
-    degree = (1.0 if examples else last_degree(run)) if degree is None else degree
-    with tell_if_unsigned(run), stop_on_interrupt() as stop:
-        path = extend_run(run, count, degree, Surroundings(progress=Bars(quiet), stop=stop), changes, examples or 0)
-    share = novelty(path) if examples else None
-    if as_json:
-        click.echo(json.dumps({"samples": count, "degree": degree, "path": str(path)}))
-    else:
+    at = (1.0 if examples else last_degree(run)) if degree is None else degree
+
+    def tell(path: Path) -> None:
+        share = novelty(path) if examples else None
+        if as_json:
+            click.echo(json.dumps({"samples": count, "degree": at, "path": str(path)}))
+            return
         click.echo(f"{count} more samples: {path}")
         if share is not None:
             click.echo(f"Novelty: {share:.0%} of their runs of eight words are in none of the run's texts.")
-        if not degree and not continues_ranking(Recipe.load(run / RECIPE), degree):
+        if not at and not continues_ranking(Recipe.load(run / RECIPE), at):
             click.echo("They are copies of the run's samples, as the degree is 0; a --degree above it varies them.")
+
+    with tell_if_unsigned(run), stop_on_interrupt() as stop:
+        extend_run(run, count, at, Surroundings(progress=Bars(quiet), stop=stop), changes, examples or 0, tell)
     tell_if_purged(run)
     if not (as_json or quiet):
         tell_next(["export", run, "TO"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pe.cli.options import PATH, asking, json_option, tell_next
+from pe.errors import quoted
 
 if TYPE_CHECKING:
     from pe.store.formats import Format
@@ -85,6 +86,7 @@ def purge(run: Path, yes: bool) -> None:
 
     That is its journal, logs, private embeddings, and who ran it on which data.
     """
+    from pe.store.machine import ELSEWHERE, is_ours
     from pe.store.run import Run
     from pe.store.run import purge as purge_run
 
@@ -97,8 +99,11 @@ def purge(run: Path, yes: bool) -> None:
     if not yes:
         click.echo("Nothing was deleted.")
         raise click.exceptions.Exit(1)
+    own = is_ours(run)
     purge_run(whole)
     click.echo(f"Deleted {whole.confidential}. What disks, snapshots and backups still hold is not erased by this.")
+    if not own:
+        click.echo(f"No list of unreadable private files was looked for, as {run} {ELSEWHERE}.", err=True)
 
 
 def tell_if_purged(folder: Path) -> None:
@@ -107,7 +112,8 @@ def tell_if_purged(folder: Path) -> None:
 
     if (folder / PURGED).is_file():
         click.echo(
-            f"{folder} was purged before, and has a confidential/ again: `pe purge {folder}` deletes it.", err=True
+            f"{folder} was purged before, and has a confidential/ again: `pe purge {quoted(folder)}` deletes it.",
+            err=True,
         )
 
 
@@ -142,10 +148,14 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
     from pe.errors import printable
     from pe.privacy.covered import SIGNED
     from pe.store.export import examine
+    from pe.store.machine import ELSEWHERE, is_ours
+    from pe.store.places import CONFIDENTIAL
 
     answer: dict[str, Any]
     if key is None:
         certificate, problems = examine(folder)
+        if (folder / CONFIDENTIAL).exists() and not is_ours(folder):
+            problems.append(f"'{CONFIDENTIAL}' is there, and the run {ELSEWHERE}: nothing vouches for what is in it.")
         answer, page = certificate, _certificate_page(certificate)
         promise = "ε follows from the releases" if certificate.get("holds") else "It promises nothing: NO GUARANTEE"
         page_if_good = [f"✓ {promise}, and every file is as it was certified."]

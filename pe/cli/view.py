@@ -14,7 +14,7 @@ import click
 
 from pe.cli.options import PATH, aligned
 from pe.cli.share import tell_if_unsigned
-from pe.errors import PEError
+from pe.errors import quoted
 
 if TYPE_CHECKING:
     from pe.engine.status import Phase, Progressed, Status
@@ -56,6 +56,8 @@ def view(
     places = places or (Path("runs"),)
     runs = [*runs_at(places).values()]
     is_folder = any(run.folder not in places for run in runs)
+    if is_folder and file:
+        runs = [*_comparable(runs)] or runs
     comparison = compare(runs) if len(runs) > 1 and (file or not is_folder) else None
     if write or file is not None:
         click.echo(str(_write(runs, comparison, file, confidential)), err=as_json)
@@ -68,6 +70,18 @@ def view(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ending.set())
         serve(places, confidential=confidential, port=port or 0, tell=click.echo, end=ending)
+
+
+def _comparable(runs: Sequence[Run]) -> Iterator[Run]:
+    """Yield the runs that a page can show, with a warning for each of the others."""
+    from pe.report.compare import compare, comparison_page
+
+    for run in runs:
+        try:
+            comparison_page(compare([run, run]))
+            yield run
+        except Exception as error:
+            click.echo(f"warning: {run.folder} is left out: {error}", err=True)
 
 
 def _write(runs: Sequence[Run], comparison: Comparison | None, file: Path | None, confidential: bool) -> Path:
@@ -101,7 +115,7 @@ def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, a
     for run in runs:
         try:
             stands.append(_status(run))
-        except PEError as error:
+        except Exception as error:  # an odd folder does not hide the others
             if not is_folder:
                 raise
             stands.append(({"run": str(run.folder), "error": str(error)}, f"{run.folder}: {error}"))
@@ -157,7 +171,8 @@ def _status_page(folder: Path, status: Status, has_certificate: bool, has_object
         title += " (process unknown)" if status.pid is None else f" (process {status.pid})"
     elif status.state == "stopped":
         extends = status.journal.phase is not None and status.journal.phase.extends
-        command = f"`pe extend {folder}` with the same numbers" if extends else f"`pe run {folder}`"
+        place = quoted(folder)
+        command = f"`pe extend {place}` with the same numbers" if extends else f"`pe run {place}`"
         title += f"; {command} goes on" if not has_object else "; from Python it goes on, with the object of your own"
     if status.journal.since_purge:
         title += "; its first journal is gone (purged, or not copied), so what follows counts from then on"

@@ -28,13 +28,14 @@ from pe.engine.loggers import Logging
 from pe.engine.private_side import IDENTITY, PrivateSide, PublicPool
 from pe.engine.process import logging_to, software_versions
 from pe.engine.report import report_answers, warn_of_markup
-from pe.errors import DamagedFile, PluginError, RunError
+from pe.errors import DamagedFile, PluginError, RunError, quoted
 from pe.fit.trainer import FIT, FITTED, MODEL, Fitted, Fitting, Kept, Trainer, load_model
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
 from pe.planning import checks
 from pe.planning.choice import choose_evolution
 from pe.planning.deadlines import clock_terms, deadlines
 from pe.planning.forecast import differences
+from pe.planning.named import check_named
 from pe.planning.other_runs import OTHER_RUNS, OtherRun, disjoint_places, find_other_runs, is_undeclared
 from pe.planning.parts import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
@@ -55,6 +56,7 @@ from pe.store import places
 from pe.store.certified import is_export
 from pe.store.durable import level_times, publish
 from pe.store.export import examine
+from pe.store.machine import NO_STATE, bind
 from pe.store.run import Run
 from pe.store.writer import JournalReleases, RunWriter, read_journal
 
@@ -83,11 +85,11 @@ class Surroundings:
         if self.python:
             more = f", {count}, degree={degree:g}" if count else ""
             more += f", examples={examples}" if examples else ""
-            return f"pe.{verb}('{folder}'{more}" + (f", changes={{'{key}': …}})" if key else ")")
+            return f"pe.{verb}({str(folder)!r}{more}" + (f", changes={{'{key}': …}})" if key else ")")
         more = f" -n {count} --degree {degree:g}" if count else ""
         more += f" --examples {examples}" if examples else ""
         command = "run" if verb == "resume" else verb
-        return f"pe {command} {folder}{more}" + (f" --set {key}=…" if key else "")
+        return f"pe {command} {quoted(folder)}{more}" + (f" --set {key}=…" if key else "")
 
 
 @dataclass
@@ -147,6 +149,9 @@ class Execution:
             self.private.try_embedding(info_of(self.api).shape)
         self.private.check_cap(self.plan.releases)
         files = {places.RECIPE: self.recipe.dump_shareable().encode(), places.FULL_RECIPE: self.recipe.dump().encode()}
+        files[places.BINDING] = bind(*files.values())
+        if not files[places.BINDING]:
+            self.progress.warn(NO_STATE)
         if self.recipe.privacy.noiseless:
             files[places.BANNER] = f"{NO_NOISE}\n".encode()
         return {**files, **pins, IDENTITY: identity.dump()}
@@ -462,17 +467,17 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         DamagedFile: the run is finished, and a file was changed, lost or added since.
     """
     recipe_of_run = stored_recipe(folder)
-    if recipe is not None and not recipe.evolution.is_complete:
+    recipe = recipe or stored_recipe(folder, ())
+    if not recipe.evolution.is_complete:
         recipe = recipe.chosen_as(recipe_of_run)
     with RunWriter.reopen(folder) as run:
-        changes = differences(recipe_of_run, recipe or recipe_of_run)
-        if changes:
+        if changes := differences(recipe_of_run, recipe):
             raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
         if run.journal.has_event("finished"):
             if problems := examine(folder)[1]:
                 raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
             return run.run
-        execution = Execution.of(recipe or recipe_of_run, surroundings)
+        execution = Execution.of(recipe, surroundings)
         releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
         if not all(one is not None and one.array is not None for one in releases):  # else no record is needed any more
             execution.private.recognise(run)
@@ -480,17 +485,25 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
         return execution.carry_out(run, "resumed")
 
 
-def stored_recipe(folder: Path, changes: tuple[str, ...] = ()) -> Recipe:
-    """Return the whole recipe of the run in `folder`, with `changes` of the form `a.b=value`."""
+def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recipe:
+    """Return the whole recipe of the run in `folder`; with `changes` of the form `a.b=value`, to go on with the run.
+
+    Raises:
+        RecipeError: it is to be gone on with a run that was made elsewhere, and the recipe reaches what `changes` do
+            not name (`check_named`).
+    """
     path = Run.open(folder).folder / places.FULL_RECIPE
     if is_export(folder):
         raise RunError(
             f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed: resume the run that "
-            f"it was made from; `pe verify {folder}` checks an export."
+            f"it was made from; `pe verify {quoted(folder)}` checks an export."
         )
     if not path.is_file():
         raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")
-    return Recipe.load(path, changes)
+    recipe = Recipe.load(path, changes or ())
+    if changes is not None:
+        check_named(folder, recipe, changes, "api", "embedding", "private")
+    return recipe
 
 
 def summary(run: Run) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,18 +20,18 @@ from pe.engine.private_side import PublicPool
 from pe.engine.process import logging_to
 from pe.engine.report import report_answers, write_report
 from pe.engine.status import pending_extension
-from pe.errors import DamagedFile, RecipeError, RunError
+from pe.errors import DamagedFile, RecipeError, RunError, quoted
 from pe.fit.trainer import MODEL, Trainer, load_model
-from pe.planning.checks import check_named
-from pe.planning.forecast import differences
+from pe.planning.forecast import load_changed
+from pe.planning.named import check_named
 from pe.planning.parts import build_dispatcher, build_generator
 from pe.planning.releases import plan_of
-from pe.plugins.protocols import ShowsExamples
+from pe.plugins.protocols import GenerationAPI, ShowsExamples
 from pe.privacy.covered import release_file, sha256
 from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.sections import REPORT
 from pe.selection import parent_weights
-from pe.store.certified import digests, extension_numbers, extensions, read_certificate, reissue
+from pe.store.certified import check_has_samples, digests, extension_numbers, extensions, read_certificate, reissue
 from pe.store.places import CONFIDENTIAL, EXTENSION, RECIPE, claims_file, extension_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -43,6 +44,7 @@ def extend_run(
     surroundings: Surroundings,
     changes: tuple[str, ...] = (),
     examples: int = 0,
+    tell: Callable[[Path], None] = lambda path: None,
 ) -> Path:
     """Make `count` more samples of a finished run, resumable like the run itself; return their file.
 
@@ -50,63 +52,73 @@ def extend_run(
     candidates were taken once each, the next best are (`next_best`). The certificate is issued anew, with
     the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged. With
     `examples`, a language model is shown so many of the run's texts of the label, and asked for one more of their kind.
+    `tell` is called with the file. If the process ends before that, the same call tells of the file that is there.
 
     Raises:
         RunError: the run is an export or not finished, another extension of it is not finished, or the public images
             that its generator reads have changed.
         DamagedFile: the fitted model is not the one that the certificate covers.
         RecipeError: a count or degree out of range, or a change (`a.b=value`) that gives the run another meaning; or
-            the confidential recipe is gone, and the shareable one sets a connection or code that `changes` do not name.
+            the run was made elsewhere, and its recipe reaches what `changes` do not name (`check_named`).
     """
     if not (1 <= count <= MAX_SAMPLES and 0 <= degree <= 1):
         raise RecipeError(
             f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} and {degree:g}."
         )
-    last = Run.open_own(folder, "pe extend").synthetic
-    recipe = _recipe_of(folder, changes)
+    check_has_samples(Run.open_own(folder, "pe extend").folder)
+    recipe = load_changed(folder / RECIPE, changes, "extended")
+    check_named(folder, recipe, changes, "api")
     api = build_generator(recipe, surroundings.api)
-    check_named(folder, recipe, changes)
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if run.journal.has_event("started") and not run.journal.has_event("finished"):
-            raise RunError(f"{folder} is not finished: `pe run {folder}` finishes it.")
-        pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
-        if pool is not None:
-            pool.check_same(folder)
-        if examples:
-            last = with_examples(last, examples, degree, api, recipe.seed)
-        ranks = continues_ranking(recipe, degree)
-        source, parents = next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
+            raise RunError(f"{folder} is not finished: `pe run {quoted(folder)}` finishes it.")
         numbers: dict[str, Any] = {"count": count, "degree": degree} | ({"examples": examples} if examples else {})
-        index = _index(run, numbers)
-        _load_certified_model(api, run.run)
-        dispatcher = build_dispatcher(
-            recipe,
-            api,
-            run,
-            progress=surroundings.progress,
-            stop=surroundings.stop,
-            command=partial(surroundings.hint, "extend", folder, **numbers),
-        )
-        place, t = extension_place(index), max(recipe.evolution.iterations, 1)
-        with report_answers(api, surroundings.progress):
-            more = dispatcher.vary(f"extension/{index}", place, source, parents, degree, t, f"extension {index}")
-        if pool is not None:
-            pool.check_same(folder)  # as the generator read it
-        name = f"extension-{index:03d}.npz"
-        run.write_samples(name, more, recipe.private.labels)
-        reissue(folder, [name, *(f"{place}/{path.name}" for path in sorted((folder / place).iterdir()))])
-        (folder / EXTENSION).unlink()
-        run.journal.add_event(f"extended by {count}")
-    if (folder / REPORT).is_file():
-        write_report(folder)
+        noted = pending_extension(run.run) or {"index": 0}
+        path = folder / f"extension-{noted['index']:03d}.npz"
+        if noted == {"index": noted["index"], **numbers, "finished": True} and path.is_file():
+            surroundings.progress.tell(f"{path} was finished before, and nobody was told: nothing is asked.")
+        else:
+            path = _make(run, recipe, api, numbers, surroundings)
+        if (folder / REPORT).is_file():
+            write_report(folder)
+        tell(path)
+        (folder / EXTENSION).unlink(missing_ok=True)  # last of all: if the command is repeated, it is a new extension
+    return path
+
+
+def _make(
+    run: RunWriter, recipe: Recipe, api: GenerationAPI, numbers: dict[str, Any], surroundings: Surroundings
+) -> Path:
+    """Make an extension with these numbers, or go on with it, and certify it; return its file."""
+    folder, last, count, degree = run.folder, run.run.synthetic, numbers["count"], numbers["degree"]
+    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
+    if pool is not None:
+        pool.check_same(folder)
+    if "examples" in numbers:
+        last = with_examples(last, numbers["examples"], degree, api, recipe.seed)
+    ranks = continues_ranking(recipe, degree)
+    source, parents = next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
+    index = _index(run, numbers)
+    _load_certified_model(api, run.run)
+    dispatcher = build_dispatcher(
+        recipe,
+        api,
+        run,
+        progress=surroundings.progress,
+        stop=surroundings.stop,
+        command=partial(surroundings.hint, "extend", folder, **numbers),
+    )
+    place, t = extension_place(index), max(recipe.evolution.iterations, 1)
+    with report_answers(api, surroundings.progress):
+        more = dispatcher.vary(f"extension/{index}", place, source, parents, degree, t, f"extension {index}")
+    if pool is not None:
+        pool.check_same(folder)  # as the generator read it
+    name = f"extension-{index:03d}.npz"
+    run.write_samples(name, more, recipe.private.labels)
+    run.journal.add_event(f"extended by {count}")
+    reissue(folder, [name, *(f"{place}/{path.name}" for path in sorted((folder / place).iterdir()))])
+    run.write(EXTENSION, json.dumps({"index": index, **numbers, "finished": True}))
     return folder / name
-
-
-def _recipe_of(folder: Path, changes: tuple[str, ...]) -> Recipe:
-    old, recipe = Recipe.load(folder / RECIPE), Recipe.load(folder / RECIPE, changes)
-    if changes_of_meaning := differences(old, recipe):
-        raise RecipeError(f"{folder} cannot be extended with another recipe: {'; '.join(changes_of_meaning)}.")
-    return recipe
 
 
 def _load_certified_model(api: object, run: Run) -> None:
@@ -222,7 +234,8 @@ def novelty(extension: Path) -> float:
 
 def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
     """Return the number of this extension: the number of the one that was interrupted, or a new number."""
-    if pending := pending_extension(run.run):
+    pending = pending_extension(run.run)
+    if pending and not pending.get("finished"):
         if {key: each for key, each in pending.items() if key != "index"} != numbers:
             raise RunError(
                 f"An extension by {pending['count']} at degree {pending['degree']}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pe.data.bounded import read_bytes
 from pe.data.samples import Shape
 from pe.data.strict_json import json_object
 from pe.errors import DamagedFile, PEError, RecipeError, RunError
@@ -73,7 +74,7 @@ class Identity:
     def load(cls, path: Path) -> Identity:
         """Read the file `path`."""
         try:
-            return cls(**json_object(path.read_text(encoding="utf-8")))
+            return cls(**json_object(read_bytes(path).decode()))
         except (ValueError, TypeError) as error:
             raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
 

@@ -21,6 +21,7 @@ from pe.engine.process import logging_to, stop_from_python
 from pe.errors import PluginError, RecipeError, check_list, nearest_name
 from pe.planning.checks import look_ahead
 from pe.planning.forecast import Forecast, forecast
+from pe.planning.named import check_named
 from pe.planning.parts import object_kind, set_up_generator
 from pe.plugins.protocols import Embedding, GenerationAPI
 from pe.plugins.registry import check_name
@@ -31,6 +32,7 @@ from pe.private.source import PrivateSource
 from pe.progress import Progress
 from pe.recipe.schema import ApiSpec, Evolution, LimitSection, Privacy, Recipe
 from pe.report.loggers import Logger
+from pe.store.places import RECIPE
 from pe.store.run import Run
 
 _SECTIONS: dict[str, type[Settings]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
@@ -189,7 +191,9 @@ def evolve(
     folder = None if out is None else Path(out)
     existing = folder if resume and folder is not None and folder.exists() else None
     if existing is not None and embedding is None:
-        embedding = stored_recipe(existing).embedding
+        stored = Recipe.load(existing / RECIPE)
+        check_named(existing, stored, (), "embedding")
+        embedding = stored.embedding
     recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
     with _surroundings(api, embedding, progress, loggers) as surroundings:
         if existing is not None:

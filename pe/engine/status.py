@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from pe.data.bounded import read_bytes
 from pe.errors import DamagedFile, printable
 from pe.fit.trainer import FIT, MODEL
 from pe.planning.calls import PARENTS
@@ -59,7 +60,7 @@ def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[
         yield from _phases_to_the_end(plan, journal)
         yield Phase("results", len(plan.steps)), journal.has_event("finished")
     extension = pending_extension(run)
-    if extension:
+    if extension and not extension.get("finished"):
         name = f"extension/{extension['index']}"
         yield Phase(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
 
@@ -91,7 +92,7 @@ def _count_answered(journal: Journal, phase: str) -> int:
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """Return the index, count and degree of the extension under way; None: there is none."""
+    """Return the index, count and degree of the extension under way, or finished and not told of; None: none is."""
     path = run.folder / EXTENSION
     if not path.is_file():
         return None
@@ -199,7 +200,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
 def waits_of(run: Run) -> str:
     """Return what a running run waits for; empty if it waits for nothing."""
     try:
-        return printable((run.folder / WAITING).read_text(encoding="utf-8"))
+        return printable(read_bytes(run.folder / WAITING).decode(errors="replace"))
     except FileNotFoundError:
         return ""
 
@@ -228,16 +229,17 @@ def writer_of(run: Run) -> tuple[bool, int | None]:
     tried at all while nobody has ever written.
     """
     try:
-        descriptor = os.open(run.confidential / "lock", os.O_RDONLY)
-    except (FileNotFoundError, PermissionError, IsADirectoryError):  # another user's, or no run's
+        descriptor = os.open(run.confidential / "lock", os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
+    except OSError:  # another user's, or no run's
         return False, None
+    holder = ""
     try:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
         if holder:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False, None
-    except BlockingIOError:
-        return True, int(holder) if holder.isdecimal() else None
+    except OSError:
+        return bool(holder), int(holder) if holder.isdecimal() else None
     finally:
         os.close(descriptor)
 

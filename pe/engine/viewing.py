@@ -20,7 +20,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from pe.engine.status import is_writer, status_of, waits_of, writer_of
-from pe.errors import PEError, RunError
+from pe.errors import RunError
 from pe.planning.parts import price_of
 from pe.report.compare import compare, comparison_page, runs_page
 from pe.report.live import LivePage, Pieces
@@ -60,7 +60,9 @@ def _runs_in(place: Path) -> list[Path]:
         return []
 
     def is_run(folder: Path) -> bool:
-        return (folder / RECIPE).is_file() and any((folder / name).exists() for name in (CONFIDENTIAL, CERTIFICATE))
+        with suppress(OSError):  # a folder that nobody may read
+            return (folder / RECIPE).is_file() and any((folder / name).exists() for name in (CONFIDENTIAL, CERTIFICATE))
+        return False
 
     inside = [place] if is_run(place) else sorted(filter(is_run, place.iterdir()))
     return inside or ([place] if (place / RECIPE).is_file() else [])
@@ -111,7 +113,7 @@ class Feed:
                 status = status_of(run, page.plan, price_of(page.recipe), page.recipe.privacy.delta).to_dict()
             self._pieces = {"fault": ""} | page.pieces(running, waits, status)
             self._has_failed = False
-        except (PEError, OSError, ValueError) as error:
+        except Exception as error:  # whatever is wrong with one run, the pages of the others are served
             if self._has_failed:  # else a file was just being replaced
                 reason = f" ({escape(str(error))})" if page.confidential else ""
                 self._pieces |= {"fault": f"The run cannot be read just now{reason}: `pe view RUN --text` says why."}
@@ -243,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if place is not None:
                 answer(place, runs_at(self.server.places))
-        except (PEError, OSError, ValueError) as error:
+        except Exception as error:
             reason = f" ({error})" if self.server.confidential else ""
             self._answer(500, f"This page cannot be made{reason}: `pe view RUN --text` may say why.")
 

@@ -13,8 +13,9 @@ from threading import Event
 
 import numpy as np
 
+from pe.data.bounded import read_bytes
 from pe.data.samples import Samples, distinct
-from pe.errors import Interrupted, RecipeError
+from pe.errors import Interrupted, PEError, RecipeError
 from pe.evaluation.advice import SHARE, Evidence, advise
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.fidelity import fidelity
@@ -25,15 +26,18 @@ from pe.evaluation.methods import File
 from pe.evaluation.sets import METRICS, REAL, SYNTHETIC_DATA, Notes, RealSet, Request, Sets, gather
 from pe.evaluation.utility import Results, choose_classifiers, trials_of, utility
 from pe.evaluation.verdict import find_lost_classes, first_named, judge_of, verdict
+from pe.planning.forecast import load_changed
+from pe.planning.named import check_named
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.specs import PluginSpec, construct
 from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE
 from pe.progress import Progress, Task
-from pe.recipe.schema import OBJECT, Recipe
+from pe.recipe.schema import OBJECT
 from pe.store.durable import TEMPORARY, level_confidential, publish_folder, write_durably, writing
-from pe.store.places import CONFIDENTIAL, FULL_RECIPE, RECIPE
+from pe.store.machine import is_own
+from pe.store.places import CONFIDENTIAL, RECIPE
 from pe.store.run import Run
 
 METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
@@ -126,7 +130,7 @@ def _describe(real: RealSet) -> Values:
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbedding]:
     """Return the embeddings asked for, or the run's; a stranger's run may not send samples away by it (RecipeError)."""
-    recipe = Recipe.load(run.folder / RECIPE)
+    recipe = load_changed(run.folder / RECIPE, request.changes, "evaluated")
     specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
     is_explicit = bool(request.embeddings)
     if request.embedding is not None and not is_explicit:
@@ -143,12 +147,14 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbeddin
         embeddings = [CachedEmbedding(embedding_name(spec), embedding) for spec, embedding in pairs]
     for each in embeddings:
         if hosts := info_of(each.embedding).hosts:
-            if not is_explicit and not (run.folder / FULL_RECIPE).is_file():
+            if not is_explicit and not is_own(run.folder):
                 raise RecipeError(
                     f"The recipe that came with {run.folder} embeds by '{each.name}', which would hand your test "
                     f"{noun} to {', '.join(hosts)}: name an embedding that you want by --embedding."
                 )
             notes.add(f"The embedding '{each.name}' hands private and test {noun} to {', '.join(hosts)}.")
+    if not is_explicit:
+        check_named(run.folder, recipe, request.changes, "embedding")
     return embeddings
 
 
@@ -237,7 +243,7 @@ def _memorisation(
         traces = methods.traces(synthetic, private, heldout.samples, request.with_canaries)
         rows, records = result.pairs.T
         suffix, content = methods.pairs(synthetic.take(rows), private.take(records), result.pair_distances)
-        by_loss, why = attack_model(sets.run, sets.recipe, sets.private, heldout)
+        by_loss, why = attack_model(sets.run, sets.recipe, sets.private, heldout, request.changes)
     if why:
         sets.notes.add(why)
     values = {"embedding": embedding.name, **result.to_dict()}
@@ -254,7 +260,8 @@ def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
     """Write METRICS_FILE, whole or not at all; archive an earlier, different one; return a message on that, or ""."""
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
     metrics, new = folder / METRICS_FILE, [] if pairs is None else [folder / pairs_file(pairs[0])]
-    message = "" if not metrics.is_file() or metrics.read_bytes() == content else _archive(folder)
+    is_same = metrics.is_file() and metrics.stat().st_size == len(content) and metrics.read_bytes() == content
+    message = _archive(folder) if metrics.is_file() and not is_same else ""
     if pairs is not None:
         write_durably(new[0], pairs[1])
     write_durably(metrics, content)
@@ -286,8 +293,8 @@ def _archive(folder: Path) -> str:
             shutil.copyfile(path, temporary / path.name)
     publish_folder(temporary, place)
     against = ""
-    with suppress(ValueError, KeyError, TypeError):  # a damaged file is archived, too
-        values = json.loads((place / Path(METRICS_FILE).name).read_text(encoding="utf-8"))
+    with suppress(ValueError, KeyError, TypeError, PEError):  # a damaged file is archived, too
+        values = json.loads(read_bytes(place / Path(METRICS_FILE).name))
         test, noun = values["test"], values["run"].get("noun", "images")
         against = f", against {test['images']:,} {noun} of {test['path']},"
     shows = "the confidential report and `pe view` show the new one"

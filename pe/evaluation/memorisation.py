@@ -6,6 +6,7 @@ Everything here is computed from private records without noise: it is confidenti
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -20,6 +21,7 @@ from pe.evaluation.labelled import Labelled, Values
 from pe.evaluation.methods import are_among, beyond_chance, methods_of
 from pe.fit.trainer import MODEL, Fitted, HasRecordLoss
 from pe.nearest import nearest
+from pe.planning.named import check_named
 from pe.planning.parts import set_up
 from pe.plugins.protocols import Vectors
 from pe.privacy.accounting import epsilon
@@ -28,7 +30,6 @@ from pe.privacy.data_set import for_a_record
 from pe.privacy.words import power
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
-from pe.store.writer import has_journal
 
 NEIGHBOURS = 50
 """Number of nearest private records to which a sample's mean distance is taken (Carlini et al. 2023, §5.2)."""
@@ -273,7 +274,9 @@ def loss_attack(members: Float64Array, others: Float64Array) -> LossAttack:
     return LossAttack(len(members), alarms, hits, membership(members, others))
 
 
-def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled) -> tuple[Values | None, str]:
+def attack_model(
+    run: Run, recipe: Recipe, private: Labelled, heldout: Labelled, changes: Sequence[str] = ()
+) -> tuple[Values | None, str]:
     """Attack the model that a run fitted on its `private` records, by its losses on these and on held-out samples.
 
     Return the values as in docs/evaluation.md and ""; or None and why they are left out, "" if the run fitted no model.
@@ -284,8 +287,10 @@ def attack_model(run: Run, recipe: Recipe, private: Labelled, heldout: Labelled)
     record, noun = Fitted.read(folder), private.samples.noun
     if record.kind != recipe.api.kind:
         return None, f"{left_out}the run '{record.run}' fitted it on its own records, so evaluate that."
-    if not has_journal(run):  # its recipe may name code, and its model may be anybody's
-        return None, f"{left_out}the run has no journal (purged, or not copied), so that it may be somebody else's."
+    try:
+        check_named(run.folder, recipe, changes, "api")
+    except PEError as error:
+        return None, f"{left_out}{error}"
     api, unknown = set_up("pe.adapters", recipe.api)
     if api is None:
         return None, left_out + unknown

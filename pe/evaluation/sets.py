@@ -31,7 +31,8 @@ from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_repeated, methods_of
 from pe.fit.trainer import PrivateRecords, load_model
-from pe.planning.checks import check_named
+from pe.planning.forecast import load_changed
+from pe.planning.named import check_named
 from pe.planning.parts import build_embedding, set_up_generator
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI
@@ -87,11 +88,12 @@ class Request:
     canaries: Path | None = None  # a UTF-8 file of strings planted among the private texts, one in each line
     random_selection: bool | None = None  # make that control; None: if it is free and quick
     one_vote: bool | None = None  # as `random_selection`, for the control by one vote
+    changes: tuple[str, ...] = ()  # of the machine's settings in the run's recipe, of the form `a.b=value`
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
 
     def __post_init__(self) -> None:
-        for name in ("metrics", "embeddings", "classifiers"):
+        for name in ("metrics", "embeddings", "classifiers", "changes"):
             check_list(name, getattr(self, name))
         for name in self.metrics or ():
             if name not in METRICS:
@@ -193,7 +195,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
         RunError: the run has no population yet.
         RecipeError: the test or reference set does not fit the run.
     """
-    recipe = Recipe.load(run.folder / RECIPE)
+    recipe = load_changed(run.folder / RECIPE, request.changes, "evaluated")
     source, classes = recipe.private, recipe.private.labels
     noun, source_at = source.modality.noun, methods_of(source.modality).source_at
     populations = run.populations(len(classes))
@@ -211,7 +213,7 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
             reference = read_real(
                 source_at(request.reference, source, has_labels=False), "reference set", classes, notes
             )
-        private_source, private = _private(run, classes, notes)
+        private_source, private = _private(run, classes, notes, request.changes)
     others = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
     test = leave_out(test, others, notes)
     sets, api = {SYNTHETIC_DATA: synthetic}, request.api
@@ -248,26 +250,26 @@ def _controls(
     founders, last = _label(run.founders() or populations[0]), _label(populations[-1])
     enough = _as_many(founders, last.labels)
     api, unknown = request.api, ""
+    try:
+        check_named(run.folder, recipe, request.changes, "api")
+    except RecipeError as error:
+        unknown = str(error)
+    is_usable = not unknown
     choices = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
     if len(populations) == 2 and request.one_vote is not False:
         aloud = choices.pop(ONE_VOTE) is not None
         notes.add("The one-vote control is left out: the run has voted once, as this control would.", aloud)
     choices = {name: choice for name, choice in choices.items() if choice is not False}
-    if api is None and (enough is None or choices):
-        try:
-            check_named(run.folder, recipe)
-        except RecipeError as error:
-            unknown = str(error)
-        else:
-            api, unknown = set_up_generator(recipe.api)
-            load_model(api, run.folder)
+    if api is None and is_usable and (enough is None or choices):
+        api, unknown = set_up_generator(recipe.api)
+        load_model(api, run.folder)
     if api is None and recipe.api.kind.startswith(OBJECT):
         kind = recipe.api.kind.removeprefix(OBJECT)
         unknown = f"The generator is an object of your own, {kind}, so pass it from Python: pe.evaluate(…, api=…)."
     plan = plan_of(run, recipe)
     random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
     controls = {UNEVOLVED: enough or _make_unevolved(founders, last, random, notes)}
-    if (pool := label_pool(recipe, last.labels)) is not None:
+    if is_usable and (pool := label_pool(recipe, last.labels)) is not None:
         controls[POOL_LABELS] = pool
     for name, choice in choices.items():
         control, why = random, unknown
@@ -275,6 +277,7 @@ def _controls(
             if source is None:
                 continue  # a note says so already
             try:
+                check_named(run.folder, recipe, request.changes, "embedding")
                 own = build_embedding(recipe, request.embedding)
                 own_name = embedding_name(recipe.embedding) if request.embedding is None else None
                 same = (each for each in embeddings if each.embedding is own or each.name == own_name)
@@ -333,12 +336,16 @@ def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
     return founders.take(np.concatenate(rows))
 
 
-def _private(run: Run, classes: tuple[str, ...], notes: Notes) -> tuple[PrivateSource | None, Labelled | None]:
+def _private(
+    run: Run, classes: tuple[str, ...], notes: Notes, changes: tuple[str, ...]
+) -> tuple[PrivateSource | None, Labelled | None]:
     """Read the run's private records; None, None and a note if its confidential side or the records are not there."""
     try:
         if not (run.folder / FULL_RECIPE).is_file():
             raise RunError("the run's confidential side was purged")
-        source = Recipe.load(run.folder / FULL_RECIPE).private
+        recipe = Recipe.load(run.folder / FULL_RECIPE, changes)
+        check_named(run.folder, recipe, changes, "private")
+        source = recipe.private
         return source, read_real(source, "private data set", classes, notes).content
     except MissingDependency:
         raise

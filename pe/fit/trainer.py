@@ -17,6 +17,7 @@ import numpy as np
 import yaml
 
 from pe.data.arrays import Float64Array, ImageShape, Int32Array, Int64Array
+from pe.data.bounded import read_bytes
 from pe.data.samples import Array, Shape
 from pe.errors import PrivacyError, RecipeError
 from pe.plugins.specs import PluginSpec
@@ -27,6 +28,7 @@ from pe.private.dataset import PrivateDataset
 from pe.progress import Progress
 from pe.store.certified import read_json
 from pe.store.durable import write_durably
+from pe.store.machine import is_own as is_own
 from pe.store.places import CERTIFICATE, RECIPE
 
 MODEL = "model"
@@ -305,7 +307,7 @@ class Fitted:
             RunError: it is no JSON.
         """
         try:
-            content = read_json((folder / FITTED).read_text(encoding="utf-8"), folder / FITTED)
+            content = read_json(read_bytes(folder / FITTED).decode(), folder / FITTED)
             return cls(
                 run=str(content["run"]),
                 kind=str(content["kind"]),
@@ -329,7 +331,7 @@ class Fitted:
             RecipeError: there is none, the run is not finished, or a file differs from the certified one.
         """
         try:
-            certificate = read_json((run / CERTIFICATE).read_text(encoding="utf-8"), run / CERTIFICATE)
+            certificate = read_json(read_bytes(run / CERTIFICATE).decode(), run / CERTIFICATE)
             digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         except OSError as error:
             lacks = "is not finished: finish it" if run.exists() else "does not exist: name one"
@@ -352,7 +354,7 @@ class Fitted:
             RecipeError: its recipe cannot be read.
         """
         try:
-            recipe = yaml.safe_load((run / RECIPE).read_text(encoding="utf-8"))
+            recipe = yaml.safe_load(read_bytes(run / RECIPE))
             return bool(recipe["api"]["kind"] != self.kind)
         except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
             raise RecipeError(f"{run / RECIPE} cannot be read: restore it from a copy.") from error

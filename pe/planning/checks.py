@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
@@ -31,17 +30,16 @@ from pe.plugins.protocols import (
     Usage,
     info_of,
 )
-from pe.plugins.registry import Group, load, plugins, require
+from pe.plugins.registry import Group, require
 from pe.plugins.specs import PluginSpec, members_of
-from pe.privacy.data_set import DataSetLedger
+from pe.privacy.data_set import MIXED, DataSetLedger
 from pe.privacy.release import Release
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, finite, warnings
+from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, finite, guarantee, warnings
 from pe.private.source import PrivateSource
 from pe.recipe.reading import WITHHELD
 from pe.recipe.schema import OBJECT, Recipe
 from pe.recipe.usual_embedding import lacks_network
 from pe.steps import Plan
-from pe.store.places import FULL_RECIPE, RECIPE, without_paths
 
 
 def meaning_of(api: GenerationAPI | None, degree: float, t: int) -> str:
@@ -302,10 +300,27 @@ def check_price(recipe: Recipe, api: GenerationAPI) -> None:
 
 def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
     """Refuse a new run that would exceed the present cap in the data-set ledger; no ledger file is made."""
-    if WITHHELD not in (str(recipe.private.ledger_file), str(recipe.private.place)):
-        ledger = data_set_ledger(recipe.private)
-        if ledger is not None and (refusal := ledger.refusal(releases)):
-            raise BudgetExceeded(refusal)
+    ledger = _ledger_of(recipe)
+    if ledger is not None and (refusal := ledger.refusal(releases)):
+        raise BudgetExceeded(refusal)
+
+
+def data_set_warnings(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
+    """Tell what all runs over the records will have spent once this one is among them, if there are others."""
+    with suppress(PEError):  # a ledger that cannot be read: `check_cap` says why
+        ledger = _ledger_of(recipe)
+        total = {"runs": 1} if ledger is None else ledger.total(recipe.privacy.delta, releases)
+        if total["runs"] > 1:
+            spent = f"With this run, all {total['runs']} runs over the same records will have spent "
+            spent += guarantee(total["epsilon"], total["delta"])
+            return [f"{spent}, {total['for']}. {MIXED}" if "for" in total else f"{spent}."]
+    return []
+
+
+def _ledger_of(recipe: Recipe) -> DataSetLedger | None:
+    """Return the ledger of a recipe's records; None if there is none, or the recipe withholds where they lie."""
+    is_withheld = WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place))
+    return None if is_withheld else data_set_ledger(recipe.private)
 
 
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
@@ -413,40 +428,3 @@ def _hard_link(path: Path) -> set[tuple[int, int]]:
     if status is None or status.st_nlink < 2 or path.is_dir():
         return set()
     return {(status.st_dev, status.st_ino)}
-
-
-# Recipes that came with a run that somebody else may have made.
-
-_CONNECTION = (
-    "base_url", "description_url", "result_hosts", "key_env", "key_file", "basic_auth_env", "headers_env",
-    "client_cert", "client_key",
-)  # fmt: skip
-"""Settings that say to which addresses this machine connects, and with which of its keys."""
-
-
-def check_named(folder: Path, recipe: Recipe, changes: Sequence[str] = ()) -> None:
-    """Refuse a run's recipe, which may be anybody's, if it sets a connection, key or code that `changes` do not name.
-
-    A recipe of this machine's own is not asked: the confidential one, if it has the same generator.
-    """
-    full = folder / FULL_RECIPE
-    shown = without_paths(Recipe.load(folder / RECIPE).api.model_dump(mode="json"))
-    if full.is_file() and without_paths(Recipe.load(full).api.model_dump(mode="json")) == shown:
-        return
-    names = {change.partition("=")[0].strip() for change in changes}
-    sections = [("api", recipe.api.kind, recipe.api.settings)]
-    sections += [(f"api.{key}", one.kind, one.settings) for key, one in members_of(recipe.api).items()]
-    for section, kind, settings in sections:
-        code = info_of(load("pe.adapters", kind)).code_settings if kind in plugins("pe.adapters") else ()
-        for key in (*_CONNECTION, *code):
-            value: Any = settings
-            for part in key.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            own = key in code and isinstance(value, str) and ":" not in value
-            if value is None or own or f"{section}.{key}" in names:
-                continue
-            text = value if isinstance(value, str) else json.dumps(value)
-            raise RecipeError(
-                f"{section}.{key} is '{text}' in a recipe that came with {folder}, and may be somebody else's: "
-                f"if that is what you want, say so by --set {shlex.quote(f'{section}.{key}={text}')} of `pe extend`."
-            )

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from pe.data.display import Page
+from pe.errors import RecipeError
 from pe.fit.trainer import DryRun
 from pe.planning import checks
 from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total, variation_calls, variation_images
@@ -22,6 +24,7 @@ from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.planning.usefulness import expect
 from pe.plugins.price import Price
 from pe.plugins.protocols import GenerationAPI, Usage, info_of
+from pe.plugins.reach import leaves
 from pe.plugins.registry import Group, load, plugins
 from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.accounting import epsilon
@@ -402,6 +405,7 @@ def forecast(
         *checks.limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
         *checks.guarantee_warnings(recipe, plan, total_epsilon),
         *checks.recipe_warnings(recipe, clock.warning),
+        *checks.data_set_warnings(recipe, plan.releases),
         *checks.refusals(
             partial(checks.check_cap, recipe, plan.releases), partial(find_other_runs, recipe, plan.releases)
         ),
@@ -468,9 +472,9 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     Settings that concern only the machine may change, and so may the place of the private records: a fingerprint tells
     if these changed. So may the declared size, unless a fit is planned by it. Objects are compared by class name.
     """
-    old, new = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
-    for leaves, key in product((old, new), ("api.kind", "embedding.kind")):
-        leaves[key] = class_of(leaves[key])
+    old, new = (dict(leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
+    for values, key in product((old, new), ("api.kind", "embedding.kind")):
+        values[key] = class_of(values[key])
     free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
     free += _machine_settings("pe.embeddings", "embedding", after.embedding)
     for key, member in members_of(after.api).items():
@@ -485,6 +489,17 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     ]
 
 
+def load_changed(path: Path, changes: tuple[str, ...], verb: str) -> Recipe:
+    """Return the recipe that a run holds at `path`, with `changes`; RecipeError if they give the run another meaning.
+
+    `verb` says in the message what cannot be done to the run: extended, or evaluated.
+    """
+    recipe = Recipe.load(path, changes)
+    if changes_of_meaning := differences(Recipe.load(path), recipe):
+        raise RecipeError(f"{path.parent} cannot be {verb} with another recipe: {'; '.join(changes_of_meaning)}.")
+    return recipe
+
+
 def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]:
     if spec.kind not in plugins(group):
         return []
@@ -494,14 +509,3 @@ def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value with its dotted key, going down into mappings and into lists of nothing but mappings."""
-    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        value = dict(enumerate(value))
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value

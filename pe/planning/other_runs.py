@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pe.data.bounded import read_bytes
 from pe.data.strict_json import json_object
 from pe.errors import DamagedFile, PrivacyError, RecipeError
 from pe.fit.trainer import FITTED, MODEL, Fitted, OtherFit
@@ -44,7 +45,7 @@ class OtherRun:
         if not path.is_file():
             return ()
         try:
-            content = json_object(path.read_text(encoding="utf-8"))["taken"]
+            content = json_object(read_bytes(path).decode())["taken"]
             return tuple(cls(Path(one["place"]), OtherFit.from_dict(one)) for one in content)
         except (ValueError, KeyError, TypeError, PrivacyError) as error:
             raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error

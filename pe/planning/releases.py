@@ -14,6 +14,7 @@ from typing import TypeVar
 from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
 from pe.fit.trainer import FIT, DryRun, FitTerms, Rehearsing, Trainer
 from pe.histogram import CLASS_COUNTS, Voting, class_counts_release, histogram_release, histogram_releases
+from pe.planning.named import check_named
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.specs import construct
@@ -257,6 +258,8 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
 def plan_of(run: Run, recipe: Recipe) -> Plan:
     """Return the plan of a run, from its recipe; a finished run's releases are taken from its certificate."""
     if not run.is_finished:
+        if is_fitted(recipe.api.kind):  # whose plan may read files that the recipe names
+            check_named(run.folder, recipe, (), "api")
         return lay_out(recipe)
     try:
         of_certificate = {release.name: release for release in certified_releases(read_certificate(run.folder))}

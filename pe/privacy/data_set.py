@@ -17,10 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pe.data.bounded import read_bytes
 from pe.data.strict_json import json_object
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
+from pe.privacy.mechanisms import check_delta
 from pe.privacy.release import Relation, Release
 from pe.privacy.words import finite
 
@@ -30,6 +32,11 @@ Content = dict[str, Any]
 """What a ledger file holds, as JSON values; see `DataSetLedger.read`."""
 Runs = dict[str, Any]
 """The identity of each run → its releases, as JSON values."""
+MIXED = (
+    "Such a total counts a run up to four times as much as the run itself does. To keep it small, give all runs over "
+    "the same records one `private.privacy_unit` and one `privacy.relation`. What earlier runs have spent stays in it."
+)
+"""Explains a total over runs of several relations or units."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +111,10 @@ class DataSetLedger:
         """Return how many releases the run has drawn and kept, as far as the file notes it."""
         return int(self.read().get("drawn", {}).get(run, 0))
 
-    def total(self, delta: float) -> dict[str, Any]:
-        """The data set's total as it stands now, as `enter` returns it."""
-        return _total(self.read()["runs"], delta)
+    def total(self, delta: float, releases: Sequence[Release] = ()) -> dict[str, Any]:
+        """The data set's total, as `enter` returns it, as it stands now, or with one more run of these releases."""
+        more = {"": [release.to_dict() for release in releases]} if releases else {}
+        return _total(self.read()["runs"] | more, delta)
 
     def check(self, releases: Sequence[Release]) -> None:
         """Raise BudgetExceeded if the cap would refuse a new run with these releases, which is not entered."""
@@ -146,7 +154,7 @@ class DataSetLedger:
         Also, but not in every file, deltas (identity → the run's δ) and drawn (identity → releases kept; see `drew`).
         """
         try:
-            return self._parse(self.path.read_bytes() if self.path.exists() else b"")
+            return self._parse(read_bytes(self.path) if self.path.exists() else b"")
         except OSError as error:
             raise PrivacyError(
                 f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to its permissions."
@@ -188,15 +196,18 @@ class DataSetLedger:
         try:
             content = json_object(text.decode())
             cap, runs = content["cap"], content["runs"]
-            maps = (runs, content.get("drawn", {}), content.get("deltas", {}))
-            if content["format"] != FORMAT or not all(isinstance(one, dict) for one in maps):
+            drawn, deltas = (content.get(name, {}) for name in ("drawn", "deltas"))
+            if content["format"] != FORMAT or not all(isinstance(one, dict) for one in (runs, drawn, deltas)):
                 raise ValueError("another format")
             for releases in runs.values():
                 for release in releases:
                     Release.from_dict(release)
+            for delta in deltas.values():
+                check_delta(delta)
+            sum(drawn.values())  # fails unless all are numbers
             if cap is not None:
                 Budget(**cap)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, PrivacyError) as error:
             raise PrivacyError(f"{self.path} is not a ledger file of this software: restore it from a copy.") from error
         return content
 
@@ -216,11 +227,14 @@ def total_epsilon(runs: Runs, delta: float) -> float:
 
 def whom(runs: Runs) -> str:
     """The neighbours for which a total over runs of several relations or units holds; empty if there is one of each."""
-    units = {values["unit"] for run in runs.values() for values in run}
+    units, relations = (
+        sorted({values[key] for run in runs.values() for values in run}) for key in ("unit", "relation")
+    )
     if len(units) > 1:
-        return "for one record replaced by another, of the same unit or not, since the runs protect different units"
-    if len({values["relation"] for run in runs.values() for values in run}) > 1:
-        return f"for one {min(units)} replaced by another, since the runs protect different relations"
+        reason = f"since the runs protect different units ({', '.join(units)})"
+        return f"for one record replaced by another, of the same unit or not, {reason}"
+    if len(relations) > 1:
+        return f"for one {units[0]} replaced by another, since the runs protect different relations"
     return ""
 
 

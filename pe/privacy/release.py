@@ -85,12 +85,12 @@ class Release:
             object.__setattr__(self, "relation", Relation(self.relation))
         except ValueError as error:
             raise self._refuse("relation", f"one of {', '.join(Relation)}") from error
-        if not self.name or not self.unit:
+        if not all(isinstance(text, str) and text for text in (self.name, self.unit)):
             raise PrivacyError("A release names itself and its privacy unit: both are non-empty text.")
         if self.mechanism not in get_args(Mechanism):
             raise self._refuse("mechanism", f"one of {', '.join(get_args(Mechanism))}")
-        if not (math.isfinite(self.sensitivity) and self.sensitivity > 0):
-            raise self._refuse("sensitivity", "a finite number above 0")
+        if not (math.isfinite(self.sensitivity) and 0 < self.sensitivity <= 1e12):
+            raise self._refuse("sensitivity", "a number above 0, of at most 1e12")
         if not self.has_noise and self.noise_multiplier != 0:
             raise self._refuse("noise_multiplier", "0 where the mechanism is 'none'")
         if self.has_noise and not 1e-6 <= self.noise_multiplier <= 1e12:
@@ -130,7 +130,8 @@ class Release:
         """
         try:
             fields = dict(values)
-            sampling = fields.pop("sampling")
-            return cls(**fields, sampling=None if sampling is None else Poisson(float(sampling["poisson_rate"])))
+            sampling, relation, unit = (fields.pop(key) for key in ("sampling", "relation", "unit"))
+            poisson = None if sampling is None else Poisson(float(sampling["poisson_rate"]))
+            return cls(**fields, relation=relation, unit=unit, sampling=poisson)
         except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError) as error:
             raise PrivacyError(f"This is not a release as the toolkit writes it: {values!r}.") from error

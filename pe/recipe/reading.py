@@ -12,6 +12,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BeforeValidator, TypeAdapter
 
+from pe.data.bounded import MOST, read_bytes
 from pe.data.remote import is_remote
 from pe.errors import PluginError, RecipeError
 from pe.plugins.registry import Group, load, plugins
@@ -21,6 +22,7 @@ from pe.private.source import PrivateSource
 
 INCLUDE = "!include"
 """The tag of a value that is a file's content, as in `prompts: !include prompts.txt`."""
+_LARGEST = 2**22  # bytes of a YAML file, which is parsed slowly
 _MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it holds
 
 
@@ -124,6 +126,8 @@ class _Loader(yaml.SafeLoader):
         path, folder = self.folder / name, self.folder.resolve()
         if not path.resolve().is_relative_to(folder):  # so that nobody else's recipe can read what it likes
             raise RecipeError(f"{INCLUDE} {name}: it leads out of {folder}: put the file there, or in a folder below.")
+        if path.is_fifo():
+            raise RecipeError(f"{INCLUDE} {name}: it is a pipe: name a file.")
         if path.suffix in (".yaml", ".yml"):
             return _parse(_text_of(path, "YAML"), str(path), None)
         if path.suffix == ".json":
@@ -145,7 +149,7 @@ class _Loader(yaml.SafeLoader):
 
 def _text_of(path: Path, form: str, remedy: str = "") -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_bytes(path, _LARGEST if form == "YAML" else MOST).decode("utf-8-sig")
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pe.errors import PEError, RunError
+from pe.errors import RunError
 from pe.privacy.words import NO_EPSILON, round_up
 from pe.recipe.reading import read_yaml
 from pe.report.pictures import Strip, sample_cell
@@ -84,7 +84,7 @@ def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
     for name, run in runs.items():
         try:
             rows.append((name, states[name], _public(run), _pictures(run)))
-        except (PEError, OSError, ValueError):  # just being written, or damaged
+        except Exception:  # just being written, or damaged in any way
             rows.append((name, states[name], {"its files": "cannot be read just now"}, []))
     return render("runs.html", {"runs": rows})
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pe.data.arrays import Float64Array
+from pe.data.bounded import read_bytes
 from pe.data.population import Population
 from pe.data.samples import GENERATOR, Samples, slices, suspicions
 from pe.errors import DamagedFile, RunError
@@ -105,7 +106,7 @@ def shareable_report(run: Run) -> str:
         "generators": shares,
         "generator_lines": share_lines(shares),
         "extremes": extremes(populations[history[-1].t - 1], history[-1].votes) if history else [],
-        "recipe": without_folders((run.folder / RECIPE).read_text(encoding="utf-8")),
+        "recipe": without_folders(read_bytes(run.folder / RECIPE).decode()),
         "page": REPORT,
     }
     return render("shareable.html", values)
@@ -320,7 +321,7 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        metrics: dict[str, Any] = json.loads(read_bytes(path))
     except ValueError as error:
         raise RunError(f"{path} is not JSON: run `pe evaluate` again.") from error
     version = metrics.get("version") if isinstance(metrics, dict) else None
@@ -467,7 +468,7 @@ def _pairs(run: Run, memorisation: Metrics, suffix: str) -> list[bytes]:
     """The contents of the nearest pairs' files with this suffix, if they lie in the run's confidential folder."""
     paths = [run.folder / name for name in (memorisation.get("nearest_pairs") or {}).get("files", [])]
     inside = [path for path in paths if path.resolve().is_relative_to(run.confidential.resolve())]
-    return [path.read_bytes() for path in inside if path.is_file() and path.suffix == suffix]
+    return [read_bytes(path) for path in inside if path.is_file() and path.suffix == suffix]
 
 
 def _words_and_lengths(texts: Metrics) -> Table:

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pe.data.bounded import read_bytes
 from pe.data.population import Population
 from pe.data.strict_json import json_object
-from pe.errors import RunError
+from pe.errors import RunError, quoted
 from pe.privacy.covered import SIGNED, hash_files, sha256
 from pe.privacy.words import certificate_files
 from pe.store.durable import folder_lock, level_times, write_durably
@@ -37,7 +38,7 @@ def check_has_samples(folder: Path) -> None:
     if (folder / CERTIFICATE).is_file():
         raise RunError(
             f"{folder} is an export in another form than npz, or has lost {SYNTHETIC}: name the run that it was made "
-            f"from, or an export with `--format npz`; `pe verify {folder}` checks it."
+            f"from, or an export with `--format npz`; `pe verify {quoted(folder)}` checks it."
         )
     raise RunError(f"{folder} is not finished: it has no {SYNTHETIC}.")
 
@@ -60,7 +61,7 @@ def read_finished(folder: Path, name: str) -> str:
     if not (folder / name).is_file():
         raise RunError(f"{folder} is not finished: it has no {name}.")
     try:
-        return (folder / name).read_text(encoding="utf-8")
+        return read_bytes(folder / name).decode()
     except UnicodeDecodeError as error:
         raise RunError(f"{folder / name} is damaged: restore it from a copy.") from error
 
@@ -114,7 +115,7 @@ def extension_numbers(names: Iterable[str]) -> list[int]:
 
 def read_json_file(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a run; raise as `read_json`."""
-    return read_json(path.read_text(encoding="utf-8", errors="surrogateescape"), path)
+    return read_json(read_bytes(path).decode(errors="surrogateescape"), path)
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
+from pe.data.bounded import read_bytes
 from pe.errors import RecipeError, RunError
 from pe.privacy.certificate import verify
 from pe.privacy.covered import hash_files, sha256
@@ -82,7 +83,7 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, [str(error)]
     problems = verify(certificate, folder)
     page = folder / PAGE
-    text = page.read_bytes().replace(b"`pe privacy`", b"`pe verify`") if page.is_file() else b""  # its former name
+    text = read_bytes(page).replace(b"`pe privacy`", b"`pe verify`") if page.is_file() else b""  # its former name
     if text != certificate_files(certificate)[PAGE]:
         problems.append(f"'{PAGE}' is missing, or does not say what {CERTIFICATE} says.")
     return certificate, problems

@@ -20,6 +20,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import numpy as np
 import yaml
 
+from pe.data.bounded import read_bytes
 from pe.data.samples import CAPTION, SOFT_LABEL, Array, Samples, columns_of, kind_among, modality
 from pe.errors import ContractError, RecipeError, RunError, printable
 from pe.plugins.devices import import_library
@@ -151,7 +152,7 @@ def declarations(folder: Path, samples: Samples) -> tuple[Any, str]:
 
 def _private(folder: Path) -> dict[str, Any]:
     """Return the recipe's section `private`."""
-    section: dict[str, Any] = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))["private"]
+    section: dict[str, Any] = yaml.safe_load(read_bytes(folder / RECIPE))["private"]
     return section
 
 
@@ -463,7 +464,7 @@ def _card(folder: Path, table: Table, certificate: Mapping[str, Any], count: int
         "size_categories": [size],
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
     }
-    api = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))["api"]["kind"]
+    api = yaml.safe_load(read_bytes(folder / RECIPE))["api"]["kind"]
     promise = guarantee(certificate["epsilon"], certificate["delta"]) if certificate["holds"] else "NO GUARANTEE"
     labels = ", ".join(map(code, table.names))
     facts = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pe.errors import RunError
+from pe.errors import RunError, quoted
 from pe.privacy.covered import BANNER as BANNER
 from pe.privacy.covered import CONFIDENTIAL as CONFIDENTIAL
 
@@ -26,6 +26,8 @@ FITTED = "model/fitted.json"
 PURGED = "purged.txt"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
+BINDING = f"{CONFIDENTIAL}/binding.txt"
+"""Tells whether the run was begun on this machine, with the recipes that it has now: see pe/store/machine.py."""
 FOUNDERS = "populations/founders"
 """Random samples of a run whose S_0 holds variations of them."""
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
@@ -57,7 +59,7 @@ def extension_place(index: int) -> str:
 def check_absent(folder: Path) -> None:
     """Raise RunError if a folder exists."""
     if folder.exists():
-        remedy = f", or go on with that run (pe run {folder})" if (folder / CONFIDENTIAL).is_dir() else ""
+        remedy = f", or go on with that run (pe run {quoted(folder)})" if (folder / CONFIDENTIAL).is_dir() else ""
         raise RunError(f"{folder} exists already: name another one{remedy}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date
@@ -13,15 +14,17 @@ from typing import Any
 import numpy as np
 import yaml
 
+from pe.data.bounded import read_bytes
 from pe.data.display import Page, paragraph, picture, table
 from pe.data.population import Population
 from pe.data.remote import is_remote
 from pe.data.samples import Array, Readable
-from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, printable
+from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, printable, quoted
 from pe.store import certified, places
 from pe.store.durable import RunLock, level_times, sync, write_durably
 from pe.store.export import export
 from pe.store.formats import Format, arrow_schema, declarations, read_parts, read_table
+from pe.store.machine import bind, check_no_links, is_own
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,20 @@ class Run:
     def open_own(cls, folder: str | Path, command: str) -> Run:
         """Return the run in `folder` for a `command` that writes into it; RunError for an export: nobody changes it."""
         run = cls.open(folder)
+        check_no_links(run.folder)
         if certified.is_export(run.folder):
             raise RunError(
                 f"{run.folder} is an export (it has no {places.CONFIDENTIAL}/), and `{command}` would write into it: "
-                f"name the run that it was made from, or, if you received it, `mkdir -m 700 {run.confidential}` before "
-                f"you go on; `pe verify {run.folder}` checks an export."
+                "name the run that it was made from, or, if you received it, "
+                f"`mkdir -m 700 {quoted(run.confidential)}` before you go on; `pe verify {quoted(run.folder)}` checks "
+                "an export."
             )
         return run
 
     @property
     def name(self) -> str:
         """The name of the run's folder, which every page uses."""
-        return self.folder.resolve().name
+        return os.fsencode(self.folder.resolve().name).decode(errors="replace")
 
     @property
     def confidential(self) -> Path:
@@ -203,7 +208,7 @@ class Run:
             return paragraph(f"Run {name} is not finished: {state}. `pe run RUN` goes on.") + last
         parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
         if (evolution := self.folder / places.EVOLUTION).is_file():
-            parts.append(picture(evolution.read_bytes(), "one row per iteration, one column per label"))
+            parts.append(picture(read_bytes(evolution), "one row per iteration, one column per label"))
         if (self.folder / places.SYNTHETIC).is_file():  # not in an export in another form
             with np.load(self.folder / places.SYNTHETIC, allow_pickle=False) as archive:
                 names, counts = archive["label_names"].tolist(), Counter(archive["labels"].tolist())
@@ -233,13 +238,15 @@ def _numbers(column: Any, codes: Array) -> Array:
 _NOTE = (
     "All that was confidential in this run was deleted by `pe purge`.\n"
     "`pe extend` and `pe evaluate` make confidential/ anew; another `pe purge` deletes it.\n"
+    "If a line of hexadecimal digits follows, the machine that made the run knows it by that.\n"
 )
 
 
 def purge(run: Run) -> None:
     """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
 
-    The list of unreadable private files beside the data, which a refused start may have left, is deleted, too.
+    The list of unreadable private files beside the data, which a refused start may have left, is deleted, too, if the
+    run is this machine's own.
     Export, certificate and report work as before; noise can no longer be drawn, nor the private embeddings used again.
     A call that a crash interrupts is finished by another call. Deleting removes names: what a disk, its snapshots and
     backups still hold is not this software's to erase.
@@ -252,9 +259,11 @@ def purge(run: Run) -> None:
     path = run.confidential / "lock"
     with RunLock(path):
         try:
-            _delete_list(run.folder / places.FULL_RECIPE)
+            own = bind(read_bytes(run.folder / places.RECIPE)) if is_own(run.folder) else b""
+            if is_own(run.folder, places.FULL_RECIPE):  # else it may name anybody's file
+                _delete_list(run.folder / places.FULL_RECIPE)
             _delete(run, path)
-            write_durably(run.folder / places.PURGED, _NOTE.encode())
+            write_durably(run.folder / places.PURGED, _NOTE.encode() + own)
             certified.reissue(run.folder, [places.PURGED])
             path.unlink()
             run.confidential.rmdir()
@@ -266,7 +275,7 @@ def purge(run: Run) -> None:
 
 def _delete_list(recipe: Path) -> None:
     """Delete `<data>.bad-files.txt` beside the data that a run's full recipe names."""
-    content = yaml.safe_load(recipe.read_text(encoding="utf-8")) if recipe.is_file() else {}
+    content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     place = content.get("private", {}).get("path")
     if place is not None and not is_remote(place):
         data = Path(place).resolve()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pe.data.bounded import read_bytes
 from pe.errors import APIError, RecipeError, RunError, printable
 from pe.plugins.devices import import_library
 from pe.privacy.covered import CERTIFICATES, SIGNED, sha256
@@ -86,7 +87,7 @@ def _signature_problems(folder: Path, key: Ed25519PublicKey, certificate: Mappin
     if not (folder / SIGNED).is_file():
         return [f"It is not signed: it has no {SIGNED}."]
     try:
-        payload = _signed_by(key, read_json((folder / SIGNED).read_text(encoding="utf-8"), folder / SIGNED))
+        payload = _signed_by(key, read_json(read_bytes(folder / SIGNED).decode(), folder / SIGNED))
     except (RunError, KeyError, TypeError, ValueError, AttributeError):
         return [f"'{SIGNED}' is damaged: ask its sender for it anew."]
     if payload is None:

@@ -35,6 +35,7 @@ from pe.store.durable import (
     writing,
 )
 from pe.store.journal import Journal
+from pe.store.machine import check_no_links
 from pe.store.run import Run
 
 _JOURNAL = "journal.sqlite"
@@ -67,6 +68,7 @@ class RunWriter:
     def reopen(cls, folder: Path) -> RunWriter:
         """Open the run in `folder` to go on with it. After `pe purge` it begins a new confidential side."""
         Run.open(folder)
+        check_no_links(folder)
         check_local(folder)
         writer = cls._begin(folder)
         try:

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from pe.errors import RunError
+from pe.histogram import histogram_releases
 from pe.privacy.certificate import verify
+from pe.privacy.data_set import DataSetLedger
 from pe.store.durable import RunLock
 from pe.store.export import examine
 from tests.cli.conftest import evolved
@@ -109,6 +111,13 @@ def test_the_total_is_stated_at_the_runs_own_delta(run, data, tmp_path):
     file.write_text(file.read_text().replace('"deltas"', '"others"'))  # as older ones lack it
     asked = command("ledger", "private.npz", cwd=tmp_path)
     assert (asked.returncode, "at which δ its runs were made: give --delta" in asked.stderr) == (2, True)
+
+
+def test_a_total_over_different_units_says_why_it_is_high_and_what_keeps_it_low(run, tmp_path):
+    DataSetLedger(tmp_path / "private.npz.ledger.json").enter("x", histogram_releases(8.0, 1, unit="patient"), 1e-5)
+    shown = command("ledger", "private.npz", cwd=tmp_path).stdout
+    assert "since the runs protect different units (patient, record)." in shown
+    assert "give all runs over the same records one `private.privacy_unit` and one `privacy.relation`" in shown
 
 
 def test_where_no_ledger_is_that_is_said_and_none_is_made(tmp_path):

@@ -69,7 +69,7 @@ def check(folder, whole, lost):
     assert sum(asked.values()) - whole.asked <= lost
     assert {path.name for path in (folder / "run" / "confidential").iterdir()} == {
         *("chunks", "embeddings", "identity.json", "journal.sqlite"),
-        *("lock", "log.txt", "recipe.yaml", "audit-record.json"),
+        *("lock", "log.txt", "recipe.yaml", "audit-record.json", "binding.txt"),
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from pe.data.samples import Conditions
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
+from pe.histogram import histogram_releases
 from pe.planning.calls import Span
 from pe.planning.checks import check_price, obstacles
 from pe.planning.choice import Signal
@@ -17,6 +18,9 @@ from pe.planning.parts import object_kind, set_up_generator
 from pe.planning.releases import lay_out
 from pe.plugins.protocols import Answer, PluginInfo
 from pe.privacy.accounting import epsilon
+from pe.privacy.data_set import DataSetLedger
+from pe.privacy.release import Relation
+from pe.privacy.words import round_up
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal
@@ -79,6 +83,44 @@ STEPS = "api.steps has 1 entry, and evolution.iterations is 2: give api.steps on
 def test_a_population_or_list_that_does_not_fit_is_refused(population, changes, sentence):
     with pytest.raises(RecipeError, match=re.escape(sentence)):
         laid_out(population, **changes, **NOISE)
+
+
+# All runs over the records.
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ({"unit": "patient"}, {}, ("of the same unit or not", "different units (patient, record)")),
+        ({"relation": Relation.REPLACE_ONE}, {}, ("for one record replaced by another", "different relations")),
+        ({"relation": Relation.ZERO_OUT, "unit": "p"}, {"privacy__relation": "replace_one"}, ("(p, record)",)),
+    ],
+)
+def test_the_total_over_runs_that_protect_different_neighbours_is_told_with_what_to_do(tmp_path, before, now, words):
+    ledger = DataSetLedger(tmp_path / "l.json")
+    ledger.enter("one", histogram_releases(2.0, 2, **before), 1e-5)
+    found = planned(private__ledger_file=str(ledger.path), **now)
+    (told,) = (one for one in found.warnings if one.startswith("With this run, all 2 runs over the same records"))
+    assert all(word in told for word in words)
+    assert "give all runs over the same records one `private.privacy_unit` and one `privacy.relation`" in told
+    total = ledger.enter("two", found.plan.releases, 1e-5)["epsilon"]
+    assert f"will have spent ε = {round_up(total)} at δ = 1e-05, {ledger.total(1e-5)['for']}. " in told
+    assert told in str(found)
+
+
+def test_the_total_over_runs_of_one_kind_is_told_and_of_a_run_alone_it_is_not(tmp_path):
+    ledger = DataSetLedger(tmp_path / "l.json")
+    assert "over the same records" not in str(planned(private__ledger_file=str(ledger.path)))
+    assert not ledger.path.exists()
+    ledger.enter("one", histogram_releases(8.0, 2), 1e-5)
+    found = planned(private__ledger_file=str(ledger.path))
+    total = ledger.enter("two", found.plan.releases, 1e-5)["epsilon"]
+    assert (
+        f"With this run, all 2 runs over the same records will have spent ε = {round_up(total)} at δ = 1e-05."
+        in found.warnings
+    )
+    ledger.path.write_text("{")
+    assert any("is not a ledger file" in one for one in planned(private__ledger_file=str(ledger.path)).warnings)
 
 
 # Calls and images.

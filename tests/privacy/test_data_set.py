@@ -19,6 +19,7 @@ from pe.privacy.release import Poisson, Relation, Release
 from pe.private.embeddings import PrivateEmbeddings
 
 RUN = histogram_releases(8.0, 3)
+PLAIN = RUN[0].to_dict()
 
 
 @pytest.fixture
@@ -130,13 +131,29 @@ def test_two_sampled_units_are_no_better_off_than_the_total_says():
         '{"format": 9, "cap": null, "runs": {}}',
         '{"format": 1, "cap": 3, "runs": {}}',
         '{"format": 1, "cap": {"epsilon": 1, "epsilon": 9, "delta": 1e-6}, "runs": {}}',
+        '{"format": 1, "cap": null, "runs": {"one": []}, "deltas": {"one": "x"}}',
+        '{"format": 1, "cap": null, "runs": {"one": []}, "deltas": {"one": 2}}',
+        '{"format": 1, "cap": null, "runs": {"one": []}, "drawn": {"one": "x"}}',
+        *(
+            json.dumps({"format": 1, "cap": None, "runs": {"one": [changed]}})
+            for changed in (
+                *({key: one for key, one in PLAIN.items() if key != left_out} for left_out in ("relation", "unit")),
+                *(PLAIN | change for change in ({"unit": ["a"]}, {"name": {"a": 1}}, {"sensitivity": 1e308})),
+            )
+        ),
     ],
 )
-def test_what_is_no_ledger_file_is_refused_and_left_alone(budget, text):
+def test_what_is_no_ledger_file_is_refused_left_alone_and_counted_nowhere(budget, text, tmp_path):
     budget.path.write_text(text)
     with pytest.raises(PrivacyError, match="not a ledger file"):
         budget.enter("one", RUN, 1e-5)
     assert budget.path.read_text() == text
+    mine = DataSetLedger.beside(tmp_path / "mine")
+    mine.enter("two", RUN, 1e-5)
+    before = mine.path.read_bytes()
+    with pytest.raises(PrivacyError, match="not a ledger file"):
+        mine.add(budget)
+    assert mine.path.read_bytes() == before
 
 
 def test_what_is_refused_leaves_no_empty_file(budget):

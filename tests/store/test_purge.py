@@ -28,6 +28,29 @@ def test_the_list_of_unreadable_private_files_goes_too_and_what_a_link_points_to
     assert finished.folder.exists()
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "private: {path: PATH}",
+        "private: {path: [PATH]}",
+        "private: PATH",
+        "[PATH",
+        "- PATH",
+        'private: {path: "\\0"}',
+        b"\xff",
+        "private: {path: http://PATH}",
+    ],
+)
+def test_a_purge_reads_no_recipe_that_somebody_else_has_put_there(run, tmp_path, recipe):
+    (tmp_path / "mine.bad-files.txt").write_text("a.png is damaged")
+    content = recipe if isinstance(recipe, bytes) else recipe.replace("PATH", str(tmp_path / "mine")).encode()
+    (run.confidential / "recipe.yaml").write_bytes(content)
+    purge(run)
+    assert (tmp_path / "mine.bad-files.txt").exists()
+    assert not run.confidential.exists()
+    assert examine(run.folder)[1] == []
+
+
 class Killed(BaseException):
     """As if the process ended here."""
 

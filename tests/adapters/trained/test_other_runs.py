@@ -22,6 +22,7 @@ from pe.privacy.certificate import certified_releases, verify
 from pe.privacy.covered import sha256
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.recipe.schema import Recipe
+from pe.store.certified import reissue
 from tests.adapters.trained.diffusion.small import COUNT, PLAIN, SHAPE, SIDE, TRAINING, api, images_file
 from tests.adapters.trained.diffusion.small import recipe as common
 
@@ -321,3 +322,28 @@ def recertified(run: Path) -> None:
     entry = next(one for one in certificate["covered"] if one["file"] == "model/fitted.json")
     entry["sha256"] = sha256(run / "model/fitted.json")
     (run / "certificate.json").write_text(json.dumps(certificate))
+
+
+def test_a_model_that_somebody_else_fitted_names_neither_address_nor_key_nor_file(
+    fitted: pe.Run, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(fitted.folder, tmp_path / "received"))
+    record = json.loads((run / "model/fitted.json").read_text())
+    asking: dict[str, Any] = {"model": "m", "prompts": "x"}
+
+    def refused(**settings: Any) -> str:
+        (run / "model/fitted.json").write_text(json.dumps(record | {"kind": "fitted_chat", "settings": asking}))
+        reissue(run, ["model/fitted.json"])
+        with pytest.raises(RecipeError) as error:
+            Trained(path=run, settings=settings).capabilities  # noqa: B018
+        return str(error.value)
+
+    asking |= {"key_command": ["touch", str(tmp_path / "ran")]}
+    assert "runs code that it names itself, key_command" in refused()  # though the run is this machine's own
+    (run / "confidential/binding.txt").unlink()
+    for key, value in (("base_url", "http://127.0.0.1:9/v1"), ("key_env", "PATH"), ("key_file", "/etc/passwd")):
+        asking = {"model": "m", "prompts": "x", key: value}
+        named = {} if key == "base_url" else {"base_url": "http://127.0.0.1:9/v1"}
+        assert f"uses a thing of this machine that it names itself, {key}: '{value}'" in refused(**named)
+    asking = {"model": "m", "prompts": "x"}
+    assert "kind: 'fitted_chat': if you trust that, name it in api.settings, too (an address by base_url)" in refused()

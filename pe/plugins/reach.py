@@ -1,0 +1,64 @@
+"""What the settings of plug-ins reach of this machine: addresses, keys, code, variables and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pe.plugins.protocols import info_of
+from pe.plugins.registry import Group, load, plugins
+
+_CONNECTION = {
+    "base_url", "url", "description_url", "result_hosts", "key_env", "key_file", "key_command", "basic_auth_env",
+    "headers_env", "client_cert", "client_key",
+}  # fmt: skip
+"""Settings that say to which addresses this machine connects, and with which of its keys."""
+_GROUPS: tuple[Group, ...] = ("pe.adapters", "pe.embeddings")
+
+
+def reach(sections: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the settings, by dotted key, that reach things of this machine.
+
+    These are addresses, keys, code to run, environment variables, and files outside `folder`. The `kind` stands for a
+    plug-in that contacts other machines at an address of its own.
+
+    Args:
+        sections: of a recipe, as plain values; each plug-in in them, at any depth, has a `kind`.
+        folder: the run's directory, with which they came.
+    """
+    values = {key: value for key, value in leaves(sections) if value is not None}
+    infos = {
+        key: info_of(load(group, str(kind)))
+        for key, kind in values.items()
+        for group in _GROUPS
+        if key.endswith("kind") and str(kind) in plugins(group)
+    }
+    code = {name.split(".")[-1] for info in infos.values() for name in info.code_settings}
+    reached = {}
+    for key, value in values.items():
+        names = {*key.split(".")}
+        runs_code = names & code and not str(value).isidentifier()  # else it is a name of the plug-in's own
+        addresses = {f"{key.removesuffix('kind')}{name}" for name in ("base_url", "url")}
+        asks_others = key in infos and infos[key].hosts is None and not values.keys() & addresses
+        if names & _CONNECTION or runs_code or asks_others or _is_outside(str(value), folder):
+            reached[key] = value
+    return reached
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value with its dotted key, going down into mappings and into lists of nothing but mappings."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        value = dict(enumerate(value))
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _is_outside(text: str, folder: Path) -> bool:
+    """Return True for an address, and for a path that leads out of the current folder, and not into `folder`."""
+    is_path = text.startswith(("/", "~", ".."))
+    return "://" in text or (is_path and not Path(os.path.normpath(text)).is_relative_to(folder.absolute()))
