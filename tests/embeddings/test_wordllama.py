@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from embeddings.wordllama import TOKENIZER, VECTORS, WordLlama
 from pe.data.texts import Texts
@@ -22,16 +23,23 @@ def test_texts_of_like_meaning_are_near_without_a_shared_word(tmp_path):
         np.testing.assert_array_equal((one @ other.T).argmax(axis=1), np.arange(len(SAME)))
 
 
-@pytest.mark.parametrize("packaged", [VECTORS, TOKENIZER])
-def test_another_file_or_none_is_refused_in_one_sentence(packaged, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("packaged", "content", "says"),
+    [
+        (VECTORS, save({"a": np.zeros(1)}), "not the file it should be: its SHA-256 is"),
+        (VECTORS, b"other vectors", "cut or damaged: download"),
+        (TOKENIZER, b"other words", "not the file it should be: its SHA-256 is"),
+    ],
+)
+def test_another_file_or_none_is_refused_in_one_sentence(packaged, content, says, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("pe.plugins.weights.find_spec", lambda name: None)
         assert not WordLlama.weights_here()
         with pytest.raises(MissingDependency, match=r"The embedding needs wordllama, .*\[words\]'?\.$"):
             packaged.find("The embedding")
     (tmp_path / "wordllama" / packaged.name).parent.mkdir(parents=True)
-    (tmp_path / "wordllama" / packaged.name).write_bytes(b"other vectors")
+    (tmp_path / "wordllama" / packaged.name).write_bytes(content)
     (tmp_path / "wordllama" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RecipeError, match=rf"{packaged.name} is not the file it should be: its SHA-256 is"):
+    with pytest.raises(RecipeError, match=rf"{packaged.name} is {says}"):
         WordLlama().embed(Texts.of(["a"])) if packaged is TOKENIZER else packaged.find("The embedding")
