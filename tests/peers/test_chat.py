@@ -110,17 +110,28 @@ def test_the_proxy_heeds_n_and_where_transformers_drops_it_the_texts_that_lack_a
 @pytest.mark.parametrize(
     ("served", "settings", "words"),
     [
-        ("transformers", {"model": "other"}, "Server is pinned to"),
-        ("transformers", {"extra": {"foo": 1}}, "Unexpected fields in the request"),
-        ("proxy", {"model": "long"}, "ContextWindowExceededError"),
         ("proxy", {"model": "other"}, "Invalid model name passed in model=other"),
         ("proxy", {"model": "mock", "key_env": "PEERS_WRONG"}, "rejects"),
     ],
 )
-def test_what_a_server_rejects_stops_with_its_own_words_and_no_key(served, settings, words, request):
+def test_what_no_request_mends_stops_with_the_server_s_own_words_and_no_key(served, settings, words, request):
     with pytest.raises(Rejected, match=words) as told:
         random(Chat(**request.getfixturevalue(served) | settings))
     assert "sk-another-key" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("served", "settings", "words"),
+    [
+        ("transformers", {"model": "other"}, "Server is pinned to"),
+        ("transformers", {"extra": {"foo": 1}}, "Unexpected fields in the request"),
+        ("proxy", {"model": "long"}, "ContextWindowExceededError"),
+    ],
+)
+def test_a_request_that_a_server_rejects_has_failed_in_the_server_s_own_words(served, settings, words, request):
+    missing = random(Chat(**request.getfixturevalue(served) | settings)).missing[0]
+    assert words in missing.reason
+    assert missing.rejected
 
 
 @pytest.mark.parametrize(

@@ -231,11 +231,12 @@ def test_what_lies_beyond_the_limits_names_its_field(text: str, content: dict[st
 
 def test_what_the_server_does_not_do_is_refused_in_words(small: str) -> None:
     grey = ("a.png", png(np.zeros((28, 28), np.uint8)), "image/png")
-    for more in ({"mask": grey}, {"mask": grey, "extra_body": {"strength": 0.5}}):
+    with sdk(small) as client:
+        for more in ({"mask": grey}, {"mask": grey, "extra_body": {"strength": 0.5}}):
+            with pytest.raises(openai.BadRequestError, match="no mask"):
+                client.images.edit(image=grey, prompt="7", **more)
         with pytest.raises(openai.BadRequestError, match="no mask"):
-            sdk(small).images.edit(image=grey, prompt="7", **more)
-    with pytest.raises(openai.BadRequestError, match="no mask"):
-        sdk(small).images.edit(image=[grey, grey], prompt="7")
+            client.images.edit(image=[grey, grey], prompt="7")
     for content, param in (
         ({"background": "transparent"}, "background"),
         ({"prompt": "a cat", "class_label": 7}, "prompt"),
