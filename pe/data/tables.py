@@ -191,14 +191,10 @@ def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
 
     The label of a file that is not listed there is the name of the top subfolder that holds it, or None if none does.
     """
-    table, rows = folder / LABELS_CSV, []
-    if table.is_file():
-        try:
-            with table.open(newline="", encoding="utf-8-sig") as file:
-                rows = list(csv.DictReader(file, strict=True))
-        except (OSError, csv.Error, UnicodeDecodeError) as error:
-            raise RecipeError(f"path: '{table}' is not a CSV file in UTF-8 with commas.") from error
-    labels = {row["file"]: row["label"] for row in rows if row.get("file") and row.get("label")}
+    table, columns = folder / LABELS_CSV, ["file", "label"]
+    has_labels = table.is_file() and {*columns} <= {*columns_of(table)}
+    rows = read_rows(table, columns) if has_labels else ()
+    labels: dict[object, Any] = {file: label for file, label in rows if file and label}
     places = [path.relative_to(folder) for path in files]
     return [labels.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None) for place in places]
 

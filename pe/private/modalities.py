@@ -178,11 +178,9 @@ class RowSource(PrivateSource):
     @property
     def public_facts(self) -> list[str]:
         """The columns' values and ranges."""
-        ranges = [f"{name} from {one.min} to {one.max}" for name, one in self.columns.items() if one.min is not None]
-        lists = [f"{name} with {one.size:,} values" for name, one in self.columns.items() if one.min is None]
+        columns = "; ".join(f"{name} {one}" for name, one in self.columns.items())
         return [
-            "The columns are declared in public by the owner of the records, and no noise protects the declaration: "
-            f"{', '.join([*ranges, *lists])}."
+            f"The owner of the records has declared these columns in public, and no noise protects them: {columns}."
         ]
 
     def remarks(self) -> list[str]:
