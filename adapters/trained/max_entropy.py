@@ -24,8 +24,9 @@ from adapters.trained.fit import Draws, Fit, FittedMethod, label_numbers, not_fi
 from adapters.trained.ranges import BINS, Bins, Cells, Floats, Integers, count_values, narrow
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints, Declared
-from pe.data.samples import Seeds, generator, uniforms
-from pe.fit.trainer import FIT, FitTerms
+from pe.data.samples import Conditions, Seeds, generator, uniforms
+from pe.fit.trainer import FIT, DryRun, FitTerms
+from pe.plugins.devices import check_memory
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest
 from pe.privacy.calibration import calibrate
 from pe.privacy.release import Relation, Release
@@ -41,6 +42,8 @@ PENALTY, ITERATIONS = 0.25, 60
 OF_LABELS, OF_VOTES, OF_PAIRS, OF_PAIRS_ALONE = 0.01, 0.59, 0.3, 0.69
 """Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what is left."""
 _MODEL = "pool.npz"
+_ROW = "row"
+"""Condition of a new sample: the place of its row among those of its label, as a share of their weights."""
 
 
 def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) -> Floats:
@@ -121,6 +124,7 @@ class MaxEntropy(FittedMethod, MakesRows):
     """
 
     needs_torch: ClassVar[bool] = False
+    foretells: ClassVar[bool] = True
     starter: ClassVar[str] = ""
     info = PluginInfo(modality="table", hosts=(), by_label=True, degrees=())
 
@@ -193,10 +197,25 @@ class MaxEntropy(FittedMethod, MakesRows):
         counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
         return counts, release.noise_multiplier * release.sensitivity * norm
 
+    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+        """Foretell memory and time from columns, values and labels, by what others took; see `Rehearsing`."""
+        columns, labels = self._columns.values(), len(terms.classes)
+        pairs = self.pairs * len(columns) * (len(columns) - 1) // 2
+        size = sum(2 if one.is_ordered else one.size + 1 for one in columns)  # of a row's vector
+        row = 64 * pairs + 17 * size * (self._rounds > 0) + 24 * (labels + 4) * len(columns)
+        memory = POOL * row + labels * (3072 * pairs + 48 * size)
+        what = f"The fit to {len(columns):,} columns ({pairs:,} pairs) of {labels:,} labels"
+        check_memory(
+            memory, what, "declare fewer columns, values or labels, or set `api.pairs: false`, `api.rounds: 0`"
+        )
+        seconds = 0.1 + POOL * (1.5e-7 * pairs + 2e-8 * size * self._rounds)
+        return [DryRun("weighing rows", labels * (4 + self._rounds), seconds, POOL, memory)]
+
     # The fit.
 
     def _fit(self, fit: Fit) -> None:
         self._declare(self.columns, self.constraints)
+        self.dry_run(fit.terms)
         sizes = np.maximum(self._draw(fit, "labels", label_cells, 1)[0], 1.0)
         draw, keep = partial(self._draw, fit), partial(self._keep, fit)
         bins, shares = count_values(self._columns, self._levels, sizes, draw, keep)
@@ -233,15 +252,14 @@ class MaxEntropy(FittedMethod, MakesRows):
                 if i > 1:
                     renew(k, step, REDRAWN * step / STEPS[0])
                 pool.weigh()
-        self._write(fit, pools)
-
-    def _write(self, fit: Fit, pools: list[_Pool]) -> None:
-        codes, declared = np.stack([pool.codes for pool in pools]), Columns(self.columns).sizes
+        edges: dict[str, Any] = {f"edges/{j}": one for j, one in enumerate(bins.edges)}
         np.savez_compressed(
             fit.fitting.folder / _MODEL,
             classes=np.array(fit.terms.classes),
-            codes=np.where(codes < self._columns.sizes, codes + self._first, declared).astype(np.int32),
+            codes=np.stack([pool.codes for pool in pools]).astype(np.int32),
             weights=np.stack([pool.weights for pool in pools]).astype(np.float32),
+            ends=ends,
+            **edges,
         )
 
     def _new_rows(self, bins: Bins, shares: list[Floats], count: int, rng: np.random.Generator) -> Codes:
@@ -250,10 +268,7 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     def _restrict(self, first: Integers, last: Integers) -> None:
         """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""
-        declared, whole = Columns(self.columns), [*self._constraints.places]
-        first[whole], last[whole] = 0, declared.sizes[whole] - 1
-        self._first = np.where([column.min is not None for column in declared.values()], first, 0)
-        ends = zip(declared.items(), first.tolist(), last.tolist(), strict=True)
+        ends = zip(Columns(self.columns).items(), first.tolist(), last.tolist(), strict=True)
         self._columns = Columns({name: column.narrowed(*of) for (name, column), *of in ends})
         self._constraints = Constraints(self._columns, self.constraints)
 
@@ -287,11 +302,8 @@ class MaxEntropy(FittedMethod, MakesRows):
             codes, weights = file["codes"].astype(np.int64), file["weights"].astype(np.float64)
             if codes.shape != (len(self._classes), weights.shape[1], len(self._columns)):
                 raise ValueError("arrays of other shapes")
-            declared = Columns(self.columns).sizes
-            has_value = codes < declared
-            first = np.where(has_value, codes, declared).min(axis=(0, 1)) % declared
-            self._restrict(first, np.where(has_value, codes, 0).max(axis=(0, 1)))
-            codes = np.where(has_value, codes - self._first, self._columns.sizes)
+            self._restrict(*file["ends"].T)
+            self._bins = Bins([file[f"edges/{j}"] for j in range(len(self._columns))])
             self._model = codes, np.cumsum(weights, axis=1)
 
     def _places(self, labels: Sequence[str], numbers: Floats) -> tuple[Codes, Integers, Integers]:
@@ -306,10 +318,22 @@ class MaxEntropy(FittedMethod, MakesRows):
             places[of == k] = np.minimum(above, ends.shape[1] - 1)
         return codes, of, places
 
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Spread the samples of each label evenly over its weighted rows, so that few rows come twice.
+
+        Of n rows that are drawn by chance among m, about n²/2m would be copies.
+        """
+        _, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        ranks = np.argsort(np.lexsort((seeds, of))) - (np.cumsum(counts) - counts)[of]  # within the label, at random
+        return Conditions({_ROW: (ranks + uniforms(seeds, _ROW)) / counts[of]})
+
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw rows of the labels' pools by their weights."""
-        codes, of, places = self._places(request.labels, uniforms(request.seeds, "row"))
-        return Answer(self._rows(codes[of, places]))
+        """Draw rows of the labels' pools by their weights, and numbers anew within their ranges."""
+        numbers = request.conditions.get(_ROW, uniforms(request.seeds, _ROW))
+        codes, of, places = self._places(request.labels, numbers)
+        rows = codes[of, places]
+        anew = self._bins.codes(self._bins.places(rows), self._numbers(request.seeds, "within"))
+        return Answer(self._rows(self._constraints.obey(anew, rows)))
 
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
         """Draw each value for itself from the rows of the label."""

@@ -63,12 +63,18 @@ class Bins:
 
     def draw(self, shares: Sequence[Floats], count: int, rng: np.random.Generator) -> Codes:
         """Return codes, int64 (count, d): a bin by `shares`, (bins,) of each column, and a value within it evenly."""
-        codes = np.empty((count, len(self.edges)), np.int64)
-        for j, edges in enumerate(self.edges):
-            ends = np.cumsum(shares[j])
-            bins = np.minimum(np.searchsorted(ends, rng.random(count) * ends[-1], "right"), len(ends) - 1)
-            codes[:, j] = edges[bins] + (rng.random(count) * np.diff(edges)[bins]).astype(np.int64)
-        return codes
+        bins, numbers = np.empty((2, count, len(self.edges)))
+        for j, share in enumerate(shares):
+            ends = np.cumsum(share)
+            bins[:, j] = np.minimum(np.searchsorted(ends, rng.random(count) * ends[-1], "right"), len(ends) - 1)
+            numbers[:, j] = rng.random(count)
+        return self.codes(bins.astype(np.int64), numbers)
+
+    def codes(self, bins: Integers, numbers: Floats) -> Codes:
+        """Return codes of these bins, int64 (n, d), each the value at a place in [0, 1) of its bin."""
+        columns = zip(self.edges, bins.T, numbers.T, strict=True)
+        codes = [edges[own] + (places * np.diff(edges)[own]).astype(np.int64) for edges, own, places in columns]
+        return np.stack(codes, axis=1)
 
 
 def count_values(

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import codecs
 import re
-import sys
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
 from typing import ClassVar
@@ -233,22 +232,14 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
         raise BadSample(_not_text(name, encoding))
     if "\0" in text:
         raise BadSample(f"{name} holds a NUL: it is no text, or its encoding is another one, which you must declare.")
-    if not text.isascii():
-        classes = _combining_classes()[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
-        if max(map(len, classes.tobytes().split(b"\0"))) > MOST_MARKS:
-            raise BadSample(f"{name} has more than {MOST_MARKS} combining characters in a row: it is no text.")
+    if not text.isascii() and max(map(len, bytes(map(unicodedata.combining, text)).split(b"\0"))) > MOST_MARKS:
+        raise BadSample(f"{name} has more than {MOST_MARKS} combining characters in a row: it is no text.")
     utf8 = plain(text).strip().encode()
     if not utf8:
         raise BadSample(f"{name} is empty.")
     if len(utf8) > longest and not cut:
         raise BadSample(_too_long(name, longest))
     return shorten(utf8.decode(), longest).rstrip()
-
-
-@cache
-def _combining_classes() -> npt.NDArray[np.uint8]:
-    """Return each code point's combining class, 0 for a character that stands alone, uint8 (n,)."""
-    return np.fromiter(map(unicodedata.combining, map(chr, range(sys.maxunicode + 1))), np.uint8)
 
 
 def check_encoding(name: str) -> str:

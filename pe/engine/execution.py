@@ -528,7 +528,7 @@ def summary(run: Run) -> dict[str, Any]:
         "different": whole(last).different,
         "api_calls": calls,
         "warnings": [
-            *collapse_warnings(t, last, steps[-1] if steps else None),
+            *collapse_warnings(t, synthetic, last, steps[-1] if steps else None),
             *suspicions(f"S_{t}", synthetic),
         ],
         "run": str(run.folder),

@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pe.data.bounded import read_bytes
 from pe.data.samples import Shape
 from pe.data.strict_json import json_object
@@ -26,7 +24,7 @@ from pe.plugins.protocols import Embedding, ReadsPublicSamples
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.ledger import PublicClock
 from pe.privacy.release import Release
-from pe.private.dataset import DIGEST_BYTES, Digests, Overlap, Preflight, PrivateDataset, find_overlap, listing
+from pe.private.dataset import Digests, Preflight, PrivateDataset, find_copies, listing
 from pe.private.embeddings import FILE, PrivateEmbeddings, embed_private, load_private
 from pe.private.source import PrivateSource
 from pe.progress import Progress
@@ -39,8 +37,6 @@ from pe.store.writer import JournalReleases, RunWriter, has_journal
 
 IDENTITY = f"{CONFIDENTIAL}/identity.json"
 _UNKNOWN = 0
-_NOBODY = np.empty((0, DIGEST_BYTES), np.uint8)
-"""The digests of no records."""
 
 log = logging.getLogger(__name__)
 
@@ -275,15 +271,15 @@ class PublicPool:
 
     def pin(self, private: PrivateSide) -> bytes:
         """Refuse images that are private records, if `is_compared`; return the content of PUBLIC_SAMPLES."""
-        overlaps = self._overlaps(private.digests if self.is_compared else _NOBODY)
-        for one in overlaps.values():
-            if one.equal:
+        found = self._read(private.digests if self.is_compared else ())
+        for content, copies in found.values():
+            if copies:
                 raise RecipeError(
-                    f"{one.equal:,} of {one.total:,} public {self._noun} are private records, to the last bit (the "
-                    f"first: {one.first}). Use public {self._noun} from another source. If the private records are "
-                    "published, set `privacy.pool_overlaps: declared`."
+                    f"{len(copies):,} of {content['samples']:,} public {self._noun} are private records, to the last "
+                    f"bit (the first: {copies[0]}). Use public {self._noun} from another source. If the private "
+                    "records are published, set `privacy.pool_overlaps: declared`."
                 )
-        return json.dumps({section: _content(one) for section, one in overlaps.items()}).encode() + b"\n"
+        return json.dumps({section: content for section, (content, _) in found.items()}).encode() + b"\n"
 
     def check_same(self, folder: Path) -> None:
         """Refuse to go on with the run in `folder` if the samples are not those that it began with."""
@@ -291,29 +287,21 @@ class PublicPool:
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")
         first = read_json_file(path)
-        for section, overlap in self._overlaps(_NOBODY).items():
-            if first.get(section) != _content(overlap):
+        for section, (content, _) in self._read(()).items():
+            if first.get(section) != content:
                 places = ", ".join(map(str, self.readers[section].public_paths()))
                 raise RunError(
                     f"The public {self._noun} {places} are not those that {folder} began with: restore them, or start "
                     "a new run."
                 )
 
-    def _overlaps(self, private: Digests) -> dict[str, Overlap]:
-        """Read and digest the public samples of each section; count those that are records with `private` digests."""
-        source = self.source
-
-        def read(reader: ReadsPublicSamples) -> Overlap:
-            samples = reader.public_samples(source.shape, source.rule)
-            return find_overlap(private, samples, source.modality, source.shape)
-
+    def _read(self, private: Digests | tuple[()]) -> dict[str, tuple[dict[str, object], list[str]]]:
+        """Return `find_copies` of each section's public samples, among the records with the `private` digests."""
+        shape = self.source.shape
         with self.progress.task(f"reading public {self._noun}", None):
-            return {section: read(reader) for section, reader in self.readers.items()}
+            samples = {name: one.public_samples(shape, self.source.rule) for name, one in self.readers.items()}
+            return {name: find_copies(private, one, self.source.modality, shape) for name, one in samples.items()}
 
     @property
     def _noun(self) -> str:
         return self.source.modality.noun
-
-
-def _content(overlap: Overlap) -> dict[str, object]:
-    return {"samples": overlap.total, "sha256": overlap.sha256}

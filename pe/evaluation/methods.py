@@ -169,9 +169,7 @@ class ImageMethods(Methods):
 
     def shows(self, samples: Samples) -> BoolArray:
         """Mark images of more than one colour."""
-        pixels = samples.array.reshape(len(samples), -1, samples.array.shape[-1])
-        shows: BoolArray = (pixels != pixels[:, :1]).any(axis=(1, 2))
-        return shows
+        return np.array([Images.is_unique(one) for one in samples.array], bool)
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
         """As `Methods.source_at`; size, channels, resize rule and classes are the run's."""

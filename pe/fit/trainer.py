@@ -221,6 +221,17 @@ class Rehearsing(Protocol):
 
 
 @runtime_checkable
+class Foretelling(Rehearsing, Protocol):
+    """A `Rehearsing` whose `dry_run` follows from public numbers, measures nothing, and is part of every plan.
+
+    Attributes:
+        foretells: True.
+    """
+
+    foretells: bool
+
+
+@runtime_checkable
 class HasRecordLoss(Protocol):
     """A `Trainer` whose fitted model has a loss on each single record; an evaluation attacks the model by it."""
 

@@ -18,6 +18,7 @@ from pe.nearest import describe
 from pe.planning.calls import Span
 from pe.planning.choice import signal_of, signal_warnings
 from pe.planning.parts import check_modality, set_up, usage_of, without_price
+from pe.planning.releases import check_fit
 from pe.plugins.devices import DescribesPrecision
 from pe.plugins.price import Price
 from pe.plugins.protocols import (
@@ -216,6 +217,7 @@ def start_checks(recipe: Recipe, api: GenerationAPI | None, embedding: object) -
         yield lambda: check_price(recipe, api)
     yield lambda: check_labels(api, recipe.private.labels)
     yield lambda: check_search(recipe)
+    yield lambda: check_fit(recipe)
     yield lambda: check_public_place(recipe, api, embedding)
 
 

@@ -382,7 +382,7 @@ def forecast(
     choice = choose_evolution(recipe, api)
     recipe = choice.recipe
     plan = lay_out(recipe)
-    dry_runs = fit_dry_runs(recipe) if dry_run else ()
+    dry_runs = fit_dry_runs(recipe, dry_run)
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
     iterations = _iterations(recipe, plan, api)
     signals = [one.signal for one in iterations if one.signal]

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
-from pe.fit.trainer import FIT, DryRun, FitTerms, Rehearsing, Trainer
+from pe.fit.trainer import FIT, DryRun, FitTerms, Foretelling, Rehearsing, Trainer
 from pe.histogram import CLASS_COUNTS, Voting, class_counts_release, histogram_release, histogram_releases
 from pe.planning.named import check_named
+from pe.plugins.devices import check_memory
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.specs import construct
@@ -133,10 +134,25 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
 # The generator's fit, where it is one that is fitted on the private records.
 
 
-def fit_dry_runs(recipe: Recipe) -> tuple[DryRun, ...]:
-    """Try each part of the fit on this machine; empty if nothing is fitted, or the generator cannot be tried."""
+def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
+    """Try each part of the fit on this machine; empty if nothing is fitted, or the generator cannot be tried.
+
+    Without `measured`, only what public numbers foretell is tried.
+    """
     trainer = _trainer(recipe)
-    return tuple(trainer.dry_run(fit_terms(recipe))) if isinstance(trainer, Rehearsing) else ()
+    if not isinstance(trainer, Rehearsing if measured else Foretelling):
+        return ()
+    return tuple(trainer.dry_run(fit_terms(recipe)))
+
+
+def check_fit(recipe: Recipe) -> None:
+    """Refuse a fit if this machine lacks the memory that it takes, as far as public numbers tell, before ε is spent."""
+    if _trainer(recipe) is not None:
+        count, modality = fit_terms(recipe).declared_size, recipe.private.modality
+        held = 2 * count * modality.stack([None], recipe.private.shape).array.nbytes
+        what = f"To hold all {count:,} private {modality.noun} for the fit"
+        check_memory(held, what, "take a machine with more memory, or declare smaller records")
+        fit_dry_runs(recipe, measured=False)
 
 
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import math
 import os
 import re
 import sys
@@ -21,6 +22,8 @@ from pe.errors import MissingDependency, PEError, RecipeError
 if TYPE_CHECKING:
     import torch
 
+STATUS = "/proc/self/status"
+"""The file in which Linux tells what memory this process has."""
 DRIVER = Path("/dev")
 """The folder in which NVIDIA's driver for Linux has a file for each GPU: nvidia0, nvidia1, …"""
 FITTING_TORCH = "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
@@ -222,6 +225,32 @@ def count_cards() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def check_memory(needed: float, what: str, remedy: str) -> None:
+    """Raise RecipeError if this process can take fewer bytes: of the machine, its container or its own limit.
+
+    Linux tells them; elsewhere nothing is refused.
+    """
+    held = told_bytes(STATUS, "VmRSS:")
+    available = min(
+        told_bytes("/proc/meminfo", "MemAvailable:"),
+        told_bytes("/proc/self/limits", "Max address space") - told_bytes(STATUS, "VmSize:"),
+        told_bytes("/sys/fs/cgroup/memory.max") - held,
+        told_bytes("/sys/fs/cgroup/memory/memory.limit_in_bytes") - held,
+    )
+    if needed > available:
+        sizes = f"about {needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free here"
+        raise RecipeError(f"{what} takes {sizes}: {remedy}.")
+
+
+def told_bytes(file: str, name: str = "") -> float:
+    """Return the bytes that one of Linux's files tells after a name; infinite if it tells none, or is not there."""
+    try:
+        found = re.search(rf"{name}\s*(\d+)( kB)?", Path(file).read_text())
+    except OSError:
+        return math.inf
+    return math.inf if found is None else int(found[1]) * (1024 if found[2] else 1)
 
 
 def memory_refused(error: Exception) -> bool:

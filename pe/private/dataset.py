@@ -291,30 +291,20 @@ def class_fault(name: str) -> str:
 # Public samples among the private records, found by digests.
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """The count of public samples that are copies of a private record, for which a start may be refused."""
-
-    equal: int  # number of public samples that equal a private record, and not by chance; confidential
-    total: int  # number of all public samples; public
-    first: str  # name of the first of the equal ones, "" without one; confidential
-    sha256: str  # of the digests of all public samples, in order, hexadecimal; public
-
-
 def sample_digest(sample: Array) -> bytes:
     """Return the SHA-256 of a sample's shape and values. A private record's digest must stay in memory."""
     return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
 
 
-def find_overlap(
-    digests: Digests, public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
-) -> Overlap:
-    """Find public samples that are copies of a private record, of which `digests` are. Both are decoded alike.
+def find_copies(
+    digests: Iterable[Digests], public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
+) -> tuple[dict[str, object], list[str]]:
+    """Return the number and SHA-256 of the public samples, in order, and the names of those that are copies of records.
 
-    Only samples that are never equal by chance are compared (`Samples.is_unique`), so never rows of tables or texts:
-    else whoever chooses the public samples would learn whether a record has certain values.
+    Both are decoded alike. Only samples that are never equal by chance are compared (`Samples.is_unique`), so never
+    rows of tables or texts: else whoever chooses them would learn whether a record has certain values.
 
-    Guarantee: none; the answer is confidential. All public samples are taken before one is compared, so whoever yields
+    Guarantee: none; the names are confidential. All public samples are taken before one is compared, so whoever yields
     them learns nothing of the answer. Memory holds a digest and a name of each public sample.
 
     Raises:
@@ -332,8 +322,8 @@ def find_overlap(
             unique.append((name, digest))
     ours = {digest for _, digest in unique}
     common = ours.intersection(map(np.ndarray.tobytes, digests))
-    equal = [name for name, digest in unique if digest in common]
-    return Overlap(len(equal), len(whole) // DIGEST_BYTES, "".join(equal[:1]), hashlib.sha256(whole).hexdigest())
+    content = {"samples": len(whole) // DIGEST_BYTES, "sha256": hashlib.sha256(whole).hexdigest()}
+    return content, [name for name, digest in unique if digest in common]
 
 
 # Messages to the owner about private files at fault. Confidential: every word of it names private files.

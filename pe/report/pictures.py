@@ -15,7 +15,7 @@ from pe.data.arrays import Float64Array, Int64Array
 from pe.data.display import png
 from pe.data.fonts import font_for
 from pe.data.population import Population
-from pe.data.samples import CAPTION, Readable, Samples, distinct, generator
+from pe.data.samples import CAPTION, Readable, Samples, Tabular, distinct, generator
 from pe.steps import Step
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -212,11 +212,12 @@ def usual_distance(population: Population, seed: int) -> float:
     return float(np.median(population.samples.take(one[differ]).distances(population.samples.take(other[differ]))))
 
 
-def collapse_warnings(t: int, by_label: dict[str, Variety], step: Step | None) -> list[str]:
-    """Return a sentence on an S_t that has collapsed; none if it has not."""
+def collapse_warnings(t: int, samples: Samples, by_label: dict[str, Variety], step: Step | None) -> list[str]:
+    """Return a sentence on an S_t that has collapsed; none if it has not, or for rows, of which few may differ."""
     every = whole(by_label)
     copies = step is not None and not step.degree
-    if every.apart >= min(COLLAPSED * every.trials, FEW * len(by_label) if copies else inf):
+    enough = min(COLLAPSED * every.trials, FEW * len(by_label) if copies else inf)
+    if every.apart >= enough or isinstance(samples, Tabular):
         return []
     ways = ["a generator that varies more"] if step is None else ["more candidates"]
     ways += ["a lower threshold"] if step is not None and step.threshold > 0 else []

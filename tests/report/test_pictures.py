@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw
 from pe.data.fonts import font_for
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
+from pe.data.rows import Rows
 from pe.data.samples import Conditions
 from pe.privacy.release import Release
 from pe.report import pictures
@@ -97,17 +98,26 @@ def test_of_nearly_equal_samples_of_a_label_one_counts():
     ],
 )
 def test_a_remedy_against_collapse_can_be_followed(taken, remedy):
-    (warning,) = pictures.collapse_warnings(3, {"a": Variety(90, 2, 90, 2)}, taken)
+    samples = population(shades(7)).samples
+    (warning,) = pictures.collapse_warnings(3, samples, {"a": Variety(90, 2, 90, 2)}, taken)
     assert warning.startswith("S_3 has collapsed: of 90 samples that were compared, only 2 differ clearly")
     assert warning.endswith(f": take {remedy}.")
-    assert pictures.collapse_warnings(3, {"a": Variety(90, 20, 90, 20)}, taken) == []
+    assert pictures.collapse_warnings(3, samples, {"a": Variety(90, 20, 90, 20)}, taken) == []
 
 
 def test_copies_of_enough_that_one_vote_chose_have_not_collapsed():
     for apart, warned in ((9, True), (12, False)):
         one = {label: Variety(500, apart, 500, apart) for label in "ab"}
-        assert bool(pictures.collapse_warnings(1, one, step(0.0, 2.5))) == warned
-        assert pictures.collapse_warnings(1, one, step(0.5, 2.5))
+        samples = population(shades(7)).samples
+        assert bool(pictures.collapse_warnings(1, samples, one, step(0.0, 2.5))) == warned
+        assert pictures.collapse_warnings(1, samples, one, step(0.5, 2.5))
+
+
+@pytest.mark.parametrize("taken", [None, step(0.0, 2.5), step(0.5, 2.5)])
+def test_few_different_rows_of_a_table_are_no_collapse(taken):
+    rows = Rows(np.array([b'{"sex":"f"}', b'{"sex":"m"}']))
+    for few in ({"a": Variety(1000, 2, 1000, 2)}, {"a": Variety(500, 400, 500, 400), "rare": Variety(500, 1, 500, 1)}):
+        assert pictures.collapse_warnings(0, rows, few, taken) == []
 
 
 def test_alone_or_among_equal_first_samples_only_equal_ones_are_nearly_equal():

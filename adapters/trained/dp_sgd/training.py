@@ -7,7 +7,6 @@ written to disk, so a block that is cut off leaves no trace except what the oper
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,7 @@ from pe.data.arrays import Float32Array, ImageShape, UInt8Array, UInt64Array
 from pe.data.samples import slices
 from pe.errors import PrivateDataError, RecipeError, RunError
 from pe.fit.trainer import DryRun
-from pe.plugins.devices import free_memory, memory_refused, raising_for_memory
+from pe.plugins.devices import STATUS, free_memory, memory_refused, raising_for_memory, told_bytes
 from pe.privacy.noise import SystemNoise
 
 if TYPE_CHECKING:
@@ -412,9 +411,6 @@ def dry_run(
     )
 
 
-_SELF = Path("/proc/self")
-
-
 def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
     """Do `work`; return its peak of memory in bytes, above the memory held before; None if the system does not tell.
 
@@ -427,17 +423,10 @@ def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
         return torch.cuda.max_memory_allocated(device) - before
     free_memory(device)  # else the work would reuse it, uncounted
     try:
-        (_SELF / "clear_refs").write_text("5")  # the high-water mark starts anew
-        before = _kilobytes("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
     except OSError:
         work()
         return None
+    held = told_bytes(STATUS, "VmRSS:")
     work()
-    return max(0, _kilobytes("VmHWM") - before) * 1024
-
-
-def _kilobytes(name: str) -> int:
-    match = re.search(rf"{name}:\s+(\d+) kB", (_SELF / "status").read_text())
-    if match is None:
-        raise OSError(f"/proc/self/status does not tell {name}")
-    return int(match[1])
+    return max(0, int(told_bytes(STATUS, "VmHWM:") - held))

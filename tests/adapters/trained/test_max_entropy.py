@@ -15,6 +15,7 @@ from adapters.trained.counts import GRID, Groups, nearest, nearest_cells, noisy_
 from adapters.trained.max_entropy import CANDIDATES, Independent, MaxEntropy, max_entropy
 from adapters.trained.ranges import Bins, split
 from pe.data.columns import Columns
+from pe.data.samples import item_seeds
 from pe.fit.trainer import FitTerms, Kept, PrivateRecords
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
@@ -170,6 +171,54 @@ def test_what_is_declared_a_hundred_times_too_wide_is_narrowed_by_the_counts(tmp
     numbers = np.array([row["x"] for row in rows if row["x"] is not None])
     assert 4000 < numbers.min() < 5000 < numbers.max() < 6000
     assert numbers.std() < 150
+
+
+MEASURED: dict[str, Any] = {
+    "age": {"kind": "integer", "min": 18, "max": 90},
+    "sex": {"kind": "category", "values": ["f", "m"]},
+    "weight": {"kind": "real", "min": 30, "max": 200, "unit": 0.1, "missing": True},
+    "cost": {"kind": "real", "min": 0, "max": 100_000, "unit": 0.01},
+    "since": {"kind": "date", "min": "2000-01-01", "max": "2020-12-31"},
+}
+REALS: dict[str, Any] = {f"x{i}": {"kind": "real", "min": -1, "max": 1, "unit": 0.001} for i in range(3)}
+DIGITS: dict[str, Any] = {f"v{i}": {"kind": "integer", "min": 0, "max": 9} for i in range(12)}
+
+
+@pytest.mark.parametrize(
+    ("declared", "pairs", "rounds", "epsilon"),
+    [(MEASURED, True, 2, 4.0), (MEASURED, False, 0, 1.0), (REALS, False, 0, 4.0), (DIGITS, True, 0, 1.0)],
+    ids=["mixed", "mixed, alone", "reals, alone", "digits"],
+)
+def test_where_all_private_rows_differ_the_synthetic_ones_do(
+    tmp_path: Path, declared: dict[str, Any], pairs: bool, rounds: int, epsilon: float
+) -> None:
+    """6,000 rows drawn by chance among the 20,000 of a label would hold 840 copies."""
+    columns, rng = Columns(declared), np.random.default_rng(0)
+    codes = (rng.beta(2, 3, (3000, len(columns))) * columns.sizes).astype(np.int64)
+    records = PrivateRecords(columns.rows(codes).array, np.zeros(3000, np.int32), np.arange(3000))
+    assert len(np.unique(records.samples)) == 3000
+    api = MaxEntropy(columns=declared, pairs=pairs, rounds=rounds)
+    own = terms(classes=("0",), shape=(columns.width,), declared_size=3000, budget=Budget(epsilon, 1e-5))
+    api.fit(fitting(api, tmp_path, own=own, private=lambda: records))
+    api.load(tmp_path)
+    labels, seeds = ("0",) * 6000, item_seeds(0, "random", np.arange(6000), np.zeros(6000, np.int64))
+    made = api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds))).samples
+    assert len(np.unique(made.array)) > 0.985 * 6000
+    assert np.abs(columns.codes(made).mean(axis=0) / codes.mean(axis=0) - 1).max() < 0.25
+
+
+def test_few_combinations_stay_few_and_keep_their_shares(tmp_path: Path) -> None:
+    declared: dict[str, Any] = {"a": {"kind": "boolean"}, "b": {"kind": "ordinal", "values": ["lo", "mid", "hi"]}}
+    columns, places = Columns(declared), np.arange(3000)
+    codes = np.stack([places % 2, places % 3], axis=1)
+    records = PrivateRecords(columns.rows(codes).array, np.zeros(3000, np.int32), places)
+    api = MaxEntropy(columns=declared)
+    own = terms(classes=("0",), shape=(columns.width,), declared_size=3000, budget=Budget(4, 1e-5))
+    api.fit(fitting(api, tmp_path, own=own, private=lambda: records))
+    api.load(tmp_path)
+    made = api.random_api(RandomRequest(labels=("0",) * 6000, seeds=np.arange(6000, dtype=np.uint64)))
+    _, counts = np.unique(made.samples.array, return_counts=True)
+    assert counts.tolist() == pytest.approx([1000] * 6, rel=0.2)
 
 
 def test_weights_agree_with_the_counts_and_splits_are_never_below_zero() -> None:
