@@ -348,7 +348,7 @@ def evaluate(
         test: real samples that no run has seen: a folder, an .npz or .parquet file.
         progress: as for `pe.evolve`.
         **settings: the other attributes of `pe.evaluation.sets.Request`, such as `metrics=("fidelity",)`; an
-            embedding may be a name.
+            embedding may be a name, and `changes` are as for `pe.resume`.
 
     Returns:
         The content of metrics.json (docs/evaluation.md), of which a notebook shows the grade first.
@@ -365,7 +365,8 @@ def evaluate(
             raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, names)}")
     check_list("pe.evaluate: embeddings", embeddings := settings.get("embeddings", ()))
     specs = (PluginSpec(kind=one) if isinstance(one, str) else one for one in embeddings)
-    request = Request(test=str(test), **settings | {"embeddings": tuple(specs)})
+    changes = _set_options(settings.get("changes"))
+    request = Request(test=str(test), **settings | {"embeddings": tuple(specs), "changes": changes})
     own = Run.open_own(_folder(run), "pe evaluate")
     own.confidential.mkdir(mode=0o700, exist_ok=True)
     progress = progress or Bars()

@@ -60,5 +60,6 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _is_outside(text: str, folder: Path) -> bool:
     """Return True for an address, and for a path that leads out of the current folder, and not into `folder`."""
-    is_path = text.startswith(("/", "~", ".."))
-    return "://" in text or (is_path and not Path(os.path.normpath(text)).is_relative_to(folder.absolute()))
+    path = os.path.normpath(text)
+    leads_out = path.startswith(("/", "~", "..")) and not Path(path).is_relative_to(folder.absolute())
+    return leads_out or "://" in text

@@ -13,9 +13,6 @@ import pe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.errors import LimitReached, PEError, RecipeError, RunError
-from pe.evaluation.evaluate import evaluate_run
-from pe.evaluation.sets import Request
-from pe.progress import Progress
 from pe.store.certified import reissue
 from pe.store.export import examine
 from pe.store.machine import bind, is_own
@@ -118,6 +115,7 @@ def test_what_a_part_of_a_generator_or_a_pool_reaches_is_named_too(made, own, gu
         ("portfolio", {"kind": "portfolio", "of": [member, member]}, ("api.of.0.base_url", "api.of.1.key_env")),
         ("pool", {"kind": "public_images", "path": str(own / "scans"), "size": 4}, ("api.path",)),
         ("model", {"kind": "improved_diffusion", "model": str(own / "scans")}, ("api.model",)),
+        ("another", {"kind": "improved_diffusion", "model": "./x/../../scans"}, ("api.model",)),
     ):
         with pytest.raises(RecipeError) as refused:
             extend_run(planted(made[0].folder, own / name, api=api), 4, 0.5, Surroundings())
@@ -157,12 +155,14 @@ def test_an_evaluation_leaves_the_records_and_generator_of_such_a_run_alone_unti
     folder = planted(run.folder, own / "run", private={"path": str(own / "mine.npz")})
     np.savez(own / "test.npz", images=np.zeros((9, 4, 4, 1), np.uint8), labels=np.array(["dark", "light", "dark"] * 3))
 
-    def notes(*changes):
-        asked = Request(str(own / "test.npz"), ("fidelity",), changes=changes, embedding=Mean())
-        return " ".join(evaluate_run(pe.Run(folder), asked, Progress(), Surroundings().stop)["notes"])
+    def notes(**settings):
+        own_objects = {"embedding": Mean(), "progress": pe.Progress()}
+        return " ".join(
+            pe.evaluate(folder, own / "test.npz", metrics=("fidelity",), **own_objects, **settings)["notes"]
+        )
 
     assert "private.path is '" in notes()
-    assert "private.path is '" not in notes(f"private.path={other.path}")
+    assert "private.path is '" not in notes(changes={"private.path": str(other.path)})
 
 
 # What is this machine's own goes on without a word, wherever its folder lies.
