@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from adapters.diffusion.engine import DeviceEngine, Group
 from adapters.prompts import prompts_of
 from adapters.text_prompts import Asking, Outcome, TextAnswers, TextPrompts, answer_of, share_of, strings_of
 from adapters.text_settings import LONGEST_LINE, WRITTEN, Drawn, Written
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.quiet import quiet_transformers
 from pe.data.samples import Conditions, generator, uniforms
 from pe.data.texts import plain
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
-Tokens = npt.NDArray[np.int64]
+Tokens = Int64Array
 Model = TypeVar("Model")
 
 INFO = PluginInfo(modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline"))
@@ -154,7 +154,7 @@ class LocalTexts(ABC, Generic[Model]):
         return answer_of([outcomes[place] for place in range(len(texts))], self._longest, request.conditions)
 
 
-def pick(scores: torch.Tensor, numbers: npt.NDArray[np.float64]) -> torch.Tensor:
+def pick(scores: torch.Tensor, numbers: Float64Array) -> torch.Tensor:
     """Draw a token for each row of scores by the row's number in [0, 1): int64 (n, 1)."""
     import torch
 
@@ -448,7 +448,7 @@ class _Filler:
             rejected=True,
         )
 
-    def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: npt.NDArray[np.float64]) -> None:
+    def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: Float64Array) -> None:
         """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`; changes `rows`."""
         import torch
 

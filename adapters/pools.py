@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from adapters.public_files import images_at, read_arrays, read_folder
 from pe.data import tables as public_texts
+from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.columns import Column, Columns
 from pe.data.constraints import Constraints, Declared
 from pe.data.decoding import Resize
@@ -28,9 +29,9 @@ from pe.data.texts import LONGEST, UTF_8, Texts, shorten
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
-Indices = npt.NDArray[np.int64]
-Pixels = npt.NDArray[np.uint8]
-Vectors = npt.NDArray[np.float32]
+Indices = Int64Array
+Pixels = UInt8Array
+Vectors = Float32Array
 
 BLOCK = 64  # parents compared with the pool at once
 
@@ -225,7 +226,7 @@ class PublicImages(FromPool):
         """Return the exact squared distances between images at these places."""
         products = self._vectors[parents] @ self._vectors[others].T
         squares = self._squares[parents][:, None] + self._squares[others][None, :] - 2 * products
-        distances: npt.NDArray[np.int64] = squares.astype(np.int64)
+        distances: Int64Array = squares.astype(np.int64)
         return distances
 
     def _samples(self, places: Indices) -> Images:
@@ -340,7 +341,7 @@ class PublicTexts(FromPool):
 
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
         products = (self._vectors[parents] @ self._vectors[others].T).toarray()
-        distances: npt.NDArray[np.int64] = 2 * GRID * GRID - products
+        distances: Int64Array = 2 * GRID * GRID - products
         return distances
 
     @cached_property
@@ -450,11 +451,11 @@ class PublicTable(FromPool):
     def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
         products = self._vectors[parents] @ self._vectors[others].T
         squares = np.square(self._vectors).sum(axis=1)
-        distances: npt.NDArray[np.int64] = (squares[parents][:, None] + squares[others] - 2 * products).astype(np.int64)
+        distances: Int64Array = (squares[parents][:, None] + squares[others] - 2 * products).astype(np.int64)
         return distances
 
     @cached_property
-    def _vectors(self) -> npt.NDArray[np.float64]:
+    def _vectors(self) -> Float64Array:
         """Each row as whole numbers, m×D."""
         return self._columns.whole_vectors(self._columns.codes(self._rows))
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Conditions, uniforms
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.protocols import Seeds
@@ -19,7 +20,7 @@ PROMPT = "prompt"
 Texts = str | list[str]
 TextsByLabel = Texts | dict[str, Texts]
 TextByLabel = str | dict[str | int, str]
-Shares = Mapping[str, npt.NDArray[np.float64]]
+Shares = Mapping[str, Float64Array]
 """Label → running sums of the shares of its prompts, the last of which is infinite."""
 
 LADDER: dict[float, Texts] = {
@@ -191,9 +192,7 @@ class Classes:
     count: int | None  # number of classes; None: the model takes none
     names: tuple[str, ...]  # names of the classes, in order; empty if the model names none
 
-    def draw(
-        self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None
-    ) -> npt.NDArray[np.int64] | None:
+    def draw(self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None) -> Int64Array | None:
         """Draw the class of each item by the item's seed alone, int64 (n,); None if the model takes no classes.
 
         Args:

@@ -11,13 +11,14 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import UInt8Array
 from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image, dimness
 from pe.data.samples import Array, Shape
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
 from pe.plugins.protocols import ReadsPublicSamples
 
-Pixels = npt.NDArray[np.uint8]
+Pixels = UInt8Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import model_validator
 
 from adapters.diffusion.description import Way, degree_of, describe_weight
@@ -28,6 +27,7 @@ from adapters.prompts import (
     prompts_of,
 )
 from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, FormatError, pack_request, read_answer
+from pe.data.arrays import UInt8Array
 from pe.data.decoding import Channels, convert_pixels
 from pe.data.images import Images
 from pe.data.samples import Conditions
@@ -47,7 +47,7 @@ from pe.plugins.settings import Count, read_settings
 if TYPE_CHECKING:
     import httpx2
 
-Pixels = npt.NDArray[np.uint8]
+Pixels = UInt8Array
 
 
 class ServerSettings(Concurrent, Pictures):

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Float64Array
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints, Declared, Mask
 from pe.data.rows import Rows
 from pe.data.samples import uniforms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
 
-Floats = npt.NDArray[np.float64]
+Floats = Float64Array
 
 TRIES = 8
 """Draws of a new row, before it is repaired."""
@@ -90,7 +90,7 @@ class MakesRows(ABC):
         moves = np.rint((2 * numbers - 1) * step * last).astype(np.int64)
         return np.where(self._can_move(parents), np.clip(parents + moves, 0, last), parents)
 
-    def _can_move(self, codes: Codes) -> npt.NDArray[np.bool_]:
+    def _can_move(self, codes: Codes) -> BoolArray:
         """Mark values of ordered columns that are not missing, bool (n, d)."""
         return np.array([column.is_ordered for column in self._columns.values()]) & (codes < self._columns.sizes)
 

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int32Array, Int64Array
 from pe.plugins.protocols import Vectors
 
-Claims = npt.NDArray[np.float64]
-Votes = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int32]
-Items = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.float64]
+Claims = Float64Array
+Votes = Float64Array
+Labels = Int32Array
+Items = Int64Array
+Matrix = Float64Array
 
 LANDMARKS = 256
 """Most candidates in whose span the smooth votes lie (Nyström's method), so that time grows with the others linearly

@@ -10,8 +10,8 @@ from math import fsum, isfinite, sqrt
 from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int32Array, Int64Array
 from pe.data.samples import Samples
 from pe.errors import PrivacyError
 from pe.nearest import Backend, describe, nearest
@@ -22,9 +22,9 @@ from pe.privacy.release import Relation, Release
 from pe.private.dataset import NOBODY, PrivateDataset, Units
 from pe.private.embeddings import PrivateEmbeddings, embed_blocks, parts
 
-Votes = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Labels = npt.NDArray[np.int32]
+Votes = Float64Array
+Counts = Int64Array
+Labels = Int32Array
 Metric = Literal["l2", "cosine"]
 CountVotes = Callable[[PrivateEmbeddings, Vectors, Labels, int, "Voting"], Counts]
 """A function that counts as `count_votes` does, in this process or on a cluster."""

@@ -7,15 +7,15 @@ from contextlib import closing
 from typing import Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Int64Array
 from pe.data.population import Mask, Members, Population
 from pe.data.samples import Samples, distinct
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
 from pe.progress import Progress, Task
 
-Items = npt.NDArray[np.int64]
+Items = Int64Array
 Rows = TypeVar("Rows", Items, Samples)
 
 

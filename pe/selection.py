@@ -7,13 +7,13 @@ from math import ceil
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.population import Mask, Members
 from pe.data.samples import Samples, distinct
 
-Votes = npt.NDArray[np.float64]
-Items = npt.NDArray[np.int64]
+Votes = Float64Array
+Items = Int64Array
 Selection = Literal["sample", "systematic", "rank"]
 Keep = Literal["none", "selected", "winners", "all"]
 

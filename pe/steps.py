@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Int32Array
 from pe.histogram import Voting
 from pe.privacy.release import Release
 from pe.selection import Descent
@@ -122,6 +122,6 @@ class Plan:
         return [*counts, *self.fit, *(step.release for step in self.steps)]
 
 
-def by_label(sizes: tuple[int, ...]) -> npt.NDArray[np.int32]:
+def by_label(sizes: tuple[int, ...]) -> Int32Array:
     """Return the labels of a population with `sizes[c]` members of label c, in label order, int32."""
     return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)

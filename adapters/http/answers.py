@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from adapters.http.faults import LOOKED_AT, Fault, body_words
 from adapters.http.policy import Outcome
+from pe.data.arrays import UInt8Array
 from pe.data.decoding import Channels, Resize, convert_pixels, decode_image
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions, Samples
@@ -26,7 +26,7 @@ from pe.plugins.protocols import NOTHING, Answer, Failed, Refused, Usage
 if TYPE_CHECKING:
     import httpx2
 
-Pixels = npt.NDArray[np.uint8]
+Pixels = UInt8Array
 Received = tuple[list[Pixels | Failed | Refused], Usage | None]
 """The images in order, with Failed or Refused in place of a missing one; and the tokens billed, None if not told."""
 

@@ -16,13 +16,14 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from safetensors.numpy import load, save
 
+from pe.data.arrays import Int64Array, UInt8Array
 from pe.plugins.protocols import Failed, Refused, Seeds
 
 ARRAYS = "application/x-safetensors"
 """The content type of these bodies."""
 
 Array = npt.NDArray[Any]
-Pixels = npt.NDArray[np.uint8]
+Pixels = UInt8Array
 Text = TypeVar("Text", bound=BaseModel)
 
 _REQUEST = {"seeds": ("u8", 1), "images": ("u1", 4), "classes": ("i8", 1)}
@@ -47,7 +48,7 @@ class BatchRequest:
     size: tuple[int, int] | None = None  # height and width, pixels; None: the model's own
     images: Pixels | None = None  # the images to vary, uint8 n×h×w×c; None: new images
     # int64 (n,), the class of each image, by the model's numbers, for models with classes
-    classes: npt.NDArray[np.int64] | None = None
+    classes: Int64Array | None = None
     prompts: tuple[str, ...] | None = None  # the prompt of each image, for models that take prompts
     negative_prompts: tuple[str, ...] | None = None  # what each image should not look like
     model: str | None = None  # the model's name; None: whichever is served
@@ -82,7 +83,7 @@ class BatchAnswer:
     """The images of a request."""
 
     images: Pixels  # uint8 m×h×w×c
-    places: npt.NDArray[np.int64]  # int64 (m,): their places in the request
+    places: Int64Array  # int64 (m,): their places in the request
     missing: Mapping[int, Refused | Failed] = field(default_factory=dict)  # place → why there is no image
 
     @classmethod

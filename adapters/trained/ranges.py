@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Float64Array, Int64Array
 from pe.data.columns import Codes, Columns
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+Floats = Float64Array
+Integers = Int64Array
+Mask = BoolArray
 Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
 """(codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal length."""
 Draw = Callable[[str, Cells, int], tuple[Floats, float]]

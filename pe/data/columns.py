@@ -23,6 +23,7 @@ import numpy.typing as npt
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.cells import (
     UNREADABLE,
     BadCell,
@@ -39,7 +40,7 @@ from pe.data.rows import Rows
 from pe.data.texts import plain
 from pe.errors import BadRow
 
-Codes = npt.NDArray[np.int64]
+Codes = Int64Array
 
 MOST_VALUES = 2**24
 """The most values of a column."""
@@ -554,7 +555,7 @@ class Columns(Mapping[str, Column]):
         every = [*self.bins(codes).T[: len(names)], labels]
         return names, [[1.0 if one is other else cramers_v(one, other) for other in every] for one in every]
 
-    def vectors(self, codes: Codes, unit: float, category: float, most: int = MOST_VALUES) -> npt.NDArray[np.float64]:
+    def vectors(self, codes: Codes, unit: float, category: float, most: int = MOST_VALUES) -> Float64Array:
         """Return vectors in which nearness means likeness, float64 (n, D).
 
         Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`, in at most `most`
@@ -572,7 +573,7 @@ class Columns(Mapping[str, Column]):
                 parts.append(category * (column.bins(values, most)[:, None] == cells))
         return np.concatenate(parts, axis=1)
 
-    def whole_vectors(self, codes: Codes) -> npt.NDArray[np.float64]:
+    def whole_vectors(self, codes: Codes) -> Float64Array:
         """Return `vectors` as whole numbers up to 1023, so that sums of their products are exact in any order."""
         return np.asarray(np.rint(self.vectors(codes, 1023, 341)), np.float64)
 

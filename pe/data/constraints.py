@@ -13,15 +13,15 @@ from datetime import date
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from pe.data.arrays import BoolArray, Float64Array
 from pe.data.columns import Codes, Column, Columns
 from pe.data.samples import generator
 from pe.errors import RecipeError, nearest_name
 
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+Mask = BoolArray
+Floats = Float64Array
 
 PASSES, SPARE = 4, 512
 """Passes of a repair over all constraints; rows that are tried, so that some that obey are held ready."""

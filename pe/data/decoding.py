@@ -38,10 +38,10 @@ from PIL.TiffImagePlugin import (
     SAMPLEFORMAT,
 )
 
+from pe.data.arrays import UInt8Array
 from pe.data.quiet import quiet, silence_libtiff
 from pe.errors import BadImage, RecipeError
 
-UInt8Array = npt.NDArray[np.uint8]
 Resize = Literal["crop", "fit", "stretch"]
 Size = tuple[int, int]
 Channels = Literal[1, 3]

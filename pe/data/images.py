@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
+from pe.data.arrays import Float64Array, UInt8Array
 from pe.data.samples import Array, Samples, Shape, generator
 from pe.errors import ContractError
 
@@ -32,7 +32,7 @@ class Images(Samples):
         ContractError: the array has another dtype, rank or number of channels.
     """
 
-    pixels: npt.NDArray[np.uint8]
+    pixels: UInt8Array
 
     kind: ClassVar[str] = "images"
     noun: ClassVar[str] = "images"
@@ -132,7 +132,7 @@ class Images(Samples):
         height, width, channels = self.pixels.shape[1:]
         return height, width, channels
 
-    def distances(self, others: Images) -> npt.NDArray[np.float64]:
+    def distances(self, others: Images) -> Float64Array:
         """Return the root mean square difference between the pixels of each image and of its counterpart, 0 to 255."""
         differences = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
         return np.asarray(np.sqrt(np.square(differences).mean(axis=(1, 2, 3))), np.float64)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Int32Array, Int64Array
 from pe.data.display import paragraph, table, thumbnail
 from pe.data.samples import CONDITION, PART, Array, Conditions, Indices, Readable, Samples, kind_among, modality
 from pe.errors import ContractError, DamagedFile
@@ -108,7 +108,7 @@ def load_columns(folder: Path) -> dict[str, Array]:
 
 # Populations: samples with the label each is evolved for, its condition and its parent.
 
-Mask = npt.NDArray[np.bool_]
+Mask = BoolArray
 NO_PARENT = -1
 _LABELS, _SHOWN, _BEGINNING = 20, 8, 300  # in a notebook: labels, samples of each, characters of each text
 
@@ -125,9 +125,9 @@ class Population:
     """
 
     samples: Samples
-    labels: npt.NDArray[np.int32]
+    labels: Int32Array
     conditions: Conditions
-    parents: npt.NDArray[np.int64]
+    parents: Int64Array
 
     def __post_init__(self) -> None:
         lengths = {len(self.samples), len(self.labels), len(self.parents), self.conditions.rows or len(self.samples)}
@@ -184,11 +184,11 @@ class Population:
 class Members:
     """S_t as it follows from S_{t-1}: member i is the candidate parents[i], unchanged if survives[i], else varied."""
 
-    parents: npt.NDArray[np.int64]  # (n,)
+    parents: Int64Array  # (n,)
     survives: Mask  # (n,)
 
     @classmethod
-    def offspring(cls, parents: npt.NDArray[np.int64]) -> Members:
+    def offspring(cls, parents: Int64Array) -> Members:
         """Return members that are variations of `parents`, one of each."""
         return cls(parents, np.zeros(len(parents), np.bool_))
 

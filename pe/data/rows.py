@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float64Array
 from pe.data.samples import Array, Shape, generator
 from pe.data.texts import Texts
 
@@ -70,7 +70,7 @@ class Rows(Texts):
         except ValueError:
             return False
 
-    def distances(self, others: Texts) -> npt.NDArray[np.float64]:
+    def distances(self, others: Texts) -> Float64Array:
         """Return the share of columns in which each row and its counterpart differ, 0 to 1."""
         assert isinstance(others, Rows)
         pairs = zip(map(_read, self.utf8.tolist()), map(_read, others.utf8.tolist()), strict=True)

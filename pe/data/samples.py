@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkab
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int64Array, UInt64Array
 from pe.errors import ContractError, PluginError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Samples(Protocol):
         array[list(indices)] = self.array[list(indices)]
         return type(self)(array)
 
-    def distances(self, others: Self) -> npt.NDArray[np.float64]:
+    def distances(self, others: Self) -> Float64Array:
         """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64 (n,)."""
 
     def pictures(self) -> list[Image]:
@@ -161,7 +162,7 @@ def suspicions(name: str, samples: Samples) -> list[str]:
     return [f"{name}: {suspicion}. They stay: look at them before you use the data."] if suspicion else []
 
 
-def distinct(samples: Samples) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def distinct(samples: Samples) -> tuple[Int64Array, Int64Array]:
     """Return (first, place): the first index of each group of equal samples; sample i equals sample first[place[i]]."""
     rows = samples.array
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
@@ -206,17 +207,17 @@ def kind_among(names: Collection[str]) -> str:
 # Public randomness: every draw but the noise comes from the recipe's seed, a phase and an index.
 # Noise and sampling coins never come from here; they are the operating system's (pe/privacy/noise.py).
 
-Seeds = npt.NDArray[np.uint64]
+Seeds = UInt64Array
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def item_seeds(seed: int, phase: str, items: npt.NDArray[np.int64], attempts: npt.NDArray[np.int64]) -> Seeds:
+def item_seeds(seed: int, phase: str, items: Int64Array, attempts: Int64Array) -> Seeds:
     """Return a seed for each item of a phase and each attempt at it, uint64 (n,), independent of chunking."""
     keys = np.uint64(_key(seed, phase)) + items.astype(np.uint64) * _GOLDEN
     return mix(mix(keys) + attempts.astype(np.uint64) * _GOLDEN)
 
 
-def uniforms(seeds: Seeds, purpose: str) -> npt.NDArray[np.float64]:
+def uniforms(seeds: Seeds, purpose: str) -> Float64Array:
     """Return a number in [0, 1) for each seed, float64 (n,), independent of the numbers for another `purpose`."""
     bits = mix(seeds ^ np.uint64(_key(0, purpose))) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Keys = npt.NDArray[np.uint64]
-Weights = npt.NDArray[np.float64]
+from pe.data.arrays import Float64Array, Int64Array, UInt64Array
+
+Keys = UInt64Array
+Weights = Float64Array
 
 _WORD = re.compile(r"\w+")
 _SHORT, _FULL = 2, 6  # letters of words that count least, and in full
@@ -60,7 +61,7 @@ class Rarity:
     """Rarity of pieces among public texts."""
 
     keys: Keys  # of the pieces, ascending
-    documents: npt.NDArray[np.int64]  # number of texts with each piece
+    documents: Int64Array  # number of texts with each piece
     total: int  # number of texts
 
     @classmethod

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from pe.data.arrays import Float64Array
 from pe.data.cells import SURROGATE
 from pe.data.fonts import font_for
 from pe.data.samples import Array, Samples, Shape, generator
@@ -147,7 +148,7 @@ class Texts(Samples):
         """The most bytes that a text may have."""
         return (self.utf8.itemsize,)
 
-    def distances(self, others: Texts) -> npt.NDArray[np.float64]:
+    def distances(self, others: Texts) -> Float64Array:
         """Return, for each text and counterpart, the share of pieces (three characters) that only one has, 0 to 1."""
         pairs = list(zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True))
         common = np.array([len(one & other) for one, other in pairs], np.float64)

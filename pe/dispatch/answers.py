@@ -11,8 +11,8 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Int64Array, UInt8Array
 from pe.data.population import Population
 from pe.data.samples import CONDITION, DRAWN, Array, kind_among, modality
 from pe.plugins.protocols import Answer, JobNote, Refused
@@ -21,7 +21,7 @@ from pe.store.durable import Piece, sha256, write_durably
 from pe.store.journal import ChunkRow, Miss
 from pe.store.writer import RunWriter
 
-Items = npt.NDArray[np.int64]
+Items = Int64Array
 
 _MARK = "packed"
 _LONGEST_HEADER = 10 + 2**16  # bytes, in version 1.0 of the format
@@ -49,7 +49,7 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
     return pieces
 
 
-def decode(data: npt.NDArray[np.uint8]) -> dict[str, Array]:
+def decode(data: UInt8Array) -> dict[str, Array]:
     """Return the arrays that `encode` was given, views of the file's bytes `data` if possible; nothing is executed."""
     names, end = _read(data, 0)
     columns: dict[str, Array] = {}
@@ -63,7 +63,7 @@ def decode(data: npt.NDArray[np.uint8]) -> dict[str, Array]:
     return {name: modality(kind).unpack(parts) for name, parts in archive.items()} | columns
 
 
-def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
+def _read(data: UInt8Array, start: int) -> tuple[Array, int]:
     """Return the array whose .npy header begins at `start`, copied only if it lies unaligned, and where it ends."""
     head = io.BytesIO(data[start : start + _LONGEST_HEADER].tobytes())
     np.lib.format.read_magic(head)
@@ -77,7 +77,7 @@ def _read(data: npt.NDArray[np.uint8], start: int) -> tuple[Array, int]:
 class Standing:
     """The state of each of the n items of a phase."""
 
-    has_sample: npt.NDArray[np.bool_]  # there is a sample
+    has_sample: BoolArray  # there is a sample
     refusals: Items  # number of times that each item was refused
     failures: Items  # number of times that it failed
     earlier: Items  # (2, n): refusals before this start; failures before it, or that are no attempts

@@ -14,8 +14,8 @@ from threading import Event
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Int32Array
 from pe.data.population import NO_PARENT, Members, Population, parse_columns
 from pe.data.samples import Array, Samples, Shape, suspicions
 from pe.dispatch.answers import Answers, Items, Standing, Stored
@@ -152,7 +152,7 @@ class Dispatcher:
     # given a key of the recipe to raise (or ""), returns the command that resumes the run
     command: Callable[[str], str] = lambda key: "pe run RUN"
 
-    def random(self, labels: npt.NDArray[np.int32], variations: int = 0, degree: float = 1.0) -> Population:
+    def random(self, labels: Int32Array, variations: int = 0, degree: float = 1.0) -> Population:
         """Return S_0: a new sample for each of `labels`, int32 (n,), ascending.
 
         With k `variations`, each new sample is followed by k variations of it, of this `degree`. APIError: an item
@@ -166,9 +166,7 @@ class Dispatcher:
         work = self._variation_work("population/0", founders, np.cumsum(new) - 1, degree)
         return self._make(population_place(0), replace(work, survives=new), "VARIATION_API 0")
 
-    def draw(
-        self, phase: str, place: str, labels: npt.NDArray[np.int32], description: str, alike: bool = False
-    ) -> Population:
+    def draw(self, phase: str, place: str, labels: Int32Array, description: str, alike: bool = False) -> Population:
         """Return new samples as a durable population in the run's folder `place`, all of one condition if `alike`."""
         founders = np.full(len(labels), NO_PARENT, np.int64)
         return self._make(place, replace(self._work(phase, labels, founders), alike=alike), description)
@@ -217,7 +215,7 @@ class Dispatcher:
     def _answers(self) -> Answers:
         return Answers(self.run, self.progress)
 
-    def _work(self, phase: str, labels: npt.NDArray[np.int32], parents: Items) -> Work:
+    def _work(self, phase: str, labels: Int32Array, parents: Items) -> Work:
         return Work(
             phase, labels, self.classes, self.seed, parents=parents, attempts=self.attempts, retries=self.retries
         )

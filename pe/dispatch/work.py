@@ -8,8 +8,8 @@ from hashlib import sha256
 from itertools import zip_longest
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Int32Array
 from pe.data.population import Members, Population
 from pe.data.samples import DRAWN, Conditions, item_seeds
 from pe.dispatch.answers import Items, Standing
@@ -44,7 +44,7 @@ class Loan:
         return there
 
 
-def lend(phase: str, available: npt.NDArray[np.bool_], k: int, members: Members) -> Loan:
+def lend(phase: str, available: BoolArray, k: int, members: Members) -> Loan:
     """Return a loan: the r-th offspring of each parent gets the parent's r-th variation that is there.
 
     If a parent has more offspring than variations, the last of its offspring get none.
@@ -74,7 +74,7 @@ class Work:
     """n items wanted from a generator."""
 
     phase: str  # a name unique in the run, `population/3` or `lookahead/3`; it seeds the items
-    labels: npt.NDArray[np.int32]  # int32 (n,), index into `classes`, the public label names
+    labels: Int32Array  # int32 (n,), index into `classes`, the public label names
     classes: tuple[str, ...]
     seed: int
     parents: Items  # int64 (n,), the member that each item varies; NO_PARENT for RANDOM_API
@@ -87,7 +87,7 @@ class Work:
     retries: int = 2
     explores: bool = False  # True for offspring; see `VariationRequest`
     # bool (n,), the items that are unchanged copies of their parents; None: no item is
-    survives: npt.NDArray[np.bool_] | None = None
+    survives: BoolArray | None = None
     loan: Loan | None = None  # the lookahead's variations that become some of the items
     alike: bool = False  # all new samples get the first one's condition
     _draws: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
@@ -95,9 +95,9 @@ class Work:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def has_failed(self, standing: Standing) -> npt.NDArray[np.bool_]:
+    def has_failed(self, standing: Standing) -> BoolArray:
         """Return the items that have failed in every attempt, bool (n,)."""
-        mask: npt.NDArray[np.bool_] = standing.failures - standing.earlier[1] >= self.attempts
+        mask: BoolArray = standing.failures - standing.earlier[1] >= self.attempts
         return mask
 
     def open_items(self, standing: Standing) -> Items:
@@ -109,7 +109,7 @@ class Work:
         return np.flatnonzero(~standing.has_sample & ~self.has_failed(standing) & ~given_up)
 
     @property
-    def is_given(self) -> npt.NDArray[np.bool_]:
+    def is_given(self) -> BoolArray:
         """The items that the generator is not asked for, bool (n,): kept, or lent by the lookahead."""
         mask = np.zeros(len(self), np.bool_) if self.survives is None else self.survives.copy()
         if self.loan is not None:
@@ -263,7 +263,7 @@ def _with_conditions(answer: Answer, conditions: Conditions) -> Answer:
     return Answer(answer.samples, conditions.take(rows), answer.missing, answer.usage)
 
 
-def _row_keys(conditions: Conditions, labels: npt.NDArray[np.int32]) -> Items:
+def _row_keys(conditions: Conditions, labels: Int32Array) -> Items:
     """Return a number for each item, int64 (n,): equal for items of equal label and condition."""
     columns = (np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in conditions.values())
     return np.unique(np.stack([labels, *columns]), axis=1, return_inverse=True)[1].reshape(-1)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Int32Array
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Conditions
@@ -27,7 +27,7 @@ from pe.recipe.schema import Recipe
 from pe.report.pictures import contact_sheet
 from pe.store.run import Run
 
-Digits = tuple[Images, npt.NDArray[np.int32]]
+Digits = tuple[Images, Int32Array]
 """Images and their labels."""
 
 RECIPES = {name: Path(__file__).parent / "recipes" / f"{name}.yaml" for name in ("glyphs", "diffusion")}

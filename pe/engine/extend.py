@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.population import Population
 from pe.data.samples import BETWEEN, EXAMPLES, Conditions, Readable, generator
 from pe.data.texts import runs_of_words
@@ -141,7 +141,7 @@ def continues_ranking(recipe: Recipe, degree: float) -> bool:
     return ranked and not degree and not last_of(evolution.degree)
 
 
-def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, npt.NDArray[np.int64]]:
+def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Array]:
     """Return S_{T-1}, and `count` of its members: those of the highest weights that no sample of the run is a copy of.
 
     Labels have shares as in S_T.
@@ -170,8 +170,8 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, npt.NDA
     return before, np.concatenate(best)
 
 
-def _certified_array(run: Run, name: str) -> npt.NDArray[np.float64]:
-    array: npt.NDArray[np.float64] = np.load(_certified(run, name))
+def _certified_array(run: Run, name: str) -> Float64Array:
+    array: Float64Array = np.load(_certified(run, name))
     return array
 
 
@@ -194,7 +194,7 @@ def last_of(schedule: Any) -> Any:
     return schedule[-1] if isinstance(schedule, list) else schedule
 
 
-def spread(members: int, count: int) -> npt.NDArray[np.int64]:
+def spread(members: int, count: int) -> Int64Array:
     """Return the parents of `count` samples, int64 (count,): each member in turn, and the rest spread evenly over all.
 
     Members stand in the order of their labels, so labels keep their shares to within one sample.

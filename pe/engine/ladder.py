@@ -13,8 +13,8 @@ from itertools import pairwise, product
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Samples
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import APIError
@@ -26,8 +26,8 @@ from pe.steps import Plan, Step
 from pe.store.certified import read_json_file
 from pe.store.places import CONFIDENTIAL, DEGREE, population_place
 
-Items = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+Items = Int64Array
+Floats = Float64Array
 Heeded = Literal["heeded", "ignored", "mixed up", "unknown"]
 
 CHANCE = 1 / 16

@@ -15,13 +15,13 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
+from pe.data.arrays import Float32Array, Int64Array, UInt64Array
 from pe.data.samples import Array, Conditions, Samples, Shape
 from pe.errors import ContractError, check_list
 
-Seeds = npt.NDArray[np.uint64]
-Vectors = npt.NDArray[np.float32]
+Seeds = UInt64Array
+Vectors = Float32Array
 
 KINDS = ("text_in", "image_in", "text_out", "image_out")
 """The kinds of tokens."""
@@ -440,7 +440,7 @@ class PassesOn(Protocol):
     def ways(self) -> tuple[Capabilities, ...]:
         """The capabilities of each way that an item may go."""
 
-    def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> npt.NDArray[np.int64]:
+    def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Int64Array:
         """The way of each of n items, int64 (n,), an index into `ways`; `explores` as in `VariationRequest`."""
 
 

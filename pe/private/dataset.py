@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
 from pe.data.remote import RemotePath
 from pe.data.samples import Array, Samples, Shape
 from pe.errors import BAD_FILES, BadRow, BadSample, BadTable, ContractError, PEError, PrivateDataError, printable
@@ -29,12 +30,12 @@ Records = Iterable[Outcome]
 """The samples in order. Each iteration reads anew and yields one outcome per record."""
 Where = Callable[[int], str]
 """A function from a record's index to its place in words ('Row 7 of labels.csv'), with which a sentence begins."""
-Labels = npt.NDArray[np.int32]
-Units = npt.NDArray[np.int64]
+Labels = Int32Array
+Units = Int64Array
 NOBODY = -1
 """The unit of a record whose unit cannot be read."""
 DIGEST_BYTES = 32
-Digests = npt.NDArray[np.uint8]
+Digests = UInt8Array
 """Digests of samples (`sample_digest`), (n, DIGEST_BYTES)."""
 
 
@@ -213,7 +214,7 @@ class PrivateDataset:
         digest.update(np.ascontiguousarray(self.units).data)
         return Preflight(bad, digest.hexdigest(), digests[:readable], remarks)
 
-    def blocks(self, size: int) -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
+    def blocks(self, size: int) -> Iterator[tuple[Samples, BoolArray]]:
         """Yield all records in order: blocks of exactly `size` samples, with masks, False for blanks. Confidential.
 
         The last block is padded with blank samples. One block is in memory at a time. A record that cannot be decoded,
@@ -232,7 +233,7 @@ class PrivateDataset:
         """Yield the outcomes of the first `count` records, whatever their shapes, for `pe init`. Confidential."""
         return islice(iter(self._records), count)
 
-    def padding(self, size: int) -> tuple[Samples, npt.NDArray[np.bool_]]:
+    def padding(self, size: int) -> tuple[Samples, BoolArray]:
         """Return a block of `size` blank samples and its mask, all False. Public: it holds no record."""
         return self.modality.stack([None] * size, self.shape), np.zeros(size, dtype=np.bool_)
 

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pe.data.arrays import BoolArray
 from pe.data.population import open_table, write_rows
 from pe.data.quiet import quiet
 from pe.data.samples import Samples, mix
@@ -112,7 +113,7 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
     count, size = len(dataset), embedding.batch_size
     vectors: Vectors | None = None
     any_usable = False
-    masks: deque[npt.NDArray[np.bool_]] = deque()  # of the blocks under way
+    masks: deque[BoolArray] = deque()  # of the blocks under way
 
     def blocks() -> Iterator[Samples]:
         # as many as the declared size asks for, and one at least

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from pe.data.decoding import MAX_PIXELS, UInt8Array, check_frames
+from pe.data.arrays import UInt8Array
+from pe.data.decoding import MAX_PIXELS, check_frames
 from pe.data.quiet import quiet
 from pe.errors import BadImage, PEError, PrivateDataError
 from pe.plugins.devices import import_library

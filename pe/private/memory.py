@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, InstanceOf
 
+from pe.data.arrays import UInt8Array
 from pe.data.cells import UNREADABLE, python_scalar
-from pe.data.decoding import UInt8Array
 from pe.data.samples import Array
 from pe.data.tables import arrow_cells, feature_names
 from pe.errors import BadImage, BadSample, PrivateDataError, RecipeError, nearest_name

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from PIL import Image, ImageCms
 from pydantic import AfterValidator, Field
 
+from pe.data.arrays import UInt8Array
 from pe.data.columns import Column, Columns
 from pe.data.constraints import Constraints, Declared
-from pe.data.decoding import Channels, Resize, UInt8Array, convert_pixels, decode_image, dimness
+from pe.data.decoding import Channels, Resize, convert_pixels, decode_image, dimness
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape

@@ -16,7 +16,8 @@ from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 
-from pe.data.decoding import MAX_PIXELS, Channels, UInt8Array
+from pe.data.arrays import UInt8Array
+from pe.data.decoding import MAX_PIXELS, Channels
 from pe.errors import MissingDependency, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
 from pe.private.modalities import ImageSource

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
+from pe.data.arrays import UInt8Array
 from pe.data.columns import Column
-from pe.data.decoding import UInt8Array
 from pe.data.remote import Place, TablePath
 from pe.data.samples import Array
 from pe.data.tables import (

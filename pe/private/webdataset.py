@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
 
-from pe.data.decoding import UInt8Array
+from pe.data.arrays import UInt8Array
 from pe.data.remote import Place, TablePath
 from pe.data.tables import Row, is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
