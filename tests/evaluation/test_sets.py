@@ -29,7 +29,7 @@ SOURCE = ImageNpz(Path("withheld"), size=8, classes=CLASSES, privacy_unit="patie
 
 
 def read(place, template=SOURCE):
-    return read_real(source_at(str(place), template), "test set", template.labels)
+    return read_real(source_at(str(place), template), "test set", template.labels, Notes(Progress()))
 
 
 def png(pixels):
@@ -64,7 +64,8 @@ def test_every_kind_of_source_gives_the_same_images_in_the_size_of_the_run(tmp_p
     }
     small = read(place, ImageNpz(Path("withheld"), size=4, channels=1, resize="crop", classes=CLASSES))
     assert small.content.images.shape == (4, 4, 1)
-    assert len(read_real(source_at(str(place), SOURCE, has_labels=False), "reference set", CLASSES).content) == 6
+    source = source_at(str(place), SOURCE, has_labels=False)
+    assert len(read_real(source, "reference set", CLASSES, Notes(Progress())).content) == 6
 
 
 @pytest.mark.parametrize(
