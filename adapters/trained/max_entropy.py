@@ -204,10 +204,9 @@ class MaxEntropy(FittedMethod, MakesRows):
         size = sum(2 if one.is_ordered else one.size + 1 for one in columns)  # of a row's vector
         row = 64 * pairs + 17 * size * (self._rounds > 0) + 24 * (labels + 4) * len(columns)
         memory = POOL * row + labels * (3072 * pairs + 48 * size)
-        what = f"The fit to {len(columns):,} columns ({pairs:,} pairs) of {labels:,} labels"
-        check_memory(
-            memory, what, "declare fewer columns, values or labels, or set `api.pairs: false`, `api.rounds: 0`"
-        )
+        what = f"The fit of {len(columns):,} columns ({pairs:,} pairs; labels: {labels:,})"
+        remedy = "declare fewer columns, values or labels, or set `api.pairs: false` and `api.rounds: 0`"
+        check_memory(memory, what, remedy)
         seconds = 0.1 + POOL * (1.5e-7 * pairs + 2e-8 * size * self._rounds)
         return [DryRun("weighing rows", labels * (4 + self._rounds), seconds, POOL, memory)]
 

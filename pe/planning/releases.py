@@ -147,12 +147,14 @@ def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
 
 def check_fit(recipe: Recipe) -> None:
     """Refuse a fit if this machine lacks the memory that it takes, as far as public numbers tell, before ε is spent."""
-    if _trainer(recipe) is not None:
-        count, modality = fit_terms(recipe).declared_size, recipe.private.modality
-        held = 2 * count * modality.stack([None], recipe.private.shape).array.nbytes
-        what = f"To hold all {count:,} private {modality.noun} for the fit"
-        check_memory(held, what, "take a machine with more memory, or declare smaller records")
-        fit_dry_runs(recipe, measured=False)
+    trainer = _trainer(recipe)
+    if trainer is None or info_of(trainer).fitted_before:
+        return
+    count, modality = fit_terms(recipe).declared_size, recipe.private.modality
+    held = 2 * count * modality.stack([None], recipe.private.shape).array.nbytes
+    what = f"To hold all {count:,} private {modality.noun} for the fit"
+    check_memory(held, what, "take a machine with more memory, or declare smaller records")
+    fit_dry_runs(recipe, measured=False)
 
 
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:

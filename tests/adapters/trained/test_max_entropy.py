@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pe
 from adapters.trained.counts import GRID, Groups, nearest, nearest_cells, noisy_counts
+from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.max_entropy import CANDIDATES, Independent, MaxEntropy, max_entropy
 from adapters.trained.ranges import Bins, split
 from pe.data.columns import Columns
 from pe.data.samples import item_seeds
+from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, Kept, PrivateRecords
+from pe.planning.releases import check_fit
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget, MemoryStore
 from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
 from pe.private.tables import RowTable
+from pe.recipe.schema import Recipe
 from tests.contracts.fitted import fitting
 from tests.contracts.test_fitted import Disk, Down, files_in
+from tests.test_modality import invoke, stopped
 
 DECLARED: dict[str, Any] = {
     "a": {"kind": "integer", "min": 0, "max": 5000},
@@ -185,12 +195,17 @@ DIGITS: dict[str, Any] = {f"v{i}": {"kind": "integer", "min": 0, "max": 9} for i
 
 
 @pytest.mark.parametrize(
-    ("declared", "pairs", "rounds", "epsilon"),
-    [(MEASURED, True, 2, 4.0), (MEASURED, False, 0, 1.0), (REALS, False, 0, 4.0), (DIGITS, True, 0, 1.0)],
+    ("declared", "pairs", "rounds", "epsilon", "least"),
+    [
+        (MEASURED, True, 1, 4.0, 0.999),
+        (MEASURED, False, 0, 1.0, 0.999),
+        (REALS, False, 0, 4.0, 0.999),
+        (DIGITS, True, 0, 1.0, 0.94),
+    ],
     ids=["mixed", "mixed, alone", "reals, alone", "digits"],
 )
 def test_where_all_private_rows_differ_the_synthetic_ones_do(
-    tmp_path: Path, declared: dict[str, Any], pairs: bool, rounds: int, epsilon: float
+    tmp_path: Path, declared: dict[str, Any], pairs: bool, rounds: int, epsilon: float, least: float
 ) -> None:
     """6,000 rows drawn by chance among the 20,000 of a label would hold 840 copies."""
     columns, rng = Columns(declared), np.random.default_rng(0)
@@ -203,7 +218,7 @@ def test_where_all_private_rows_differ_the_synthetic_ones_do(
     api.load(tmp_path)
     labels, seeds = ("0",) * 6000, item_seeds(0, "random", np.arange(6000), np.zeros(6000, np.int64))
     made = api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds))).samples
-    assert len(np.unique(made.array)) > 0.985 * 6000
+    assert len(np.unique(made.array)) > least * 6000
     assert np.abs(columns.codes(made).mean(axis=0) / codes.mean(axis=0) - 1).max() < 0.25
 
 
@@ -219,6 +234,95 @@ def test_few_combinations_stay_few_and_keep_their_shares(tmp_path: Path) -> None
     made = api.random_api(RandomRequest(labels=("0",) * 6000, seeds=np.arange(6000, dtype=np.uint64)))
     _, counts = np.unique(made.samples.array, return_counts=True)
     assert counts.tolist() == pytest.approx([1000] * 6, rel=0.2)
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(30, 0), (4, 2)], ids=["pairs", "many values"])
+def test_a_fit_takes_the_memory_that_is_foretold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rounds: int
+) -> None:
+    monkeypatch.setattr("adapters.trained.max_entropy.POOL", 4000)
+    declared: dict[str, Any] = {f"n{i}": {"kind": "integer", "min": 0, "max": 9} for i in range(count)}
+    if rounds:
+        declared["code"] = {"kind": "category", "values": [f"K{i}" for i in range(3000)]}
+    columns = Columns(declared)
+    codes = np.random.default_rng(0).integers(0, columns.sizes, (500, len(columns)))
+    records = PrivateRecords(columns.rows(codes).array, np.zeros(500, np.int32), np.arange(500))
+    own = terms(classes=("0",), shape=(columns.width,), declared_size=500)
+    api = MaxEntropy(columns=declared, rounds=rounds)
+    (foretold,) = api.dry_run(own)
+    taken = peak_memory(torch.device("cpu"), lambda: api.fit(fitting(api, tmp_path, own=own, private=lambda: records)))
+    assert foretold.memory is not None
+    assert taken is not None
+    assert 0.5 < taken / foretold.memory < 1.2
+
+
+def wide_table(folder: Path, columns: dict[str, Any], **api: Any) -> Path:
+    content = {
+        "private": {"kind": "table", "path": "t.csv", "columns": columns, "declared_size": 500},
+        "api": {"kind": "max_entropy", **api},
+        "privacy": {"epsilon": 1, "delta": 1e-6},
+    }
+    (folder / "t.csv").write_text(",".join(columns) + "\n" + (",".join("1" for _ in columns) + "\n") * 9)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return folder / "recipe.yaml"
+
+
+DIGIT: dict[str, Any] = {"kind": "integer", "min": 0, "max": 9}
+WIDE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "many columns": ({f"v{i}": DIGIT for i in range(3000)}, {}),
+    "many columns, and no votes": ({f"v{i}": DIGIT for i in range(3000)}, {"rounds": 0}),
+    "many values": ({f"v{i}": DIGIT for i in range(9)} | {"c": {"kind": "category", "values": [*range(10**6)]}}, {}),
+}
+
+
+@pytest.mark.parametrize(("columns", "api"), [*WIDE.values()][:2], ids=[*WIDE][:2])
+def test_a_table_too_wide_for_the_machine_is_refused_before_anything_is_released(
+    tmp_path: Path, columns: dict[str, Any], api: dict[str, Any]
+) -> None:
+    recipe = wide_table(tmp_path, columns, **api)
+    for words in (("plan", recipe), ("run", recipe, "--out", tmp_path / "run")):
+        said = stopped(*words)
+        assert "The fit of 3,000 columns (4,498,500 pairs; labels: 1) takes about 5," in said
+        assert "GB are free here: declare fewer columns" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml", "t.csv"]
+
+
+def test_a_category_of_very_many_values_is_refused_where_rows_are_compared() -> None:
+    columns, api = WIDE["many values"]
+    with pytest.raises(RecipeError, match=r"The fit of 10 columns .*declare fewer columns, values or labels"):
+        MaxEntropy(columns=columns, **api).dry_run(terms())
+    assert MaxEntropy(columns=columns, rounds=0).dry_run(terms())[0].memory < 2**30
+
+
+def test_a_process_that_may_take_less_memory_than_the_machine_has_is_told_so(tmp_path: Path) -> None:
+    """`ulimit -v` bounds it, as a cluster's scheduler does."""
+    recipe = wide_table(tmp_path, {f"v{i}": DIGIT for i in range(90)})
+    program = f"from pe.cli.main import main; import sys; sys.argv = ['pe', 'run', '{recipe}', '--out', 'run']; main()"
+    words = ["bash", "-c", 'ulimit -v 5000000; exec "$@"', "-", sys.executable, "-c", program]
+    told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert told.returncode == 2
+    assert "The fit of 90 columns (4,005 pairs; labels: 1) takes about 5.4 GB of memory, and 4." in told.stderr
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "t.csv.ledger.json").exists()
+
+
+def test_a_plan_says_what_memory_and_time_a_fit_takes(tmp_path: Path) -> None:
+    recipe = wide_table(tmp_path, {f"v{i}": DIGIT for i in range(40)})
+    assert "weighing rows: 12 steps of 20,000 parameters in about" in invoke("plan", recipe)
+    (run,) = json.loads(invoke("plan", recipe, "--json"))["dry_run"]
+    assert 0.9e9 < run["memory"] < 1.3e9
+    assert 5 < run["seconds"] < 100
+
+
+def test_images_that_do_not_fit_into_memory_are_not_fitted() -> None:
+    content = {
+        "private": {"kind": "folder", "path": "scans", "size": 1024, "declared_size": 10**8},
+        "api": {"kind": "central_images"},
+        "privacy": {"epsilon": 1, "delta": 1e-10},
+        "evolution": {"iterations": 0, "population": 10},
+    }
+    with pytest.raises(RecipeError, match=r"To hold all 100,000,000 private images .* takes about 629,145\.6 GB"):
+        check_fit(Recipe.parse(content, "the test"))
 
 
 def test_weights_agree_with_the_counts_and_splits_are_never_below_zero() -> None:
