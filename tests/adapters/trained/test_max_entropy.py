@@ -21,7 +21,7 @@ from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.max_entropy import CANDIDATES, Independent, MaxEntropy, max_entropy
 from adapters.trained.ranges import Bins, split
 from pe.data.columns import Columns
-from pe.data.samples import item_seeds
+from pe.data.rows import Rows
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, Kept, PrivateRecords
 from pe.planning.releases import check_fit
@@ -210,15 +210,15 @@ def test_where_all_private_rows_differ_the_synthetic_ones_do(
     """6,000 rows drawn by chance among the 20,000 of a label would hold 840 copies."""
     columns, rng = Columns(declared), np.random.default_rng(0)
     codes = (rng.beta(2, 3, (3000, len(columns))) * columns.sizes).astype(np.int64)
-    records = PrivateRecords(columns.rows(codes).array, np.zeros(3000, np.int32), np.arange(3000))
-    assert len(np.unique(records.samples)) == 3000
-    api = MaxEntropy(columns=declared, pairs=pairs, rounds=rounds)
-    own = terms(classes=("0",), shape=(columns.width,), declared_size=3000, budget=Budget(epsilon, 1e-5))
-    api.fit(fitting(api, tmp_path, own=own, private=lambda: records))
-    api.load(tmp_path)
-    labels, seeds = ("0",) * 6000, item_seeds(0, "random", np.arange(6000), np.zeros(6000, np.int64))
-    made = api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds))).samples
+    records = columns.rows(codes).array
+    assert len(np.unique(records)) == 3000
+    (tmp_path / "t.jsonl").write_bytes(b"\n".join(records))
+    private = RowTable(tmp_path / "t.jsonl", columns=declared, declared_size=3000)
+    api = pe.api("max_entropy", pairs=pairs, rounds=rounds)
+    settings: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-5, "population": 6000, "iterations": 0}
+    made = pe.evolve(private, api, out=tmp_path / "run", **settings).synthetic.samples
     assert len(np.unique(made.array)) > least * 6000
+    assert isinstance(made, Rows)
     assert np.abs(columns.codes(made).mean(axis=0) / codes.mean(axis=0) - 1).max() < 0.25
 
 
