@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from pe.data.arrays import Int32Array
 from pe.histogram import Voting
 from pe.privacy.release import Release
 from pe.selection import Descent
+
+Sizes = tuple[int, ...]
+"""Numbers of members, one for each label."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Step:
     """
 
     t: int
-    sizes: tuple[int, ...]
+    sizes: Sizes
     degree: float
     lookahead: int
     threshold: float
@@ -37,22 +41,45 @@ class Step:
     descent: Descent = field(default_factory=Descent)
     reuse: int = 0
 
+    def offspring(self, size: int, parents: int) -> int:
+        """Return how many samples are asked for, at most, for `size` members of a label with so many candidates."""
+        if not self.degree:  # copies of the chosen
+            return 0
+        staying = {"none": 0, "selected": 1, "winners": 0, "all": parents}[self.descent.keep]
+        return max(size - staying - self.reuse, 0)
+
 
 @dataclass(frozen=True)
-class PlannedPhase:
-    """A phase in which the generator is asked for samples.
+class Phase:
+    """One piece of a run's work: a release, the rest of a fit, or samples that the generator is asked for.
 
     Attributes:
-        name: as in the journal: founders, population/2, lookahead/2.
-        t: the iteration.
-        most: most samples asked for; members that the votes keep, or the lookahead has made, are not asked for.
-        exact: True if exactly `most` are asked for.
+        name: as in the journal: founders, population/2, lookahead/2; of a release, the release's name.
+        t: the iteration; 0 before the first one.
+        release: what is released, if anything is.
+        asks: the function of the generator that is asked; empty if none is.
+        samples: most samples asked for, per label. Fewer are asked for where votes keep members.
+        parents: members that may be varied, per label.
+        ahead: variations of each chosen parent that the lookahead has made already.
     """
 
     name: str
     t: int
-    most: int
-    exact: bool = True
+    release: Release | None = None
+    asks: Literal["", "random", "variation"] = ""
+    samples: Sizes = ()
+    parents: Sizes = ()
+    ahead: int = 0
+
+    @property
+    def most(self) -> int:
+        """Most samples asked for, over all labels."""
+        return sum(self.samples)
+
+    @property
+    def makes(self) -> bool:
+        """True if the samples are members of S_t."""
+        return self.name.startswith("population/")
 
 
 @dataclass(frozen=True)
@@ -72,7 +99,7 @@ class Plan:
     """
 
     classes: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: Sizes
     steps: tuple[Step, ...]
     voting: Voting
     seed: int
@@ -87,41 +114,60 @@ class Plan:
         return self.steps[0].degree if self.steps else 1.0
 
     @property
-    def last_sizes(self) -> tuple[int, ...]:
+    def last_sizes(self) -> Sizes:
         """Members of S_T per label."""
-        return self.steps[-1].sizes if self.steps else self.sizes
+        return self.sizes_at(len(self.steps))
 
-    def candidates(self, t: int) -> tuple[int, ...]:
+    def sizes_at(self, t: int) -> Sizes:
+        """Members of S_t per label."""
+        return self.steps[t - 1].sizes if t else self.sizes
+
+    def candidates(self, t: int) -> Sizes:
         """Members of S_{t-1} per label: the candidates of iteration t ≥ 1."""
-        return self.sizes if t == 1 else self.steps[t - 2].sizes
+        return self.sizes_at(t - 1)
 
     @property
-    def founders(self) -> tuple[int, ...]:
+    def founders(self) -> Sizes:
         """Random samples of S_0 per label; its other members are variations of them."""
         return tuple(ceil(size / (self.initial_variations + 1)) for size in self.sizes)
 
     @property
-    def phases(self) -> list[PlannedPhase]:
-        """The phases in which the generator is asked, in their order."""
-        size, new = sum(self.sizes), sum(self.founders) if self.initial_variations else 0
-        phases = [PlannedPhase("founders", 0, new)] if new else []
-        phases.append(PlannedPhase("population/0", 0, size - new))
+    def phases(self) -> list[Phase]:
+        """All of the run's work, in its order."""
+        before = [] if self.class_counts is None else [self.class_counts]
+        phases = [Phase(release.name, 0, release) for release in (*before, *self.fit)]
+        if self.fit:
+            phases.append(Phase("fit", 0))
+        varied = tuple(size - new for size, new in zip(self.sizes, self.founders, strict=True))
+        if self.initial_variations:
+            phases.append(Phase("founders", 0, asks="random", samples=self.founders))
+            phases.append(Phase("population/0", 0, asks="variation", samples=varied, parents=self.founders))
+        else:
+            phases.append(Phase("population/0", 0, asks="random", samples=self.sizes))
         for step in self.steps:
+            t, parents = step.t, self.candidates(step.t)
             if step.lookahead:
-                ahead = step.lookahead * sum(self.candidates(step.t))
-                phases.append(PlannedPhase(f"lookahead/{step.t}", step.t, ahead))
-            exact = not step.reuse and step.descent.keep == "none" and step.degree > 0
-            most = sum(step.sizes) if step.degree else 0
-            phases.append(PlannedPhase(f"population/{step.t}", step.t, most, exact))
+                ahead = tuple(step.lookahead * size for size in parents)
+                phases.append(Phase(f"lookahead/{t}", t, asks="variation", samples=ahead, parents=parents))
+            phases.append(Phase(step.release.name, t, step.release))
+            phases.append(
+                Phase(
+                    f"population/{t}",
+                    t,
+                    asks="variation",
+                    samples=tuple(map(step.offspring, step.sizes, parents)),
+                    parents=parents,
+                    ahead=step.reuse,
+                )
+            )
         return phases
 
     @property
     def releases(self) -> list[Release]:
         """All releases of the run: label counts, fit, histograms."""
-        counts = [] if self.class_counts is None else [self.class_counts]
-        return [*counts, *self.fit, *(step.release for step in self.steps)]
+        return [phase.release for phase in self.phases if phase.release is not None]
 
 
-def by_label(sizes: tuple[int, ...]) -> Int32Array:
+def by_label(sizes: Sizes) -> Int32Array:
     """Return the labels of a population with `sizes[c]` members of label c, in label order, int32."""
     return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)

@@ -210,9 +210,9 @@ def _facts(status: Status, journal: Progressed) -> list[tuple[str, str]]:
 def _phase(phase: Phase) -> str:
     if phase.fits:
         return f"{phase.name}: the generator is being fitted on the private records"
-    if phase.done is None or phase.total is None:
+    if not phase.total:
         return phase.name
-    return f"{phase.name}: {phase.done:,} of {phase.total:,} samples ({phase.done / phase.total:.0%})"
+    return f"{phase.name}: {phase.done:,} of at most {phase.total:,} samples"
 
 
 def _table(comparison: Comparison) -> str:

@@ -17,6 +17,7 @@ from pe.planning.calls import PARENTS
 from pe.plugins.price import Price
 from pe.plugins.protocols import Usage
 from pe.privacy.accounting import epsilon
+from pe.privacy.release import Release
 from pe.privacy.words import finite
 from pe.steps import Plan
 from pe.store.certified import read_json_file
@@ -37,8 +38,7 @@ class Phase:
     name: str
     iteration: int  # t
     done: int | None = None  # samples answered; None for a release, which has none
-    # samples wanted; None for releases, and for offspring of which lookahead made, or votes kept, some
-    total: int | None = None
+    total: int | None = None  # samples wanted, at most: what the votes keep is not asked for; None for a release
 
     @property
     def extends(self) -> bool:
@@ -66,25 +66,24 @@ def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[
 
 
 def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
-    def is_drawn(name: str) -> bool:
-        return journal.release(name) is not None
-
-    if plan.class_counts is not None:
-        yield Phase(plan.class_counts.name, 0), is_drawn(plan.class_counts.name)
-    if plan.fit:
-        is_fitted = bool(journal.files(f"{MODEL}/"))
-        yield from ((Phase(one.name, 0), is_fitted or is_drawn(one.name)) for one in plan.fit)
-        yield Phase(FIT.rstrip("/"), 0), is_fitted
+    is_fitted = bool(journal.files(f"{MODEL}/"))
     for phase in plan.phases:
-        answers, over = _count_answered(journal, phase.name), bool(journal.files(f"{population_place(phase.t)}/"))
-        release = plan.steps[phase.t - 1].release.name if phase.t else ""
-        if phase.name == "founders":
-            over = over or bool(journal.files(FOUNDERS))
-        elif phase.name.startswith("lookahead/"):
-            over = is_drawn(release) or answers == phase.most
-        elif release:
-            yield Phase(release, phase.t), is_drawn(release)
-        yield Phase(phase.name, phase.t, answers, phase.most if phase.exact else None), over
+        if f"{phase.name}/".startswith(FIT):
+            yield Phase(phase.name, 0), is_fitted or _is_drawn(phase.release, journal)
+        elif phase.release is not None:
+            yield Phase(phase.name, phase.t), _is_drawn(phase.release, journal)
+        else:
+            answers = _count_answered(journal, phase.name)
+            over = bool(journal.files(f"{population_place(phase.t)}/"))
+            if phase.name == "founders":
+                over = over or bool(journal.files(FOUNDERS))
+            elif not phase.makes:  # a lookahead, whose answers are deleted after the votes
+                over = answers == phase.most or _is_drawn(plan.steps[phase.t - 1].release, journal)
+            yield Phase(phase.name, phase.t, answers, phase.most), over
+
+
+def _is_drawn(release: Release | None, journal: Journal) -> bool:
+    return release is not None and journal.release(release.name) is not None
 
 
 def _count_answered(journal: Journal, phase: str) -> int:

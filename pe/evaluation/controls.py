@@ -23,7 +23,7 @@ from pe.errors import ContractError, PEError, RecipeError, RunError
 from pe.evaluation.labelled import Labelled, Labels, label_samples
 from pe.histogram import Voting, histogram_release, noisy_votes
 from pe.lookahead import embed
-from pe.planning.calls import Span, first_calls, variation_calls, variation_images
+from pe.planning.calls import most_calls
 from pe.planning.choice import Numbers, choose
 from pe.planning.parts import build_dispatcher, price_of, usage_of
 from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, Usage, info_of
@@ -36,7 +36,7 @@ from pe.private.embeddings import FILE, embed_private
 from pe.progress import Part, Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.selection import Descent, Items, descend, parent_weights, select_parents
-from pe.steps import Plan, by_label
+from pe.steps import Phase, Plan, by_label
 from pe.store.places import RECIPE, population_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter, read_journal
@@ -198,7 +198,7 @@ def one_vote_run(
         columns = Population.columns(members.samples, members.conditions)
         return dispatcher.run.add_population(population_place(t), members.labels, parents, [(slice(None), columns)])
 
-    calls = first_calls(replace(plan, sizes=vote.sizes, initial_variations=0), api)[0].most
+    calls = most_calls(Phase("population/0", 0, asks="random", samples=vote.sizes), plan, api)
     return ControlRun(run, recipe, api, "one-vote", sum(vote.sizes), calls, make, embedding)
 
 
@@ -270,7 +270,7 @@ def random_selection_run(
     It begins from the run's S_0. In each step all candidates have equal votes; `keep` and `offspring` are the run's.
     The offspring are asked for as in the run, the lookahead is not: it only serves the votes.
     """
-    calls, images = Span(), 0
+    calls = images = 0
     steps: list[tuple[Members, float]] = []
     for step, before, after in zip(plan.steps, populations, populations[1:], strict=False):
         rng = generator(recipe.seed, f"control/random-selection/{step.t}")
@@ -280,9 +280,10 @@ def random_selection_run(
             tuple(np.bincount(labels, minlength=len(plan.classes)).tolist())
             for labels in (before.labels, before.labels[members.parents[~members.survives]])
         )
-        asking = replace(step, sizes=new, lookahead=0, reuse=0, descent=Descent())
-        calls += variation_calls(candidates, asking, api)
-        images += variation_images(candidates, asking).most
+        if step.degree:  # else the chosen are copied
+            phase = Phase(f"population/{step.t}", step.t, asks="variation", samples=new, parents=candidates)
+            calls += most_calls(phase, plan, api)
+            images += phase.most
 
     def make(dispatcher: Dispatcher) -> Population:
         population = populations[0]
@@ -290,7 +291,7 @@ def random_selection_run(
             population = dispatcher.variations(t, population, members, degree)
         return population
 
-    return ControlRun(run, recipe, api, "random-selection", images, calls.most, make)
+    return ControlRun(run, recipe, api, "random-selection", images, calls, make)
 
 
 def choose_without_votes(candidates: Labels, labels: Labels, descent: Descent, rng: np.random.Generator) -> Members:

@@ -15,7 +15,6 @@ from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe
-from pe.planning.calls import Span
 from pe.planning.choice import signal_of, signal_warnings
 from pe.planning.parts import check_modality, set_up, usage_of, without_price
 from pe.planning.releases import check_fit
@@ -63,59 +62,38 @@ def precision_of(api: GenerationAPI | None) -> str:
 
 
 def cost_warnings(
-    price: Price, api: GenerationAPI | None, calls: Span | None, images: Span, noun: str = "images"
+    price: Price, api: GenerationAPI | None, calls: int | None, images: int, noun: str = "images"
 ) -> list[str]:
-    """Return warnings on numbers of calls and samples, and on costs, that are unknown or only bounds."""
-    sentences = []
-    if calls is not None and calls.least < calls.most:
-        sentences.append(
-            f"The run makes {calls.least:,} to {calls.most:,} calls, as many parents or conditions as differ; "
-            "the larger number is stated."
-        )
-    if images.least < images.most:
-        sentences.append(
-            f"The run makes {images.least:,} to {images.most:,} {noun}, as the votes decide: what is kept, or was made "
-            "by the lookahead that is reused, is not asked for again; the larger number is stated."
-        )
+    """Return warnings on a cost that is unknown, or that only bounds what the run will cost."""
     is_known = usage_of(price, api, 0, 0) is not None
-    if len(price.each) > 1 and is_known:
-        sentences.append(
-            f"Each generator has its own price, and the votes decide who makes how many {noun}: the cost is stated "
-            f"from all {noun} by the cheapest to all by the dearest."
-        )
     if not is_known:
-        least = f"{price.least_of(Usage(calls.least if calls else 0, images.least)):.2f} {price.currency}"
+        most = f"{price.most_of(Usage(calls or 0, images)):.2f} {price.currency}"
         what = "tokens are" if price.has_tokens else "the size is at which the generator draws"
-        sentences.append(f"The cost is unknown, because {what}; calls and {noun} alone cost {least} or more.")
-    elif calls is None and price.call:
-        most = f"{price.most_of(Usage(images.most, images.most)):.2f} {price.currency}"
-        sentences.append(
-            f"The cost is unknown, because the calls are; with a call for each of the {noun} it would be {most}."
-        )
-    return sentences
+        return [f"The cost is unknown, because {what}; calls and {noun} alone cost up to {most}."]
+    if calls is None and price.call:
+        most = f"{price.most_of(Usage(images, images)):.2f} {price.currency}"
+        return [f"The cost is unknown, because the calls are; with a call for each of the {noun} it would be {most}."]
+    if len(price.each) > 1:
+        return [
+            f"Each generator has its own price, and the votes decide who makes how many {noun}: the cost is stated as "
+            "if the dearest made all of them."
+        ]
+    return []
 
 
-def limit_warnings(
-    recipe: Recipe, images: Span, cost: tuple[float | None, float | None], rate: float | None
-) -> list[str]:
-    """Warn of limits that the run reaches, or may reach, before its end."""
+def limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: float | None) -> list[str]:
+    """Warn of limits that the run may reach before its end; None stands for a number that is unknown."""
     limits = recipe.limits
-    seconds = (None, None) if rate is None else (images.least / rate, images.most / rate)
-    needs: tuple[tuple[str, float | None, float | None, float | None], ...] = (
-        ("max_images", limits.max_images, images.least, images.most),
-        ("max_cost", limits.max_cost, *cost),
-        ("max_seconds", limits.max_seconds, *seconds),
+    needs: tuple[tuple[str, float | None, float | None], ...] = (
+        ("max_images", limits.max_images, images),
+        ("max_cost", limits.max_cost, cost),
+        ("max_seconds", limits.max_seconds, seconds),
     )
-    sentences = []
-    for name, limit, least, most in needs:
-        if limit is None or least is None or most is None or limit >= most:
-            continue
-        if limit < least:
-            sentences.append(f"limits.{name} = {limit:,.10g} stops the run before its end, which needs {least:,.10g}.")
-        else:
-            span = f"{least:,.10g} to {most:,.10g}"
-            sentences.append(f"limits.{name} = {limit:,.10g} may stop the run, which needs {span}.")
-    return sentences
+    return [
+        f"limits.{name} = {limit:,.10g} may stop the run before its end, which needs up to {most:,.10g}."
+        for name, limit, most in needs
+        if limit is not None and most is not None and limit < most
+    ]
 
 
 def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
@@ -137,7 +115,7 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
             "private.declared_size is missing, so votes per candidate are unknown and delta is not checked: "
             "state about how many private records there are (it will be public)."
         ]
-    signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
+    signals = [signal_of(recipe, plan, step) for step in plan.steps]
     return signal_warnings(recipe, plan, signals)
 
 

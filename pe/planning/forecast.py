@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import groupby, product
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,14 @@ from pe.data.display import Page
 from pe.errors import RecipeError
 from pe.fit.trainer import DryRun
 from pe.planning import checks
-from pe.planning.calls import PARENTS, Span, Trial, disk_of, first_calls, total, variation_calls, variation_images
+from pe.planning.calls import PARENTS, Trial, disk_of, most_calls
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.deadlines import ClockPlan, held_back
 from pe.planning.other_runs import find_other_runs
 from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.planning.usefulness import expect
-from pe.plugins.price import Price
-from pe.plugins.protocols import GenerationAPI, Usage, info_of
+from pe.plugins.protocols import GenerationAPI, info_of
 from pe.plugins.reach import leaves
 from pe.plugins.registry import Group, load, plugins
 from pe.plugins.specs import PluginSpec, members_of
@@ -43,24 +42,24 @@ _DEGREES = {
 
 @dataclass(frozen=True)
 class Iteration:
-    """The requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of iteration t; t = 0 is S_0.
+    """The most requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of iteration t.
 
-    `signal` is of the iteration's histogram; `meaning` says in the generator's words what the degree means. None or ""
-    stands for a value that is unknown or does not exist.
+    t = 0 is S_0. `signal` is of the iteration's histogram; `meaning` says in the generator's words what the degree
+    means. None or "" stands for a value that is unknown or does not exist.
     """
 
     t: int
-    random: Span | None
-    variation: Span | None
-    images: Span
+    random: int | None
+    variation: int | None
+    images: int
     degree: float = 1.0
     signal: Signal | None = None
     meaning: str = ""
 
     @property
-    def calls(self) -> Span | None:
+    def calls(self) -> int | None:
         """Requests of RANDOM_API and VARIATION_API together; None: unknown."""
-        return total((self.random, self.variation))
+        return _total((self.random, self.variation))
 
     def row(self) -> tuple[str, ...]:
         """Return the iteration's row of the table."""
@@ -75,9 +74,9 @@ class Iteration:
         """Return JSON values."""
         requests = {
             "iteration": self.t,
-            "random": _most(self.random),
-            "variation": _most(self.variation),
-            "images": self.images.most,
+            "random": self.random,
+            "variation": self.variation,
+            "images": self.images,
         }
         if self.signal is None:
             return requests
@@ -103,7 +102,6 @@ class Forecast:
         trial: requests before t = 0, by which the run checks that variations resemble their parents.
         has_price: True if the recipe states what is charged, or nobody elsewhere is asked.
         cost: the most that it costs, in `currency`; None: unknown, or not stated.
-        cost_at_least: the least that it costs; None: unknown, or not stated.
         epsilon: of all planned releases, at the recipe's δ; infinite where no ε holds, and null in JSON, like δ.
         degree: the generator's obedience to the degree: exact, wording, none; None: unknown.
         seconds: the time for the most images at the given rate; None: no rate was given.
@@ -122,7 +120,6 @@ class Forecast:
     trial: Trial
     has_price: bool
     cost: float | None
-    cost_at_least: float | None
     epsilon: float
     degree: str | None
     seconds: float | None
@@ -145,24 +142,24 @@ class Forecast:
         return self.choice.recipe.embedding.kind.removeprefix(OBJECT) if self.plan.steps else ""
 
     @property
-    def images(self) -> Span:
-        """Images asked for over the whole run."""
-        return sum((one.images for one in self.iterations), self.trial.images)
+    def images(self) -> int:
+        """The most images asked for over the whole run."""
+        return self.trial.images + sum(one.images for one in self.iterations)
 
     @property
-    def random(self) -> Span | None:
-        """Calls of RANDOM_API; None: unknown."""
-        return total((*(one.random for one in self.iterations), self.trial.random))
+    def random(self) -> int | None:
+        """The most calls of RANDOM_API; None: unknown."""
+        return _total((self.trial.random, *(one.random for one in self.iterations)))
 
     @property
-    def variation(self) -> Span | None:
-        """Calls of VARIATION_API, the lookahead's included; None: unknown."""
-        return total((*(one.variation for one in self.iterations), self.trial.variation))
+    def variation(self) -> int | None:
+        """The most calls of VARIATION_API, the lookahead's included; None: unknown."""
+        return _total((self.trial.variation, *(one.variation for one in self.iterations)))
 
     @property
-    def calls(self) -> Span | None:
-        """Calls of RANDOM_API and VARIATION_API together; None: unknown."""
-        return total((self.random, self.variation))
+    def calls(self) -> int | None:
+        """The most calls of RANDOM_API and VARIATION_API together; None: unknown."""
+        return _total((self.random, self.variation))
 
     @property
     def signals(self) -> list[Signal]:
@@ -185,23 +182,13 @@ class Forecast:
         return self.plan.fit
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; calls, images and cost are the most there can be, `…_at_least` the fewest."""
+        """Return JSON values; calls, images and cost are the most there can be."""
         fewest = [signal.fewest for signal in self.signals if signal.fewest is not None]
         multipliers = [signal.noise_multiplier for signal in self.signals]
-        calls, least = (
-            {
-                "random": None if self.random is None else getattr(self.random, end),
-                "variation": None if self.variation is None else getattr(self.variation, end),
-                "images": getattr(self.images, end),
-            }
-            for end in ("most", "least")
-        )
         return {
             "noun": self.noun,
-            "api_calls": calls,
-            "api_calls_at_least": least,
+            "api_calls": {"random": self.random, "variation": self.variation, "images": self.images},
             "cost": self.cost,
-            "cost_at_least": self.cost_at_least,
             "currency": self.currency,
             "synthetic_images": self.synthetic,
             "disk_bytes": self.disk,
@@ -213,7 +200,7 @@ class Forecast:
             "degree": self.degree,
             "embedding": self.embedding or None,
             "precision": self.precision or None,
-            "measured_by": self.trial.images.most or None,
+            "measured_by": self.trial.images or None,
             "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
             "public_clock": {"on": self.clock.on, "why": self.clock.why, "deadlines": self.clock.seconds},
@@ -248,7 +235,7 @@ class Forecast:
         copies = ", ".join(f"{one.t}" for one in self.iterations if one.t and not one.degree)
         multipliers = ", ".join(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in self.signals))
         more = "; `pe extend` makes more of them at no further ε" if self.iterations[-1].degree else ""
-        yield "Calls", f"{_words(self.random)} of RANDOM_API, {_words(self.variation)} of VARIATION_API"
+        yield "Calls", f"at most {_words(self.random)} of RANDOM_API, {_words(self.variation)} of VARIATION_API"
         if copies:
             yield "", f"degree 0 at t = {copies}: copies of the chosen, which need no call"
         yield "Synthetic", f"{self.synthetic:,} {self.noun} at the end{more}"
@@ -284,12 +271,9 @@ class Forecast:
             yield "Precision", self.precision
 
     def _cost(self) -> str:
-        least, most = self.cost_at_least, self.cost
-        if most is None or least is None:
+        if self.cost is None:
             return "unknown"
-        if not most:
-            return "free"
-        return f"{f'{least:,.2f}–' if least < most else ''}{most:,.2f} {self.currency}"
+        return f"at most {self.cost:,.2f} {self.currency}" if self.cost else "free"
 
     def _clock(self) -> Iterator[tuple[str, str]]:
         clock = self.clock
@@ -340,12 +324,14 @@ class Forecast:
             yield f"at {degree:g}{where}: {meaning}"
 
 
-def _words(span: Span | None) -> str:
-    return "unknown" if span is None else str(span)
+def _words(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
 
 
-def _most(span: Span | None) -> int | None:
-    return None if span is None else span.most
+def _total(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum; None if one of the numbers is unknown."""
+    known = list(numbers)
+    return None if None in known else sum(known)  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> str:
@@ -386,23 +372,21 @@ def forecast(
     clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
     iterations = _iterations(recipe, plan, api)
     signals = [one.signal for one in iterations if one.signal]
-    trial, price, noun = Trial.of(recipe, plan, api), price_of(recipe), recipe.private.modality.noun
-    images = sum((one.images for one in iterations), trial.images)
-    calls = total((*(one.calls for one in iterations), trial.random, trial.variation))
+    trial = Trial.of(recipe, plan, api)
+    price = price_of(recipe)
+    images = trial.images + sum(one.images for one in iterations)
+    calls = _total((trial.random, trial.variation, *(one.calls for one in iterations)))
     has_price = not any(info.hosts is None or info.elsewhere for info in without_price(recipe, api))
-    least, most = (
-        _usage(price, api, None if calls is None else getattr(calls, end), getattr(images, end))
-        for end in ("least", "most")
-    )
-    cost_at_least = price.least_of(least) if has_price and least is not None else None
-    cost = price.most_of(most) if has_price and most is not None else None
+    usage = None if calls is None and price.call else usage_of(price, api, calls or 0, images)
+    cost = price.most_of(usage) if has_price and usage is not None else None
+    seconds = None if samples_per_second is None else images / samples_per_second
     delta = recipe.privacy.delta
     total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     warnings = [
         *here,
         *checks.refusals(partial(checks.check_degrees, plan, api)),
-        *checks.cost_warnings(price, api, calls, images, noun),
-        *checks.limit_warnings(recipe, images, (cost_at_least, cost), samples_per_second),
+        *checks.cost_warnings(price, api, calls, images, recipe.private.modality.noun),
+        *checks.limit_warnings(recipe, images, cost, seconds),
         *checks.guarantee_warnings(recipe, plan, total_epsilon),
         *checks.recipe_warnings(recipe, clock.warning),
         *checks.data_set_warnings(recipe, plan.releases),
@@ -417,10 +401,9 @@ def forecast(
         trial=trial,
         has_price=has_price,
         cost=cost,
-        cost_at_least=cost_at_least,
         epsilon=total_epsilon,
         degree=None if api is None else api.capabilities.degree,
-        seconds=None if samples_per_second is None else images.most / samples_per_second,
+        seconds=seconds,
         disk=disk_of(recipe, plan, api),
         clock=clock,
         fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
@@ -432,26 +415,21 @@ def forecast(
 
 
 def _iterations(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> tuple[Iteration, ...]:
-    random, variation = (None, None) if api is None else first_calls(plan, api)
-    iterations = [Iteration(0, random, variation, Span.exactly(sum(plan.sizes)))]
-    for step in plan.steps:
-        candidates = plan.candidates(step.t)
-        one = Iteration(
-            t=step.t,
-            random=Span(),
-            variation=None if api is None else variation_calls(candidates, step, api),
-            images=variation_images(candidates, step),
-            degree=step.degree,
-            signal=signal_of(recipe, plan, step, candidates),
-            meaning=checks.meaning_of(api, step.degree, step.t),
+    iterations = []
+    for t, phases in groupby(plan.phases, key=lambda phase: phase.t):
+        asked = [phase for phase in phases if phase.asks]
+        random, variation = (
+            None if api is None else sum(most_calls(phase, plan, api) for phase in asked if phase.asks == asks)
+            for asks in ("random", "variation")
         )
+        one = Iteration(t, random, variation, sum(phase.most for phase in asked))
+        if t:
+            step = plan.steps[t - 1]
+            signal = signal_of(recipe, plan, step)
+            meaning = checks.meaning_of(api, step.degree, t)
+            one = replace(one, degree=step.degree, signal=signal, meaning=meaning)
         iterations.append(one)
     return tuple(iterations)
-
-
-def _usage(price: Price, api: GenerationAPI | None, calls: int | None, images: int) -> Usage | None:
-    """Return what is billed; None where the cost depends on unknown calls, tokens or pixels."""
-    return None if calls is None and price.call else usage_of(price, api, calls or 0, images)
 
 
 # Two recipes that mean the same run: one may go on where the other stopped.

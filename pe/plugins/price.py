@@ -64,10 +64,6 @@ class Price:
         million: float = sum(map(mul, prices, tokens)) + max(prices) * max(0, usage.tokens - sum(tokens))
         return self.call * usage.calls + self.image * usage.images + self.megapixel * usage.megapixels + million / 1e6
 
-    def least_of(self, usage: Usage) -> float:
-        """The cost of usage that is not billed yet, if the cheapest generator makes all of it."""
-        return min(price.of(usage) for price in self.each or (self,))
-
     def most_of(self, usage: Usage) -> float:
         """The cost of usage that is not billed yet, if the dearest generator makes all of it."""
         return max(price.of(usage) for price in self.each or (self,))

@@ -25,7 +25,7 @@ from pe.recipe.schema import Recipe
 from pe.report.pictures import strips
 from pe.report.render import environment, render
 from pe.report.sections import costs, generations, sorted_votes
-from pe.steps import Plan, by_label
+from pe.steps import Phase, Plan, by_label
 from pe.store.journal import Journal, Totals
 from pe.store.places import RECIPE, population_place
 from pe.store.run import Run
@@ -39,68 +39,62 @@ _BYTES = 2**26  # of answers, read for one picture of what has arrived
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A phase in which the generator is asked."""
+class Asked:
+    """A phase in which the generator is asked, and how far it has come."""
 
-    name: str  # as in the journal
-    t: int  # the iteration
+    phase: Phase
     done: int  # samples answered
-    most: int  # samples wanted, at most: what the votes keep, or the lookahead has made, is not asked for
     over: bool  # something after it was asked, or its population is there
-
-    @property
-    def makes(self) -> bool:
-        """True if its answers are members of S_t."""
-        return self.name.startswith("population/")
 
 
 @dataclass(frozen=True)
 class PublicProgress:
     """A run's progress by its journal's public parts: requests, answers and prices; no times."""
 
-    phases: tuple[Phase, ...] = ()  # in order; empty: the journal is gone
+    phases: tuple[Asked, ...] = ()  # in order; empty: the journal is gone
     totals: Totals | None = None  # calls, samples, tokens and refusals; None: the journal is gone
 
     @property
-    def now(self) -> Phase | None:
+    def now(self) -> Asked | None:
         """The phase under way or next; None: all are over."""
         return next((phase for phase in self.phases if not phase.over), None)
 
     @property
     def votes(self) -> int:
         """The number of iterations whose votes may show: something after them was asked or made."""
-        return max((each.t for each in self.phases if each.makes and (each.done or each.over)), default=0)
+        return max((each.phase.t for each in self.phases if each.phase.makes and (each.done or each.over)), default=0)
 
     @property
     def left(self) -> int:
         """Samples that are still to be asked for, at the most."""
-        return sum(max(each.most - each.done, 0) for each in self.phases if not each.over)
+        return sum(max(each.phase.most - each.done, 0) for each in self.phases if not each.over)
 
 
 def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
     """Return a run's progress by the generator's answers alone: it changes only when an answer comes."""
-    phases: list[Phase] = []
+    phases: list[Asked] = []
     later = False
     for phase in reversed(plan.phases):
-        name, t, most = phase.name, phase.t, phase.most
-        count = sum(row.answers for row in journal.chunks(name))
-        later = later or (name.startswith("population/") and bool(journal.files(f"{population_place(t)}/")))
-        phases.append(Phase(name, t, count, most, later or (count >= most > 0)))
-        later = later or count > 0
+        if not phase.asks:
+            continue
+        done = sum(row.answers for row in journal.chunks(phase.name))
+        later = later or (phase.makes and bool(journal.files(f"{population_place(phase.t)}/")))
+        phases.append(Asked(phase, done, later or (done >= phase.most > 0)))
+        later = later or done > 0
     return PublicProgress(tuple(reversed(phases)), journal.totals())
 
 
-def arriving(run: Run, plan: Plan, now: Phase | None, journal: Journal, t: int) -> Population | None:
+def arriving(run: Run, plan: Plan, now: Asked | None, journal: Journal, t: int) -> Population | None:
     """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made; None if there are none.
 
     None, too, if label sizes are estimated, because the plan then does not tell the label of an answer.
     """
-    if now is None or not now.makes or now.t != t or not now.done or plan.class_counts is not None:
+    if now is None or not now.phase.makes or now.phase.t != t or not now.done or plan.class_counts is not None:
         return None
-    labels = by_label(plan.steps[t - 1].sizes if t else plan.sizes)
+    labels = by_label(plan.sizes_at(t))
     missing, room = np.full(len(plan.classes), _NEWEST), _BYTES
     parts = []
-    for row in reversed(journal.chunks(now.name)):
+    for row in reversed(journal.chunks(now.phase.name)):
         if row.file is None:
             continue
         if room <= 0 or not missing.any():
@@ -159,7 +153,7 @@ class LivePage:
                     newest = arriving(self.run, self.plan, progress.now, journal, count)
         figures = {f"S{t}": self._generation(one, t, "") for t, one in enumerate(populations)}
         if newest is not None and progress.now is not None:
-            note = f"; arriving, {progress.now.done:,} of {progress.now.most:,}: the newest of each label"
+            note = f"; arriving, {progress.now.done:,} of {progress.now.phase.most:,}: the newest of each label"
             figures[f"S{count}"] = self._generation(newest, count, note)
         votes = len(self.plan.steps) if self.run.is_finished and progress.totals is None else progress.votes
         state = "running" if running else "finished" if self.run.is_finished else "stopped"

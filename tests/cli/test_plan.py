@@ -39,11 +39,11 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(finished):
     page = pe("plan", "recipe.yaml", *changes, "--samples-per-second", 0.01, cwd=finished).stdout
     for line in (
         "all      5      40",
-        "Calls       1 of RANDOM_API, 4 of VARIATION_API",
+        "Calls       at most 1 of RANDOM_API, 4 of VARIATION_API",
         "Cost        20.00 USD",
         "Time        66.7 min",
         "Guarantee   ε = 20, δ = 0.001",
-        "warning: limits.max_cost = 10 stops the run before its end, which needs 20.",
+        "warning: limits.max_cost = 10 may stop the run before its end, which needs up to 20.",
     ):
         assert line in page, page
     changes = flags("api={kind: dp_merf}", "evolution.iterations=0")
