@@ -212,7 +212,8 @@ def _phase(phase: Phase) -> str:
         return f"{phase.name}: the generator is being fitted on the private records"
     if not phase.total:
         return phase.name
-    return f"{phase.name}: {phase.done:,} of at most {phase.total:,} samples"
+    done = phase.done or 0
+    return f"{phase.name}: {done:,} of at most {phase.total:,} samples ({done / phase.total:.0%})"
 
 
 def _table(comparison: Comparison) -> str:

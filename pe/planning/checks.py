@@ -115,7 +115,7 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
             "private.declared_size is missing, so votes per candidate are unknown and delta is not checked: "
             "state about how many private records there are (it will be public)."
         ]
-    signals = [signal_of(recipe, plan, step) for step in plan.steps]
+    signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
     return signal_warnings(recipe, plan, signals)
 
 

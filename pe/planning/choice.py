@@ -112,13 +112,12 @@ def whole_noise(signals: Sequence[Signal]) -> float:
     return 1 / sqrt(sum(1 / square for square in squares)) if squares and all(squares) else 0.0
 
 
-def signal_of(recipe: Recipe, plan: Plan, step: Step) -> Signal:
-    """Return the signal of iteration t's histogram, whose candidates are the members of S_{t-1}.
+def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
+    """Return the signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
 
     Labels have records in the recipe's public proportions; if these are estimated, only the sum of votes is known.
     """
     release, evolution, records = step.release, recipe.evolution, recipe.private.declared_size
-    candidates = plan.candidates(step.t)
     votes: float | None = None
     by_label: tuple[float, ...] = ()
     if records is not None:

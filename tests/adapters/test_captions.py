@@ -208,7 +208,7 @@ def test_parents_of_captions_are_not_tried_on_drawings_from_scratch(tmp_path):
         told = recipe(tmp_path, captions, web(other), evolution=evolution | {"measure_degree": "always"})
         planned = forecast(told, *set_up_generator(told.api)[:1])
     assert run.degree is None
-    assert planned.images.most == 3 * 4 + 16
+    assert planned.images == 3 * 4 + 16
 
 
 def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(finished):
     for line in (
         "all      5      40",
         "Calls       at most 1 of RANDOM_API, 4 of VARIATION_API",
-        "Cost        20.00 USD",
+        "Cost        at most 20.00 USD",
         "Time        66.7 min",
         "Guarantee   ε = 20, δ = 0.001",
         "warning: limits.max_cost = 10 may stop the run before its end, which needs up to 20.",

@@ -45,7 +45,7 @@ def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(p
     plan_command.main([str(file)], standalone_mode=False)
     assert f"{pe.plan(file)}\nnext: pe run {file}\n" == capsys.readouterr().out
     own = pe.plan(private, Shades(max_chunk=7), embedding=Mean(), **SETTINGS)
-    assert own.random.most == 3  # 20 samples, 7 at a time
+    assert own.random == 3  # 20 samples, 7 at a time
     with pytest.raises(RecipeError, match=r"pe\.plan: give the file of a recipe alone"):
         pe.plan(file, pool)
 

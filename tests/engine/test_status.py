@@ -107,7 +107,7 @@ def test_a_running_a_killed_and_a_resumed_run_tell_how_far_they_are(tmp_path):
     assert journal.epsilon_charged == 0 < found.epsilon_planned
     assert [event for _, event in journal.events] == ["started"]
     assert f"running (process {process.pid})" in told
-    assert "lookahead/1: 30 of 40 samples (75%)" in told
+    assert "lookahead/1: 30 of at most 40 samples (75%)" in told
     assert "Waits       waits for its gate" in told
     assert (values["state"], values["pid"], values["images"]) == ("running", process.pid, 50)
     assert values["phase"] == {"name": "lookahead/1", "iteration": 1, "done": 30, "total": 40}
