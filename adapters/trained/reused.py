@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -37,20 +37,13 @@ class Trained:
     """To use a model again that another run fitted, without a second fit.
 
     Guarantee: the releases of that fit are charged to this run's ledger, each as often as it was in the other run,
-    because one person's records may be in both runs; nothing is drawn anew. Only `private_sets: disjoint` leaves these
-    releases out: you declare that no privacy unit is among the private records of both runs. Nobody can verify that
-    here; the certificate says so, and says what holds if the declaration is wrong. With `disjoint`, `path` must be the
-    run that did the fit: a run that took the model over has private records that the model never saw.
+    because one person's records may be in both runs; nothing is drawn anew.
 
     Args:
-        path: directory of the finished run that fitted the model, or, unless disjoint, of one that took the model over.
-        private_sets: `may_overlap` or `disjoint`.
+        path: directory of the finished run that fitted the model, or of one that took the model over.
         settings: of the fitted generator, if they are to differ from the other run's settings, such as sampling or
             device. Code that the model names to be run (`teacher: package.module:function`) must be named here again.
             Relative paths are taken from the current folder.
-
-    Raises:
-        RecipeError: another value for `private_sets`.
     """
 
     info = PluginInfo(
@@ -61,18 +54,9 @@ class Trained:
         by_label=True,
     )
 
-    def __init__(
-        self,
-        *,
-        path: Path,
-        private_sets: Literal["may_overlap", "disjoint"] = "may_overlap",
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        if private_sets not in ("may_overlap", "disjoint"):
-            raise RecipeError(f"private_sets is '{private_sets}': it must be may_overlap or disjoint.")
-        self._path, self._disjoint, self._settings = Path(path), private_sets == "disjoint", settings or {}
-        if self._disjoint:
-            self.info = replace(self.info, disjoint_from=(self._path,))
+    def __init__(self, *, path: Path, settings: dict[str, Any] | None = None) -> None:
+        self._path = Path(path)
+        self._settings = settings or {}
         self._record: Fitted | None = None
         self._api: GenerationAPI | None = None
 
@@ -103,25 +87,14 @@ class Trained:
         generator.load(self._path / MODEL)
 
     def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
-        """Return the releases of the other run's fit, or none if the private sets are disjoint.
+        """Return the releases of the other run's fit.
 
         Raises:
             RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit, cost more than
-                the budget, or runs code that this recipe does not name; or the private sets are declared disjoint, and
-                that run took the model over, or built it on a model of another run.
+                the budget, or runs code that this recipe does not name.
         """
         self._record = record = Fitted.of_run(self._path)
         self._check_named(record, self._path)
-        if self._disjoint and record.handed_on_by(self._path):
-            raise RecipeError(
-                f"api.private_sets is 'disjoint', but {self._path} took its model over from the run "
-                f"'{record.run}', whose records count: name that run's directory in api.path."
-            )
-        if self._disjoint and record.built_on:
-            raise RecipeError(
-                f"private_sets is 'disjoint', but the model of {self._path} was built on that of the run "
-                f"'{record.built_on[0].run}', whose records count: leave it out."
-            )
         for what, theirs, ours in (
             ("the labels", record.classes, terms.classes),
             ("height, width and channels", record.shape, terms.shape),
@@ -133,9 +106,7 @@ class Trained:
                     f"api.path: the model of {self._path} was fitted for {what} {', '.join(map(str, theirs))}, and "
                     f"this recipe says {', '.join(map(str, ours))}: make them the same, or fit a model of your own."
                 )
-        if self._disjoint:
-            return ()
-        releases, budget = _with_own_names(record.cost), terms.budget
+        releases, budget = _with_own_names(record.releases), terms.budget
         if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
             raise RecipeError(
                 f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(cost)} "

@@ -11,7 +11,7 @@ import shutil
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -36,7 +36,7 @@ from pe.planning.choice import choose_evolution
 from pe.planning.deadlines import clock_terms, deadlines
 from pe.planning.forecast import differences
 from pe.planning.named import check_named
-from pe.planning.other_runs import OTHER_RUNS, OtherRun, disjoint_places, find_other_runs, is_undeclared
+from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI, info_of
@@ -44,7 +44,6 @@ from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger, PublicClock
 from pe.privacy.noise import Noise
-from pe.privacy.release import Release
 from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files, finite
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
@@ -102,7 +101,6 @@ class Execution:
     embedding: Embedding
     private: PrivateSide
     surroundings: Surroundings
-    others: tuple[OtherRun, ...]  # the models and data of other runs that the recipe uses
     run: RunWriter = field(init=False)
     ledger: Ledger = field(init=False)  # the run's, in which every release of the plan is reserved
 
@@ -122,8 +120,8 @@ class Execution:
             plan = lay_out(recipe)
         embedding = build_embedding(recipe, surroundings.embedding)
         private = PrivateSide(recipe.private, embedding, surroundings.progress, surroundings.work)
-        others = find_other_runs(recipe, plan.releases, api, embedding)
-        return cls(recipe, plan, api, embedding, private, surroundings, others)
+        check_other_runs(recipe, plan.releases)
+        return cls(recipe, plan, api, embedding, private, surroundings)
 
     @property
     def progress(self) -> Progress:
@@ -139,12 +137,8 @@ class Execution:
     def files(self) -> dict[str, bytes]:
         """Check the private records before the run exists; return the files that the run begins with, by name."""
         identity = self.private.preflight()
-        for other in disjoint_places(self.others):
-            self.private.check_not_those_of(other)
         pool = self._pool(self.api)
         pins = {} if pool is None else {places.PUBLIC_SAMPLES: pool.pin(self.private)}
-        if self.others:
-            pins[OTHER_RUNS] = OtherRun.dump(self.others)
         if self.recipe.evolution.iterations:
             self.private.try_embedding(info_of(self.api).shape)
         self.private.check_cap(self.plan.releases)
@@ -300,20 +294,15 @@ class Execution:
                 )
                 api.fit(fitting)
                 self.check_pool(run)  # as it was read by the fit
-                self._read_fit(folder).write(folder)
+                if not (folder / FITTED).exists():  # else it is another run's model, with its description
+                    self._describe_fit().write(folder)
             if state.exists():
                 shutil.rmtree(state)
         run.check_files(f"{MODEL}/")
         load_model(api, run.folder)
 
-    def _read_fit(self, folder: Path) -> Fitted:
-        """Return the description and cost of the fit that has just ended, or of the fit of another run's model."""
-        others = tuple(one.fit for one in self._other_runs())
-        if (folder / FITTED).exists():
-            record = Fitted.read(folder)
-            fits = {(record.run, record.releases), *((one.run, one.releases) for one in record.built_on)}
-            more = (fit for fit in others if (fit.run, fit.releases) not in fits)
-            return replace(record, built_on=(*record.built_on, *more))
+    def _describe_fit(self) -> Fitted:
+        """Return the origin and the cost of the fit that has just ended."""
         terms = fit_terms(self.recipe)
         return Fitted(
             run=self.run.folder.name,
@@ -323,12 +312,7 @@ class Execution:
             shape=terms.shape,
             releases=tuple(release for release in self.ledger.events() if release.name.startswith(FIT)),
             holds=not self.ledger.unsafe,
-            built_on=others,
         )
-
-    def _other_runs(self) -> tuple[OtherRun, ...]:
-        """Return models and data of other runs, as noted when this run began."""
-        return OtherRun.read(self.run.folder) or self.others
 
     def _logging(self, plan: Plan) -> Logging:
         """Return the object that logs populations: at once, or at the end if times of private work would show."""
@@ -362,7 +346,6 @@ class Execution:
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=NOT_DECLARED if hosts is None else ", ".join(hosts) or None,
-            fitted_on_others=self._other_fits(),
             pool_overlaps="declared" if checks.overlap_warnings(recipe, self.api, self.embedding) else None,
             warnings=[
                 *checks.vote_warnings(recipe, self.plan),
@@ -372,14 +355,6 @@ class Execution:
         )
         for name, content in certificate_files(certificate).items():
             self.run.write(name, content)
-
-    def _other_fits(self) -> tuple[str, tuple[Release, ...]] | str | None:
-        """Return releases of other runs that this ledger does not count, as `build_certificate` takes them."""
-        fits = {one.fit for one in self._other_runs() if not one.fit.counted}
-        if not fits:
-            return NOT_DECLARED if is_undeclared(self.recipe, self.api) else None
-        names = "', '".join(sorted(fit.run for fit in fits))
-        return names, tuple(release for fit in fits for release in fit.releases)
 
     def _write_audit_record(self) -> None:
         """Write AUDIT_RECORD as things stand; called at every start, and again when the run is finished."""

@@ -123,20 +123,6 @@ class PrivateSide:
                 "restore them, or start a new run (its ε adds to this one's)."
             )
 
-    def check_not_those_of(self, other: Path) -> None:
-        """Refuse these records if they equal the records of the run in `other`, though declared disjoint from them.
-
-        Nothing is compared if the other run's confidential side is gone; sets that merely overlap are not found.
-        """
-        path = other / IDENTITY
-        if not path.is_file():
-            return
-        identity = Identity.load(path)
-        if self._fingerprint(identity.key) == identity.fingerprint:
-            raise RecipeError(
-                f"private_sets is 'disjoint', but {other} was fitted on these very records: take 'may_overlap'."
-            )
-
     @property
     def digests(self) -> Digests:
         """The digests of the readable records, once they were read. CONFIDENTIAL."""

@@ -7,14 +7,13 @@ Any class with the methods of `Trainer` and of a generator (pe/plugins/protocols
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import yaml
 
 from pe.data.arrays import Float64Array, ImageShape, Int32Array, Int64Array
 from pe.data.bounded import read_bytes
@@ -29,7 +28,7 @@ from pe.progress import Progress
 from pe.store.certified import read_json
 from pe.store.durable import write_durably
 from pe.store.machine import is_own as is_own
-from pe.store.places import CERTIFICATE, RECIPE
+from pe.store.places import CERTIFICATE
 
 MODEL = "model"
 """The folder of the fitted model, in the run's folder. Shareable: it is computed from releases alone."""
@@ -264,25 +263,6 @@ FITTED = "fitted.json"
 
 
 @dataclass(frozen=True)
-class OtherFit:
-    """Public: releases of another run that this run makes use of."""
-
-    run: str  # the other run's name
-    releases: tuple[Release, ...]  # each as often as it was charged
-    counted: bool = False  # whether they stand on this run's ledger, too
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {"run": self.run, "counted": self.counted, "releases": [one.to_dict() for one in self.releases]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> OtherFit:
-        """Reverse `to_dict`; raise KeyError, TypeError or PrivacyError for other values."""
-        releases = tuple(Release.from_dict(one) for one in values["releases"])
-        return cls(str(values["run"]), releases, values["counted"] is True)
-
-
-@dataclass(frozen=True)
 class Fitted:
     """The origin of a fitted model; all of it public, or released."""
 
@@ -293,19 +273,11 @@ class Fitted:
     shape: Shape  # of every sample
     releases: tuple[Release, ...]  # of the fit, each as often as it was charged
     holds: bool  # whether only safe noise was used, so that there is a guarantee
-    # fits of other runs that went into the model; fits that are not counted are missing in `releases`
-    built_on: tuple[OtherFit, ...] = ()
-
-    @property
-    def cost(self) -> tuple[Release, ...]:
-        """Every release from which the model was made, whichever run drew it."""
-        return (*self.releases, *(one for fit in self.built_on if not fit.counted for one in fit.releases))
 
     def write(self, folder: Path) -> None:
         """Write the description beside the model in `folder`."""
         content = vars(self) | {
             "releases": [release.to_dict() for release in self.releases],
-            "built_on": [fit.to_dict() for fit in self.built_on],
         }
         (folder / FITTED).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -319,6 +291,8 @@ class Fitted:
         """
         try:
             content = read_json(read_bytes(folder / FITTED).decode(), folder / FITTED)
+            if not all(one["counted"] for one in content.get("built_on", ())):  # an earlier version's declaration
+                raise PrivacyError("It lacks the cost of a model that it was built on.")
             return cls(
                 run=str(content["run"]),
                 kind=str(content["kind"]),
@@ -327,7 +301,6 @@ class Fitted:
                 shape=tuple(map(int, content["shape"])),
                 releases=tuple(Release.from_dict(one) for one in content["releases"]),
                 holds=content["holds"] is True,
-                built_on=tuple(map(OtherFit.from_dict, content.get("built_on", ()))),
             )
         except OSError as error:
             raise RecipeError(f"{folder} holds no fitted model: name a run whose generator was fitted.") from error
@@ -357,15 +330,3 @@ class Fitted:
         if not origin.holds:
             raise RecipeError(f"{run} was fitted with unsafe noise, so its model has no guarantee: fit it anew.")
         return origin
-
-    def handed_on_by(self, run: Path) -> bool:
-        """Return True if `run`, which holds the model, took it over from another run and did not fit it itself.
-
-        Raises:
-            RecipeError: its recipe cannot be read.
-        """
-        try:
-            recipe = yaml.safe_load(read_bytes(run / RECIPE))
-            return bool(recipe["api"]["kind"] != self.kind)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
-            raise RecipeError(f"{run / RECIPE} cannot be read: restore it from a copy.") from error

@@ -18,7 +18,7 @@ from pe.planning import checks
 from pe.planning.calls import PARENTS, Trial, disk_of, most_calls
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.deadlines import ClockPlan, held_back
-from pe.planning.other_runs import find_other_runs
+from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.planning.usefulness import expect
@@ -391,7 +391,7 @@ def forecast(
         *checks.recipe_warnings(recipe, clock.warning),
         *checks.data_set_warnings(recipe, plan.releases),
         *checks.refusals(
-            partial(checks.check_cap, recipe, plan.releases), partial(find_other_runs, recipe, plan.releases)
+            partial(checks.check_cap, recipe, plan.releases), partial(check_other_runs, recipe, plan.releases)
         ),
     ]
     return Forecast(
@@ -425,7 +425,7 @@ def _iterations(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> tuple[
         one = Iteration(t, random, variation, sum(phase.most for phase in asked))
         if t:
             step = plan.steps[t - 1]
-            signal = signal_of(recipe, plan, step)
+            signal = signal_of(recipe, plan, step, plan.candidates(t))
             meaning = checks.meaning_of(api, step.degree, t)
             one = replace(one, degree=step.degree, signal=signal, meaning=meaning)
         iterations.append(one)

@@ -176,8 +176,6 @@ class PluginInfo:
         fitted_before: True for a `Trainer` that an earlier run fitted, so that no share of the budget is set apart.
         fit_share: the share of ε that a `Trainer` is fitted with where a recipe that evolves it names none; None: the
             recipe must name it.
-        disjoint_from: folders of runs whose models or data it uses, and which it declares to have no privacy unit in
-            common with this run; () for none; None if not declared. Paths among its settings need no declaration.
         standard_inception: True for an embedding if distances between its vectors are FID and KID as published.
 
     Raises:
@@ -199,7 +197,6 @@ class PluginInfo:
     anew: bool = False
     fitted_before: bool = False
     fit_share: float | None = None
-    disjoint_from: tuple[Path, ...] | None = None
     standard_inception: bool = False
 
     def __post_init__(self) -> None:

@@ -33,7 +33,6 @@ def build_certificate(
     software: Mapping[str, str],
     data_set: Mapping[str, Any] | None = None,
     private_data_sent_to: str | None = None,
-    fitted_on_others: tuple[str, Sequence[Release]] | str | None = None,
     pool_overlaps: str | None = None,
     declared_units: int | None = None,
     warnings: Sequence[str] = (),
@@ -48,9 +47,6 @@ def build_certificate(
         software: distribution → version.
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
         private_data_sent_to: the host to which the recipe lets private records go, None for nobody, or NOT_DECLARED.
-        fitted_on_others: the name of a run (or of several) that fitted a model which the generator uses, and its
-            releases; this ledger does not hold these, because the recipe declares that run's private records disjoint
-            from the ones here. None if there is no such run; or NOT_DECLARED.
         pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
         declared_units: the public number of privacy units, where these are not records; None if not stated.
         warnings: further warnings, which do not follow from the certificate's numbers.
@@ -58,10 +54,6 @@ def build_certificate(
     events, budget, total = ledger.events(), ledger.budget, words.finite(ledger.total())
     delta, mu = None if budget is None else budget.delta, gdp_mu(events)
     reasons = words.voided_by(budget is None, ledger.unsafe)
-    other_fits: dict[str, Any] | str | None = None
-    if delta is not None and fitted_on_others is not None:
-        others = fitted_on_others
-        other_fits = others if isinstance(others, str) else _other_fit(*others, events, delta)
     deltas = [] if delta is None else sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
     return {
         "format": FORMAT,
@@ -82,26 +74,14 @@ def build_certificate(
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
-        "fitted_on_others": other_fits,
-        "not_covered": words.not_covered(private_data_sent_to, other_fits, pool_overlaps),
+        "fitted_on_others": None,  # the format has it; this version counts every model of another run
+        "not_covered": words.not_covered(private_data_sent_to, pool_overlaps),
         "notes": words.notes(events),
         "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
         "voided_by": reasons,
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
-    }
-
-
-def _other_fit(run: str, fit: Sequence[Release], events: Sequence[Release], delta: float) -> dict[str, Any]:
-    """The cost of another run's fit for that run's records, and the total for a unit that is in both sets."""
-    return {
-        "run": run,
-        "private_sets": "declared disjoint, not verified",
-        "delta": delta,
-        "epsilon": epsilon(fit, delta),
-        "epsilon_if_in_both": epsilon([*fit, *events], delta),
-        "releases": [release.to_dict() for release in fit],
     }
 
 
@@ -129,6 +109,8 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
     try:
         if certificate["format"] not in range(1, FORMAT + 1):
             return [f"The certificate has format {certificate['format']!r}; this software reads formats 1 to {FORMAT}."]
+        if certificate.get("fitted_on_others"):  # in certificates of earlier versions
+            return ["It leaves out the cost of another run's model, which this version counts always."]
         digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         return [
             *_check_numbers(certificate),
@@ -194,14 +176,13 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
         yield f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other."
     numbers = certificate["epsilon"], certificate["delta"], relation, unit, reasons
     promises = [words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)]  # the second, of older ones
-    other = (certificate.get(key) for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps"))
     wording = {
         "voided_by": reasons,
         "statement": promises[certificate["statement"] == promises[1]],
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
         "warnings": _expected_warnings(certificate),
-        "not_covered": words.not_covered(*other),
+        "not_covered": words.not_covered(certificate.get("private_data_sent_to"), certificate.get("pool_overlaps")),
     }
     for key, value in wording.items():
         if certificate[key] != value:

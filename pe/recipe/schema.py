@@ -206,11 +206,6 @@ class Privacy(Settings):
         description="public samples in the private records' place, and public images that are private records; "
         "declared: allowed, because the private records are published, and the certificate says so",
     )
-    private_sets: Literal["may_overlap", "disjoint"] = Field(
-        "may_overlap",
-        description="of models and data of other runs that the recipe names; disjoint: no privacy unit is in their "
-        "private records and in these, which the certificate calls declared, not verified",
-    )
     schedule: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
         None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
     )
@@ -230,6 +225,8 @@ class Privacy(Settings):
             if value != WITHOUT_NOISE:
                 raise ValueError(BOTH_WAYS)
             value = {"noise": WITHOUT_NOISE}
+        if isinstance(value, dict) and value.get("private_sets") == "may_overlap":  # stored by earlier versions
+            value = {key: one for key, one in value.items() if key != "private_sets"}
         if not isinstance(value, dict) or value.get("noise") != WITHOUT_NOISE:
             return value
         others = [key for key in value if key in cls.model_fields and key not in ("noise", "pool_overlaps")]

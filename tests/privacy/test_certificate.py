@@ -110,7 +110,7 @@ def test_a_tampered_certificate_is_found_out(folder, change, complaint):
 
 def test_a_certificate_is_as_its_schema_says(folder):
     more = {"pool_overlaps": "declared", "declared_units": 7, "data_set": {"epsilon": 8.0, "delta": 2e-6, "runs": 2}}
-    more |= {"private_data_sent_to": "host.example", "fitted_on_others": ("other", planned(SETTINGS))}
+    more |= {"private_data_sent_to": "host.example"}
     nothing = [Release("histogram/1", "none", 1.0, 0.0)]
     noiseless = certify(Ledger(None, Relation.ADD_REMOVE, "record", nothing, MemoryStore()), {}, None)
     for certificate in (certified(folder), certified(folder, **more), noiseless):

@@ -16,14 +16,14 @@ from adapters.trained.reused import Trained
 from pe.engine.execution import Surroundings, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PEError, RecipeError
-from pe.planning.other_runs import find_other_runs
+from pe.planning.other_runs import check_other_runs
 from pe.privacy.accounting import epsilon
 from pe.privacy.certificate import certified_releases, verify
 from pe.privacy.covered import sha256
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.recipe.schema import Recipe
 from pe.store.certified import reissue
-from tests.adapters.trained.diffusion.small import COUNT, PLAIN, SHAPE, SIDE, TRAINING, api, images_file
+from tests.adapters.trained.diffusion.small import PLAIN, SHAPE, TRAINING, api, images_file
 from tests.adapters.trained.diffusion.small import recipe as common
 
 DELTA = 1e-3
@@ -43,13 +43,6 @@ def fitted(files: Path, tmp_path_factory: pytest.TempPathFactory) -> pe.Run:
     """A run that fitted DP-MERF at ε = 2."""
     folder = tmp_path_factory.mktemp("fitted")
     return run_recipe(recipe(files, MERF, iterations=0, epsilon=2.0), folder / "a", Surroundings())
-
-
-@pytest.fixture(scope="module")
-def second(files: Path, fitted: pe.Run, tmp_path_factory: pytest.TempPathFactory) -> pe.Run:
-    """A run over other records that took that model over, and declares so."""
-    taken = reusing(fitted, private_sets="disjoint")
-    return run_recipe(recipe(files, taken, "second"), tmp_path_factory.mktemp("second") / "b", Surroundings())
 
 
 def recipe(
@@ -102,30 +95,23 @@ def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is
     refused(files, reusing(fitted), tmp_path / "c", said, epsilon=1.5)
 
 
-def test_disjoint_sets_are_declared_and_the_certificate_says_not_verified(fitted: pe.Run, second: pe.Run) -> None:
-    certificate = second.guarantee
-    assert [release.name for release in certified_releases(certificate)] == ["histogram/1", "histogram/2"]
-    others = certificate["fitted_on_others"]
-    both = [*certified_releases(fitted.guarantee), *certified_releases(certificate)]
-    assert others["private_sets"] == "declared disjoint, not verified"
-    assert others["epsilon"] == pytest.approx(fitted.guarantee["epsilon"])
-    assert others["epsilon_if_in_both"] == pytest.approx(epsilon(both, DELTA))
-    assert "declared, not verified" in (second.folder / "certificate.md").read_text()
-    assert verify(certificate, second.folder) == []
-    assert verify(certificate | {"fitted_on_others": None}, second.folder) != []
-
-
-def test_a_third_run_counts_the_first_one_s_fit_and_may_call_no_records_disjoint_but_its(
-    files: Path, fitted: pe.Run, second: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_third_run_that_takes_the_model_over_from_a_second_counts_the_first_one_s_fit(
+    files: Path, fitted: pe.Run, tmp_path: Path
 ) -> None:
+    second = run_recipe(recipe(files, reusing(fitted), "second"), tmp_path / "b", Surroundings())
     third = run_recipe(recipe(files, reusing(second)), tmp_path / "c", Surroundings())
     assert certified_releases(third.guarantee)[:1] == certified_releases(fitted.guarantee)
-    disjoint = {"private_sets": "disjoint"}
-    refused(files, reusing(fitted, **disjoint), tmp_path / "d", "these very records: take 'may_overlap'")
-    said = "took its model over from the run 'a', whose records count"
-    refused(files, reusing(second, **disjoint), tmp_path / "d", said)
-    monkeypatch.setattr("pe.fit.trainer.Fitted.handed_on_by", lambda *_: False)
-    refused(files, reusing(second, **disjoint), tmp_path / "d", "/a was fitted on these very records")
+
+
+def test_a_model_that_an_earlier_version_built_on_one_whose_cost_it_left_out_is_refused(
+    files: Path, fitted: pe.Run, tmp_path: Path
+) -> None:
+    copy = copied(fitted, tmp_path)
+    path = copy / "model/fitted.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"built_on": [{"run": "z", "counted": False, "releases": []}]}))
+    recertified(copy)
+    refused(files, reusing(pe.Run.open(copy)), tmp_path / "b", "fitted.json is damaged")
 
 
 def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
@@ -183,8 +169,8 @@ def network(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return begin(files, folder / "a", api("dpdm"), epsilon=50).folder
 
 
-def easy(run: Path, **says: Any) -> dict[str, Any]:
-    warm = {"kind": "trained", "path": str(run), "share": 0.6, "images": 12, "training": PLAIN, **says}
+def easy(run: Path, share: float) -> dict[str, Any]:
+    warm = {"kind": "trained", "path": str(run), "share": share, "images": 12, "training": PLAIN}
     return api("dp_feta", easy=[warm])
 
 
@@ -205,52 +191,13 @@ def pixels(model: Path) -> dict[str, Any]:
     return {"kind": "pixel_diffusion", "model": str(model), "device": "cpu", "steps": 3}
 
 
-def begin(files: Path, out: Path, spec: dict[str, Any], private: str = "first", **privacy: Any) -> pe.Run:
-    wanted = common(files / f"{private}.npz", api=spec, privacy={"epsilon": 8, "delta": DELTA, **privacy})
+def begin(files: Path, out: Path, spec: dict[str, Any], **privacy: Any) -> pe.Run:
+    wanted = common(files / "first.npz", api=spec, privacy={"epsilon": 8, "delta": DELTA, **privacy})
     return run_recipe(wanted, out, Surroundings())
 
 
-class Wraps:
-    """A user's object that answers from a model that a run fitted."""
-
-    def __init__(self, run: Path, info: pe.PluginInfo | None = None) -> None:
-        self._model = Trained(path=run, private_sets="disjoint")
-        self._model.load(run / "model")
-        self.info = info or pe.PluginInfo(hosts=())
-        self.capabilities = self._model.capabilities
-
-    def random_api(self, request: Any) -> Any:
-        return self._model.random_api(request)
-
-    def variation_api(self, request: Any) -> Any:
-        return self._model.variation_api(request)
-
-
-def test_a_warm_start_from_other_records_is_named_and_every_later_run_inherits_its_cost(
-    files: Path, fitted: pe.Run, tmp_path: Path
-) -> None:
-    with pytest.raises(RecipeError, match="was fitted on these very records"):
-        begin(files, tmp_path / "b", easy(fitted.folder, private_sets="disjoint"))
-    second = begin(files, tmp_path / "b", easy(fitted.folder, private_sets="disjoint"), "second")
-    told = second.guarantee["fitted_on_others"]
-    both = [*certified_releases(second.guarantee), *certified_releases(fitted.guarantee)]
-    assert (told["run"], told["epsilon_if_in_both"]) == ("a", pytest.approx(epsilon(both, DELTA)))
-    assert verify(second.guarantee, second.folder) == []
-    assert verify(second.guarantee | {"fitted_on_others": None}, second.folder) != []
-    reused = {"kind": "trained", "path": str(second.folder)}
-    with pytest.raises(RecipeError, match=r"has cost ε = 8\.\d"):  # the second's own 8 alone would fit
-        begin(files, tmp_path / "c", reused)
-    third = begin(files, tmp_path / "c", reused, epsilon=20)
-    assert {one.name for one in certified_releases(third.guarantee)} == {one.name for one in both}
-    with pytest.raises(RecipeError, match="was built on that of the run 'a', whose records count"):
-        begin(files, tmp_path / "d", reused | {"private_sets": "disjoint"})
-    with pytest.raises(RecipeError, match="/a was fitted on these very records"):  # as the second run's notes have it
-        begin(files, tmp_path / "d", pixels(second.folder / "model"), private_sets="disjoint")
-
-
-def test_a_warm_start_that_may_be_from_these_records_is_counted(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
-    run = begin(files, tmp_path / "b", easy(fitted.folder, share=0.9))
-    assert run.guarantee["fitted_on_others"] is None
+def test_a_warm_start_from_another_run_is_counted(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+    run = begin(files, tmp_path / "b", easy(fitted.folder, 0.9))
     assert certified_releases(run.guarantee)[:1] == certified_releases(fitted.guarantee)
 
 
@@ -267,14 +214,14 @@ def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
     elif where == "a link to it":
         (tmp_path / "net").symlink_to(model)
         model = tmp_path / "net"
-    with pytest.raises(RecipeError, match=r"comes from the run 'a'.* is not counted here"):
+    with pytest.raises(RecipeError, match=r"comes from the run /.*(a|net|model), .* is not counted here"):
         begin(files, tmp_path / "b", make(model))
-    if where != "a copy of it":  # whose records nobody knows
-        with pytest.raises(RecipeError, match="was fitted on these very records"):
-            begin(files, tmp_path / "b", make(model), private_sets="disjoint")
-    run = begin(files, tmp_path / "b", make(model), "second", private_sets="disjoint")
-    assert run.guarantee["fitted_on_others"]["run"] == "a"
-    assert verify(run.guarantee, run.folder) == []
+
+
+def test_a_model_that_its_owner_took_out_of_the_run_is_used(files: Path, network: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(network / "model", tmp_path / "net"))
+    (model / "fitted.json").unlink()
+    assert begin(files, tmp_path / "b", pixels(model)).is_finished
 
 
 @pytest.mark.parametrize("name", ["model", "model/unet", "synthetic.npz", ""])
@@ -283,25 +230,8 @@ def test_whatever_a_recipe_takes_from_a_run_is_found(
     files: Path, network: Path, make: Callable[[Path], dict[str, Any]], name: str
 ) -> None:
     wanted = common(files / "first.npz", api=make(network / name))
-    with pytest.raises(RecipeError, match=r"comes from the run 'a'.* is not counted here"):
-        find_other_runs(wanted, ())
-
-
-def test_an_own_object_that_declares_nothing_is_told_so(files: Path, network: Path, tmp_path: Path) -> None:
-    data = pe.ImageNpz(files / "first.npz", size=SIDE, channels=1, classes=("ell", "oh"), declared_size=COUNT)
-    settings = {"embedding": pe.embedding("pixels", size=SIDE), "epsilon": 1.0, "delta": 1e-3, "population": 8}
-    settings |= {"iterations": 1, "lookahead": 0, "degree": 0.5}
-    run = pe.evolve(data, Wraps(network), out=tmp_path / "b", **settings)
-    assert run.guarantee["fitted_on_others"] == "not declared"
-    assert "does not declare any" in (run.folder / "certificate.md").read_text()
-    assert verify(run.guarantee | {"fitted_on_others": None}, run.folder) != []
-    declared = pe.PluginInfo(hosts=(), disjoint_from=(network,))
-    with pytest.raises(RecipeError, match="was fitted on these very records"):
-        pe.evolve(data, Wraps(network, declared), out=tmp_path / "c", **settings)
-    with pytest.raises(RecipeError, match="holds no run's model or data"):
-        pe.evolve(data, Wraps(network, pe.PluginInfo(disjoint_from=(tmp_path / "no",))), out=tmp_path / "c", **settings)
-    none = pe.evolve(data, Wraps(network, pe.PluginInfo(disjoint_from=())), out=tmp_path / "c", **settings)
-    assert none.guarantee["fitted_on_others"] is None
+    with pytest.raises(RecipeError, match=r"comes from the run /.*, whose private .* is not counted here"):
+        check_other_runs(wanted, ())
 
 
 def test_words_that_name_a_folder_of_runs_by_chance_refuse_nothing(
@@ -309,7 +239,7 @@ def test_words_that_name_a_folder_of_runs_by_chance_refuse_nothing(
 ) -> None:
     shutil.copytree(fitted.folder, tmp_path / "cpu" / "a")
     monkeypatch.chdir(tmp_path)
-    assert find_other_runs(common(files / "first.npz", api=api("dpdm")), ()) == ()
+    check_other_runs(common(files / "first.npz", api=api("dpdm")), ())
 
 
 def copied(run: pe.Run, folder: Path) -> Path:

@@ -125,7 +125,7 @@ def test_public_images_of_a_fit_and_of_a_cheaper_one_in_it_are_compared_with_thi
 
     first = recipe(theirs, api=api("pdp_diffusion", public=str(ours)))
     run_recipe(first, tmp_path / "first", Surroundings())
-    reusing = {"api": {"kind": "trained", "path": str(tmp_path / "first"), "private_sets": "disjoint"}}
+    reusing = {"api": {"kind": "trained", "path": str(tmp_path / "first")}}
     with pytest.raises(RecipeError, match=r"^The public images .*6\.npz are the private records"):
         run_recipe(recipe(ours, iterations=1, **reusing), tmp_path / "second", Surroundings())
     ours.rename(tmp_path / "moved.npz")
