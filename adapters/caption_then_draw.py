@@ -20,7 +20,6 @@ from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
-    DrawsConditions,
     Failed,
     Finding,
     JobNote,
@@ -28,7 +27,6 @@ from pe.plugins.protocols import (
     RandomRequest,
     Refused,
     Seeds,
-    TellsOfAnswers,
     Usage,
     VariationRequest,
 )
@@ -159,8 +157,6 @@ class CaptionThenDraw(OfSeveral):
             tokens=self._tokens(),
             degrees=captions.degrees,
         )
-        if isinstance(self._captions.api, DrawsConditions):
-            self.draw_conditions = self._draw_captions_conditions
 
     @property
     def capabilities(self) -> Capabilities:
@@ -239,7 +235,8 @@ class CaptionThenDraw(OfSeveral):
                 note.add(items, answer)
         return together(parts), request.job if note is None else note.drawing_job()
 
-    def _draw_captions_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Draw the conditions of the generator of captions."""
         return self._captions.with_prefix(self._captions.draw(labels, seeds))
 
     def _tokens(self) -> Usage | None:
@@ -260,13 +257,12 @@ class CaptionThenDraw(OfSeveral):
         return f"the caption: {self._captions.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
 
     def describe_answers(self) -> str:
-        """Return what the generator of captions tells of its answers: see `TellsOfAnswers`."""
-        writer = self._captions.api
-        return writer.describe_answers() if isinstance(writer, TellsOfAnswers) else ""
+        """Return what the generator of captions tells of its answers."""
+        return self._captions.api.describe_answers()
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `LooksAtEndpoint.look`: at the endpoint of each part that has one."""
+        """See `Generator.look`: at the endpoint of each part that has one."""
         config = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
         specs = [(config.captions, config.captions.settings), (config.draw, _drawer_settings(config.draw))]
         yield from look_at_each("caption_then_draw", specs)

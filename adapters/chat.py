@@ -28,6 +28,7 @@ from pe.plugins.protocols import (
     Capabilities,
     Failed,
     Finding,
+    Generator,
     PluginInfo,
     RandomRequest,
     Refused,
@@ -98,7 +99,7 @@ class ChatSettings(Concurrent, OpenAIConnection, Written):
         return self
 
 
-class Chat:
+class Chat(Generator):
     """Texts by a chat model, hosted or on a server of yours (OpenAI's chat completions).
 
     Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it. Degree 0 is the
@@ -147,7 +148,7 @@ class Chat:
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `LooksAtEndpoint.look`."""
+        """See `Generator.look`."""
         return look_at(cls.Settings, settings, OPENAI, recognise=False)
 
     @property
@@ -168,7 +169,7 @@ class Chat:
         return "" if endpoint is None else endpoint[0].policy.wait or endpoint[1].wait
 
     def describe_answers(self) -> str:
-        """See `TellsOfAnswers`."""
+        """See `Generator.describe_answers`."""
         return self._answers.describe()
 
     def check_machine(self) -> None:

@@ -31,7 +31,16 @@ from pe.data.images import Images
 from pe.data.samples import Conditions, mix, slices
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import import_library
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Refused, Seeds, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    Generator,
+    PluginInfo,
+    RandomRequest,
+    Refused,
+    Seeds,
+    VariationRequest,
+)
 
 Fonts = Literal["matplotlib"] | Path
 Indices = Int64Array
@@ -235,7 +244,7 @@ def heed_words(scores: Float32Array, prompts: Sequence[str]) -> Float32Array:
     return scores
 
 
-class Glyphs:
+class Glyphs(Generator):
     """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or yours.
 
     The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on its
@@ -303,10 +312,12 @@ class Glyphs:
         for label in self._texts:
             self._choices(label)
         self._prompts = None if prompts is None else Prompts.of(prompts)
-        if self._prompts is not None:
-            if self._texts:
-                raise RecipeError("texts and prompts are given: prompts quote what is drawn, so leave texts out.")
-            self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
+        if self._prompts is not None and self._texts:
+            raise RecipeError("`texts` and `prompts` exclude each other: prompts quote what is drawn. Remove `texts`.")
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Draw a prompt for each item, if the generator has prompts."""
+        return Conditions() if self._prompts is None else self._prompts.draw(labels, seeds)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if no font draws the text of a label, or if a label has no prompt."""

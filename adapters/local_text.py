@@ -26,7 +26,17 @@ from pe.data.samples import Conditions, generator, uniforms
 from pe.data.texts import plain
 from pe.errors import RecipeError
 from pe.plugins.devices import Precision, dtype_on, import_library, memory_refused, words_of
-from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    Failed,
+    Generator,
+    PluginInfo,
+    RandomRequest,
+    Seeds,
+    Usage,
+    VariationRequest,
+)
 from pe.plugins.settings import Count, Settings, read_settings
 from pe.plugins.weights import check_whole
 
@@ -96,7 +106,7 @@ class LocalModel(Settings):
         return model.to(device).eval(), tokenizer
 
 
-class LocalTexts(ABC, Generic[Model]):
+class LocalTexts(Generator, ABC, Generic[Model]):
     """A generator of texts by a local model: draws prompts, returns parents at degree 0, uses all devices by batch."""
 
     info = INFO
@@ -216,7 +226,7 @@ class CausalLM(LocalTexts["_Writer"]):
         return self._asking.describe(degree)
 
     def describe_answers(self) -> str:
-        """See `TellsOfAnswers`."""
+        """See `Generator.describe_answers`."""
         return self._answers.describe()
 
     def random_api(self, request: RandomRequest) -> Answer:

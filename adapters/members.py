@@ -18,21 +18,16 @@ from pe.plugins.protocols import (
     NOTHING,
     Answer,
     Capabilities,
-    ChecksLabels,
-    ChecksMachine,
-    DescribesDegree,
-    DescribesWait,
-    DrawsConditions,
     Failed,
     Finding,
-    GenerationAPI,
+    Generator,
     JobNote,
-    LooksAtEndpoint,
     PluginInfo,
     RandomRequest,
     Refused,
     Seeds,
     VariationRequest,
+    class_default,
     info_of,
 )
 from pe.plugins.registry import load, require
@@ -47,7 +42,7 @@ class Member:
     """One generator of several."""
 
     name: str  # unique; stands before the names of the member's conditions, and before reasons for missing samples
-    api: GenerationAPI  # the generator itself
+    api: Generator  # the generator itself
     price: Price  # the prices of the generator's provider
     gate: BoundedSemaphore  # lets as many requests through at once as the generator can take
     share: float = 1.0  # public share of the new samples; in a portfolio the shares of all members add up to 1
@@ -61,10 +56,10 @@ class Member:
             MissingDependency: a library that it needs is not installed.
         """
         require("pe.adapters", spec.kind)
-        api: GenerationAPI = construct("pe.adapters", spec.kind, settings)
+        api: Generator = construct("pe.adapters", spec.kind, settings)
         if hasattr(api, "plan_releases"):
             raise RecipeError(f"{where} is fitted on the private records, which one of several is not: omit it.")
-        if hasattr(api, "ways") or members_of(spec):
+        if len(api.ways) > 1 or members_of(spec):
             raise RecipeError(f"{where} has generators of its own: name one that has none.")
         return cls(name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency), share)
 
@@ -75,7 +70,7 @@ class Member:
 
     def draw(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """Draw conditions for new samples; no columns if the generator draws none."""
-        return self.api.draw_conditions(labels, seeds) if isinstance(self.api, DrawsConditions) else Conditions()
+        return self.api.draw_conditions(labels, seeds)
 
     def ask(self, request: Request) -> Answer:
         """Return the generator's answer to a request, with conditions for every sample and the cost in `usage`."""
@@ -104,28 +99,26 @@ class Member:
 
     def describe_degree(self, degree: float, iteration: int) -> str:
         """Describe what this degree means for the generator; empty: the generator does not describe degrees."""
-        return self.api.describe_degree(degree, iteration) if isinstance(self.api, DescribesDegree) else ""
+        return self.api.describe_degree(degree, iteration)
 
     def describe_wait(self) -> str:
         """Return the reason why the generator's requests wait now, after the member's name; empty if there is none."""
-        wait = self.api.describe_wait() if isinstance(self.api, DescribesWait) else ""
+        wait = self.api.describe_wait()
         return f"{self.name}: {wait}" if wait else ""
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError for a label that the generator cannot make samples of."""
-        if isinstance(self.api, ChecksLabels):
-            self.api.check_labels(labels)
-        else:
-            self.draw(tuple(labels), np.arange(len(labels), dtype=np.uint64))
+        self.api.check_labels(labels)
+        self.draw(tuple(labels), np.arange(len(labels), dtype=np.uint64))
 
 
-class OfSeveral(ABC):
+class OfSeveral(Generator, ABC):
     """The base of a generator that consists of several; its methods ask each member."""
 
     _members: tuple[Member, ...]
 
     @property
-    def others(self) -> list[PluginInfo]:
+    def others(self) -> Sequence[PluginInfo]:
         """Declarations of the members."""
         return [member.info for member in self._members]
 
@@ -143,8 +136,7 @@ class OfSeveral(ABC):
         """Raise PEError if this machine lacks what a member needs."""
         for member in self._members:
             try:
-                if isinstance(member.api, ChecksMachine):
-                    member.api.check_machine()
+                member.api.check_machine()
             except RecipeError as error:
                 raise RecipeError(f"{member.name}: {error}") from error
 
@@ -158,14 +150,13 @@ class OfSeveral(ABC):
 
 
 def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:
-    """Look at the endpoint of each generator (with its settings) that has one: see `LooksAtEndpoint.look`."""
+    """Look at the endpoint of each generator (with its settings) that has one: see `Generator.look`."""
     any_look = False
     for spec, settings in specs:
         require("pe.adapters", spec.kind)
-        plugin = load("pe.adapters", spec.kind)
-        if isinstance(plugin, LooksAtEndpoint):
+        for finding in class_default(load("pe.adapters", spec.kind), "look")(settings):
             any_look = True
-            yield from plugin.look(settings)
+            yield finding
     if not any_look:
         words = f"{kind}: none of its generators has an endpoint that can be looked at"
         yield Finding("problem", words, "ask it for samples: pe probe RECIPE")

@@ -27,7 +27,7 @@ from pe.data.tables import PublicText
 from pe.data.text_vectors import Rarity, damp, words_of
 from pe.data.texts import LONGEST, UTF_8, Texts, shorten
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Generator, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Indices = Int64Array
 Pixels = UInt8Array
@@ -36,7 +36,7 @@ Vectors = Float32Array
 BLOCK = 64  # parents compared with the pool at once
 
 
-class FromPool(ABC):
+class FromPool(Generator, ABC):
     """RANDOM_API and VARIATION_API over a pool; a subclass holds the samples and tells how far apart two of them are.
 
     An answer depends on each item's seed and condition alone.

@@ -21,13 +21,13 @@ from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
-    DrawsConditions,
     Finding,
+    Generator,
     PluginInfo,
     RandomRequest,
     Seeds,
-    TellsOfAnswers,
     VariationRequest,
+    class_default,
 )
 from pe.plugins.settings import Settings, read_settings
 from pe.plugins.specs import MemberSpec
@@ -128,7 +128,8 @@ class Portfolio(OfSeveral):
         These new samples are asked for one by one if the generator draws conditions or `shares` is not `nothing`.
         """
         own = [member.api.capabilities for member in self._members]
-        draws = [isinstance(member.api, DrawsConditions) for member in self._members]
+        none = Generator.draw_conditions
+        draws = [class_default(member.api.__class__, "draw_conditions") is not none for member in self._members]
         anew = [
             replace(can, max_chunk=1) if draw or can.shares != "nothing" else can
             for can, draw in zip(own, draws, strict=True)
@@ -221,9 +222,8 @@ class Portfolio(OfSeveral):
         return "; ".join(f"{name}: {each}" for name, each in words.items() if each)
 
     def describe_answers(self) -> str:
-        """Return what each generator tells of its answers, after its name: see `TellsOfAnswers`."""
-        tellers = [(member.name, member.api) for member in self._members]
-        words = {name: api.describe_answers() for name, api in tellers if isinstance(api, TellsOfAnswers)}
+        """Return what each generator tells of its answers, after its name: see `Generator`."""
+        words = {member.name: member.api.describe_answers() for member in self._members}
         return " ".join(f"{name}: {each}" for name, each in words.items() if each)
 
     def public_paths(self) -> tuple[Path, ...]:
@@ -236,7 +236,7 @@ class Portfolio(OfSeveral):
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `LooksAtEndpoint.look`: at the endpoint of each generator that has one."""
+        """See `Generator.look`: at the endpoint of each generator that has one."""
         specs = read_settings(PortfolioSettings, settings, "portfolio").of
         yield from look_at_each("portfolio", [(spec, spec.settings) for spec in specs])
 

@@ -36,6 +36,7 @@ from pe.plugins.protocols import (
     Answer,
     Capabilities,
     Finding,
+    Generator,
     PluginInfo,
     RandomRequest,
     Seeds,
@@ -100,7 +101,7 @@ class ServerSettings(Concurrent, Pictures):
         return [self.base_url] if isinstance(self.base_url, str) else self.base_url
 
 
-class ServerClient:
+class ServerClient(Generator):
     """For several GPUs or another machine: the models of `diffusion` and its like behind `pe serve`.
 
     RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
@@ -140,8 +141,6 @@ class ServerClient:
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(ServerSettings, settings, type(self).__name__)
         self._prompts = None if config.prompts is None else Prompts.of(config.prompts)
-        if self._prompts is not None:
-            self.draw_conditions = self._prompts.draw  # only such a generator's conditions are drawn before the work
         self._negative = NegativePrompts.of(config.negative_prompt)
         classes = config.classes
         self._classes = None if classes is None else {str(label): choice for label, choice in classes.items()}
@@ -153,8 +152,12 @@ class ServerClient:
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `LooksAtEndpoint.look`."""
+        """See `Generator.look`."""
         return look_at(cls.Settings, settings, ours=True)
+
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Draw a prompt for each item, if the generator has prompts."""
+        return Conditions() if self._prompts is None else self._prompts.draw(labels, seeds)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -13,7 +13,7 @@ from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints, Declared, Mask
 from pe.data.rows import Rows
 from pe.data.samples import uniforms
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Capabilities, Generator, PluginInfo, RandomRequest, Seeds, VariationRequest
 
 Floats = Float64Array
 
@@ -21,7 +21,7 @@ TRIES = 8
 """Draws of a new row, before it is repaired."""
 
 
-class MakesRows(ABC):
+class MakesRows(Generator, ABC):
     """RANDOM_API and VARIATION_API over declared columns; a row is a function of its own seed, label and parent.
 
     A subclass says how new values of a column are drawn.

@@ -30,6 +30,7 @@ from record import keep, where
 
 from adapters.openai_images import OpenAIImages
 from pe.dispatch.dispatcher import Dispatcher
+from pe.plugins.protocols import as_generator
 from pe.store.writer import RunWriter
 
 LATENCY, LIMIT, SIDE = 0.2, 32, 64
@@ -105,7 +106,7 @@ def measure(port: int, images: int, concurrency: int) -> tuple[float, list[tuple
         concurrency=concurrency,
     )
     with tempfile.TemporaryDirectory() as folder, RunWriter.create(Path(folder) / "run", {"recipe.yaml": b""}) as run:
-        dispatcher = Dispatcher(api, run, ("a",), seed=0)
+        dispatcher = Dispatcher(as_generator(api), run, ("a",), seed=0)
         run.journal.totals()
         watch = Watch(dispatcher)
         watch.start()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Embedding,
         Failed,
         GenerationAPI,
+        Generator,
         PluginInfo,
         RandomRequest,
         Refused,
@@ -55,8 +56,8 @@ _HOMES = {
     "pe.data.texts": "Texts",
     "pe.engine.python": "api embedding evaluate evolve extend plan probe resume write_report",
     "pe.errors": "APIError PEError",
-    "pe.plugins.protocols": "Answer Capabilities Embedding Failed GenerationAPI PluginInfo RandomRequest Refused Usage "
-    "VariationRequest",
+    "pe.plugins.protocols": "Answer Capabilities Embedding Failed GenerationAPI Generator PluginInfo RandomRequest "
+    "Refused Usage VariationRequest",
     "pe.private.folder": "ImageFolder TextFolder",
     "pe.private.medical": "Dicom",
     "pe.private.npz": "ImageNpz MnistSample",
@@ -77,6 +78,7 @@ __all__ = [
     "Embedding",
     "Failed",
     "GenerationAPI",
+    "Generator",
     "ImageFolder",
     "ImageNpz",
     "ImageParquet",

@@ -33,7 +33,7 @@ from pe.plugins.devices import (
     memory_refused,
     words_of,
 )
-from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, Refused, Usage
+from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Refused, Usage
 from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def _outcomes(model: Model, job: Job, items: Sequence[Item]) -> Sequence[Outcome
 
 
 @plugin
-class LocalDiffusion:
+class LocalDiffusion(Generator):
     """A diffusion model on this machine.
 
     Args:

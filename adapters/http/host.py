@@ -23,6 +23,7 @@ from pe.data.samples import DRAWN, Conditions
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
+    Generator,
     JobNote,
     PluginInfo,
     RandomRequest,
@@ -54,7 +55,7 @@ _ALL_SHARE = """\
 
 
 def starter_of(*lines: str) -> str:
-    """Return the starting recipe of a hosted model (`HasStarter`): `lines`, then the lines that all hosts share."""
+    """Return a hosted model's `Generator.starter`: `lines`, then the lines that all hosts share."""
     return "".join(f"  {line}\n" for line in lines) + _ALL_SHARE
 
 
@@ -82,7 +83,7 @@ class ImageCall:
         return int(self.seeds[0] % 2**31)
 
 
-class Host(ABC, Generic[Config]):
+class Host(Generator, ABC, Generic[Config]):
     """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as condition `prompt`.
 
     Attributes:

@@ -72,7 +72,7 @@ class ServedHost(Host[Config]):
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `LooksAtEndpoint.look`."""
+        """See `Generator.look`."""
         return look_at(cls.Settings, settings, cls.Settings.default_url)
 
     def _read_settings(self, settings: dict[str, Any]) -> Config:

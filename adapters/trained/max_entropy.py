@@ -124,9 +124,8 @@ class MaxEntropy(FittedMethod, MakesRows):
     """
 
     needs_torch: ClassVar[bool] = False
-    foretells: ClassVar[bool] = True
     starter: ClassVar[str] = ""
-    info = PluginInfo(modality="table", hosts=(), by_label=True, degrees=())
+    info = PluginInfo(modality="table", hosts=(), by_label=True, degrees=(), foretells=True)
 
     columns: dict[str, Column]
     constraints: tuple[Declared, ...] = ()

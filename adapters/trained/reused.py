@@ -17,9 +17,7 @@ from pe.fit.trainer import MODEL, Fitted, FitTerms, Fitting, Trainer, is_own
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
-    ChecksMachine,
-    DescribesDegree,
-    GenerationAPI,
+    Generator,
     PluginInfo,
     RandomRequest,
     VariationRequest,
@@ -33,7 +31,7 @@ from pe.privacy.release import Release
 from pe.privacy.words import round_up
 
 
-class Trained:
+class Trained(Generator):
     """To use a model again that another run fitted, without a second fit.
 
     Guarantee: the releases of that fit are charged to this run's ledger, each as often as it was in the other run,
@@ -58,7 +56,7 @@ class Trained:
         self._path = Path(path)
         self._settings = settings or {}
         self._record: Fitted | None = None
-        self._api: GenerationAPI | None = None
+        self._api: Generator | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -67,8 +65,7 @@ class Trained:
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for the fitted generator."""
-        generator = self._generator()
-        return generator.describe_degree(degree, iteration) if isinstance(generator, DescribesDegree) else f"{degree:g}"
+        return self._generator().describe_degree(degree, iteration)
 
     def public_paths(self) -> tuple[Path, ...]:
         """See `ReadsPublicSamples`: the fitted generator's, as this run's records may be among its public samples."""
@@ -81,8 +78,7 @@ class Trained:
     def check_machine(self) -> None:
         """Raise PEError if the model cannot answer here: its device, or something that it reads, is missing."""
         generator = self._generator()
-        if isinstance(generator, ChecksMachine):
-            generator.check_machine()
+        generator.check_machine()
         assert isinstance(generator, Trainer)
         generator.load(self._path / MODEL)
 
@@ -138,13 +134,13 @@ class Trained:
         """Return the fitted generator's answer."""
         return self._generator().variation_api(request)
 
-    def _generator(self, run: Path | None = None) -> GenerationAPI:
+    def _generator(self, run: Path | None = None) -> Generator:
         """Return the fitted generator; `run` holds its model, by default the run that fitted it."""
         if self._api is None:
             self._record = record = self._record or Fitted.of_run(self._path)
             self._check_named(record, run or self._path)
             generator = construct("pe.adapters", record.kind, _merge(record.settings, self._settings))
-            if not isinstance(generator, Trainer) or not isinstance(generator, GenerationAPI):
+            if not isinstance(generator, Trainer) or not isinstance(generator, Generator):
                 raise PluginError(
                     f"The adapter '{record.kind}', with which {self._path} was fitted, fits nothing here."
                 )

@@ -13,7 +13,7 @@ from pe.cli.options import PATH, json_option, recipe_option, tell_next
 
 if TYPE_CHECKING:
     from pe.engine.probe import LadderProbe, Probe
-    from pe.plugins.protocols import GenerationAPI
+    from pe.plugins.protocols import Generator
     from pe.recipe.explain import Key, Part
 
 
@@ -59,7 +59,7 @@ def _set(changes: tuple[str, ...]) -> list[str]:
     return [word for change in changes for word in ("--set", change)]
 
 
-def _measure_rate(run: Path, api: GenerationAPI | None, most: int | None) -> float:
+def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
     """Return the samples a second of all requests that may be under way at once, each as fast as a request in `run`."""
     from pe.errors import RunError
     from pe.store.run import Run

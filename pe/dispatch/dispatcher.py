@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import abc
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -22,13 +23,13 @@ from pe.dispatch.answers import Answers, Items, Standing, Stored
 from pe.dispatch.limits import LimitToRaise, Meter
 from pe.dispatch.work import NOBODY, Work, lend
 from pe.errors import APIError, ContractError, DamagedFile, Interrupted, PEError, PluginError
-from pe.plugins.protocols import DescribesWait, GenerationAPI
+from pe.plugins.protocols import Generator
 from pe.progress import Progress, Task
 from pe.store.journal import Totals
 from pe.store.places import FOUNDERS, population_place
 from pe.store.writer import RunWriter
 
-ByChunk = Generator[tuple[Items, Samples]]
+ByChunk = abc.Generator[tuple[Items, Samples]]
 
 CHUNKS, ITEMS = 3, 12
 """Fewest requests, and items, that a phase sends before it is judged (`Outset`); at least one request a worker."""
@@ -102,7 +103,7 @@ class Outset:
 class Waits:
     """Shows what the generator waits for while requests are under way, in the bar and for `pe view`."""
 
-    api: GenerationAPI
+    api: Generator
     task: Task
     run: RunWriter
     _words: str = field(default="", init=False)
@@ -112,7 +113,7 @@ class Waits:
         futures, ready = list(waiting), set[Future[Stored]]()
         while not ready:
             ready = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
-            self._show(self.api.describe_wait() if isinstance(self.api, DescribesWait) else "")
+            self._show(self.api.describe_wait())
         return [future for future in futures if future in ready]
 
     def _show(self, words: str) -> None:
@@ -137,7 +138,7 @@ class Dispatcher:
     an answered chunk of an unfinished one is ever asked for again.
     """
 
-    api: GenerationAPI
+    api: Generator
     run: RunWriter
     classes: tuple[str, ...]  # the public label names
     seed: int  # the recipe's seed
@@ -289,7 +290,7 @@ class Dispatcher:
             pass
         return standing
 
-    def _ask_for(self, work: Work, standing: Standing, description: str) -> Generator[Stored]:
+    def _ask_for(self, work: Work, standing: Standing, description: str) -> abc.Generator[Stored]:
         """Ask for all items that `standing` leaves open; yield each answer once it is committed.
 
         A caller that stops before the end must close this iterator: answers to requests under way are kept then.
@@ -316,7 +317,7 @@ class Dispatcher:
 
     def _ask_all(
         self, work: Work, open_items: Items, standing: Standing, task: Task, outset: Outset
-    ) -> Generator[Stored]:
+    ) -> abc.Generator[Stored]:
         """Ask for `open_items` in chunks, keep each answer, then yield it; raise an error once no request is in flight.
 
         Each worker makes its answer's file durable; answers that are ready together share one journal transaction.

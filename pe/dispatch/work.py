@@ -17,10 +17,8 @@ from pe.errors import ContractError
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
-    DrawsConditions,
-    GenerationAPI,
+    Generator,
     JobNote,
-    PassesOn,
     RandomRequest,
     Seeds,
     Usage,
@@ -117,7 +115,7 @@ class Work:
         return mask
 
     def chunks(
-        self, open_items: Items, standing: Standing, api: GenerationAPI, jobs: Mapping[str, Items] | None = None
+        self, open_items: Items, standing: Standing, api: Generator, jobs: Mapping[str, Items] | None = None
     ) -> Iterator[Items]:
         """Yield `open_items`, cut into requests that the generator can take.
 
@@ -141,21 +139,19 @@ class Work:
             is_whole = api.capabilities.one_by_one or not standing.rejections[chunk].any()
             yield from [chunk] if is_whole else np.split(chunk, len(chunk))
 
-    def _cut(self, items: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
+    def _cut(self, items: Items, standing: Standing, api: Generator) -> Iterator[Items]:
         """Yield `items`, cut into requests; several generators get them in turn, so that none waits for another."""
-        if not isinstance(api, PassesOn):
-            yield from self._cut_for(api.capabilities, items, standing, api)
-        elif items.size:
+        if items.size:
             ways = api.ways_of(self._conditions(api, items, standing), self._seeds(items, standing), self.explores)
             of_each = [self._cut_for(can, items[ways == way], standing, api) for way, can in enumerate(api.ways)]
             yield from (chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None)
 
-    def _cut_for(self, can: Capabilities, items: Items, standing: Standing, api: GenerationAPI) -> Iterator[Items]:
+    def _cut_for(self, can: Capabilities, items: Items, standing: Standing, api: Generator) -> Iterator[Items]:
         for group in self._groups(can.shares, items, standing, api):
             for start in range(0, len(group), can.max_chunk):
                 yield group[start : start + can.max_chunk]
 
-    def _groups(self, shares: str, items: Items, standing: Standing, api: GenerationAPI) -> list[Items]:
+    def _groups(self, shares: str, items: Items, standing: Standing, api: Generator) -> list[Items]:
         """Split `items` by what the items of a request must share."""
         if shares == "nothing" or not items.size:
             return [items]
@@ -167,7 +163,7 @@ class Work:
         boundaries = np.flatnonzero(np.diff(keys[order])) + 1
         return np.split(items[order], boundaries)
 
-    def _conditions(self, api: GenerationAPI, items: Items, standing: Standing) -> Conditions:
+    def _conditions(self, api: Generator, items: Items, standing: Standing) -> Conditions:
         """Return the parents' conditions without DRAWN; for new samples the generator's.
 
         They are drawn anew after `retries` refusals, and after each rejection.
@@ -175,15 +171,13 @@ class Work:
         if self.source is not None:
             columns = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
             return Conditions(columns).take(self.parents[items])
-        if not isinstance(api, DrawsConditions):
-            return Conditions()
         draws = standing.refusals[items] // (self.retries + 1) + standing.rejections[items]
         rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
         parts = [self._whole_draw(api, draw).take(items[places]) for draw, places in rows.items()]
         order = np.argsort(np.concatenate(list(rows.values())), kind="stable")
         return Conditions.concatenate(parts).take(order)
 
-    def _whole_draw(self, api: DrawsConditions, draw: int) -> Conditions:
+    def _whole_draw(self, api: Generator, draw: int) -> Conditions:
         """Return the conditions of all n items in the draw of this number, from 0 on."""
         if draw not in self._draws:
             items = np.arange(len(self))
@@ -203,7 +197,7 @@ class Work:
         """Return the unique name of the next request for `items`; after a kill that request has this name again."""
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
-    def ask(self, api: GenerationAPI, items: Items, standing: Standing, job: JobNote | None = None) -> Answer:
+    def ask(self, api: Generator, items: Items, standing: Standing, job: JobNote | None = None) -> Answer:
         """Ask the generator for `items`, each with the seed of its next try; without a `job` no note of one is kept."""
         seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__
@@ -226,10 +220,10 @@ class Work:
         return _with_conditions(answer, parents.conditions)
 
 
-def draw_conditions(api: DrawsConditions, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+def draw_conditions(api: Generator, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
     """Return the conditions that the generator draws for these labels and seeds, one row for each."""
     conditions = api.draw_conditions(labels, seeds)
-    if not isinstance(conditions, Conditions) or conditions.rows != len(labels):
+    if not isinstance(conditions, Conditions) or conditions.rows not in (None, len(labels)):
         where = f"{type(api).__name__}.draw_conditions"
         raise ContractError(f"{where} was asked for {len(labels)} rows: return pe.Conditions with one row per seed.")
     return conditions

@@ -39,7 +39,7 @@ from pe.planning.named import check_named
 from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
-from pe.plugins.protocols import Embedding, GenerationAPI, info_of
+from pe.plugins.protocols import Embedding, GenerationAPI, Generator, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
 from pe.privacy.ledger import Ledger, PublicClock
@@ -97,7 +97,7 @@ class Execution:
 
     recipe: Recipe
     plan: Plan
-    api: GenerationAPI
+    api: Generator
     embedding: Embedding
     private: PrivateSide
     surroundings: Surroundings
@@ -157,7 +157,7 @@ class Execution:
         if pool is not None:
             pool.check_same(run.folder)
 
-    def _pool(self, api: GenerationAPI | None) -> PublicPool | None:
+    def _pool(self, api: Generator | None) -> PublicPool | None:
         """Return the public samples that the embedding and `api` read; `api` is None if it is fitted already."""
         plugins: dict[str, object] = {} if api is None else {"api": api}
         return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)

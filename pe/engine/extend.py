@@ -26,7 +26,7 @@ from pe.planning.forecast import load_changed
 from pe.planning.named import check_named
 from pe.planning.parts import build_dispatcher, build_generator
 from pe.planning.releases import plan_of
-from pe.plugins.protocols import GenerationAPI, ShowsExamples
+from pe.plugins.protocols import Generator
 from pe.privacy.covered import release_file, sha256
 from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.sections import REPORT
@@ -86,9 +86,7 @@ def extend_run(
     return path
 
 
-def _make(
-    run: RunWriter, recipe: Recipe, api: GenerationAPI, numbers: dict[str, Any], surroundings: Surroundings
-) -> Path:
+def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], surroundings: Surroundings) -> Path:
     """Make an extension with these numbers, or go on with it, and certify it; return its file."""
     folder, last, count, degree = run.folder, run.run.synthetic, numbers["count"], numbers["degree"]
     pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
@@ -203,7 +201,7 @@ def spread(members: int, count: int) -> Int64Array:
     return np.concatenate([np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)])
 
 
-def with_examples(last: Population, count: int, degree: float, api: object, seed: int) -> Population:
+def with_examples(last: Population, count: int, degree: float, api: Generator, seed: int) -> Population:
     """Return a population of texts with the condition EXAMPLES: each one's text, and others of its label.
 
     Raises:
@@ -211,7 +209,7 @@ def with_examples(last: Population, count: int, degree: float, api: object, seed
     """
     if not degree:
         raise RecipeError("--degree is 0, which copies texts, and --examples asks for new ones: leave one of them out.")
-    if not isinstance(api, ShowsExamples) or not isinstance(last.samples, Readable):
+    if not api.shows_examples or not isinstance(last.samples, Readable):
         raise RecipeError("--examples is for generators that ask a language model (chat, causal_lm): leave it out.")
     texts, rng, shown = last.samples.strings, generator(seed, EXAMPLES), []
     for place, label in enumerate(last.labels):

@@ -18,7 +18,7 @@ from pe.nearest import describe, nearest
 from pe.planning.checks import obstacles
 from pe.planning.parts import set_up
 from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
-from pe.plugins.protocols import Finding, LooksAtEndpoint
+from pe.plugins.protocols import Finding, class_default
 from pe.plugins.registry import Group, libraries, load, missing_libraries, plugins, require
 from pe.recipe.schema import Recipe
 from pe.version import __version__
@@ -146,8 +146,8 @@ def _plugins(group: Group) -> Iterator[Finding]:
 def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
     """Check the recipe's endpoint, or, without one, this machine; ask for no sample."""
     kind, settings = recipe.api.kind, recipe.api.settings
-    if isinstance(load("pe.adapters", kind), LooksAtEndpoint):
-        yield from endpoint_findings(kind, settings)
+    if found := _look(kind, settings):
+        yield from found
         return
     api, why = set_up("pe.adapters", recipe.api)
     sentences = [f"{kind}: cannot be set up here: {why}"] if api is None else obstacles(recipe, api)
@@ -159,11 +159,10 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
 
 def endpoint_findings(kind: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
     """Check the endpoint of a kind of generator with these settings."""
+    none = Finding("problem", f"{kind}: has no endpoint that can be looked at", "ask it for samples: pe probe RECIPE")
+    yield from _look(kind, settings) or [none]
+
+
+def _look(kind: str, settings: Mapping[str, Any]) -> list[Finding]:
     require("pe.adapters", kind)
-    plugin = load("pe.adapters", kind)
-    if isinstance(plugin, LooksAtEndpoint):
-        yield from plugin.look(settings)
-    else:
-        yield Finding(
-            "problem", f"{kind}: has no endpoint that can be looked at", "ask it for samples: pe probe RECIPE"
-        )
+    return list(class_default(load("pe.adapters", kind), "look")(settings))

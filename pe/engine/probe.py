@@ -26,9 +26,9 @@ from pe.plugins.protocols import (
     KINDS,
     NOTHING,
     Answer,
-    DescribesDegree,
     Embedding,
     GenerationAPI,
+    Generator,
     Usage,
     info_of,
 )
@@ -161,11 +161,11 @@ def _check_degrees(*degrees: float) -> None:
             raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
 
 
-def _meaning_of(api: GenerationAPI, degree: float) -> str:
-    return api.describe_degree(degree) if isinstance(api, DescribesDegree) else ""
+def _meaning_of(api: Generator, degree: float) -> str:
+    return api.describe_degree(degree)
 
 
-def _degree(recipe: Recipe, api: GenerationAPI) -> float:
+def _degree(recipe: Recipe, api: Generator) -> float:
     """Return the first degree above 0: the recipe's, or the generator's if the planner is to choose; 0.5 if none."""
     evolution = recipe.evolution
     has_degree = evolution.is_complete or "degree" in evolution.own_values
@@ -346,9 +346,7 @@ def probe_ladder(
     )
 
 
-def _founders(
-    api: GenerationAPI, label: str, seed: int, price: Price, count: int, alike: bool
-) -> tuple[Population, Call]:
+def _founders(api: Generator, label: str, seed: int, price: Price, count: int, alike: bool) -> tuple[Population, Call]:
     """Draw `count` new samples, all of one condition if `alike`; return them and the call. APIError if none came."""
     labels, none = np.zeros(count, np.int32), np.full(count, NO_PARENT)
     work = Work("probe/parents", labels, (label,), seed, none, alike=alike)
@@ -365,7 +363,7 @@ def _variations(phase: str, founders: Population, parents: Items, label: str, se
     return Work(phase, labels, (label,), seed, parents, source=founders, degree=degree)
 
 
-def _ask(work: Work, name: str, api: GenerationAPI, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
+def _ask(work: Work, name: str, api: Generator, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
     """Ask for the work; return each answer with the items that were made, and all requests together as one Call."""
     standing, start = Standing.of(len(work)), time.monotonic()
     answers: list[tuple[Items, Answer]] = []

@@ -23,7 +23,7 @@ from pe.planning.checks import look_ahead
 from pe.planning.forecast import Forecast, forecast
 from pe.planning.named import check_named
 from pe.planning.parts import object_kind, set_up_generator
-from pe.plugins.protocols import Embedding, GenerationAPI
+from pe.plugins.protocols import Embedding, GenerationAPI, as_generator, has
 from pe.plugins.registry import check_name
 from pe.plugins.settings import Settings
 from pe.plugins.specs import PluginSpec
@@ -131,7 +131,7 @@ def _spec_of(plugin: object, where: str, otherwise: str, members: tuple[str, ...
         return plugin.model_dump()
     if inspect.isclass(plugin):
         raise PluginError(f"{where} is the class {plugin.__name__}: pass an object of it, {plugin.__name__}(…).")
-    lacking = [name for name in members if not _has(plugin, name)]
+    lacking = [name for name in members if not has(plugin, name)]
     if lacking:
         what = f"'{plugin}', a text" if isinstance(plugin, str) else f"an object of the class {type(plugin).__name__}"
         raise PluginError(
@@ -139,15 +139,6 @@ def _spec_of(plugin: object, where: str, otherwise: str, members: tuple[str, ...
             f"{', '.join(members)}."
         )
     return {"kind": object_kind(plugin)}
-
-
-def _has(plugin: object, name: str) -> bool:
-    """True if the plug-in has the attribute `name`; a property is not computed."""
-    try:
-        inspect.getattr_static(plugin, name)
-    except AttributeError:
-        return hasattr(plugin, name)
-    return True
 
 
 def evolve(
@@ -227,7 +218,10 @@ def plan(
         PEError: see pe.errors; a run with these settings would be refused, wherever it starts.
     """
     recipe = _recipe_or_file("pe.plan", private, api, embedding, settings)
-    generator, why = set_up_generator(recipe.api) if api is None or isinstance(api, PluginSpec) else (api, "")
+    if api is None or isinstance(api, PluginSpec):
+        generator, why = set_up_generator(recipe.api)
+    else:
+        generator, why = as_generator(api), ""
     here = [*look_ahead(recipe, generator), *([why] if why else [])]
     return forecast(recipe, generator, here, samples_per_second, dry_run)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pe.data.markup import unwrap
 from pe.data.samples import Readable, Samples
-from pe.plugins.protocols import TellsOfAnswers
+from pe.plugins.protocols import Generator
 from pe.progress import Progress
 from pe.report.sections import INTERNAL_REPORT, REPORT, internal_report, shareable_report
 from pe.store.certified import reissue
@@ -36,12 +36,12 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
 
 
 @contextmanager
-def report_answers(api: object, progress: Progress) -> Iterator[None]:
+def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
     """Warn, when the block ends or fails, of model answers that the generator has changed or passed over."""
     try:
         yield
     finally:
-        if isinstance(api, TellsOfAnswers) and (message := api.describe_answers()):
+        if message := api.describe_answers():
             log.warning("%s", message)
             progress.warn(message)
 

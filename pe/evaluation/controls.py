@@ -26,7 +26,7 @@ from pe.lookahead import embed
 from pe.planning.calls import most_calls
 from pe.planning.choice import Numbers, choose
 from pe.planning.parts import build_dispatcher, price_of, usage_of
-from pe.plugins.protocols import Embedding, GenerationAPI, PluginInfo, Usage, info_of
+from pe.plugins.protocols import Embedding, Generator, PluginInfo, Usage, info_of
 from pe.plugins.registry import load
 from pe.plugins.specs import construct, settings_of
 from pe.privacy.noise import SystemNoise
@@ -48,7 +48,7 @@ MANY = 10**9
 """Number of records assumed without a declared size: so many that they do not limit the number of candidates."""
 
 
-def make_unevolved(api: GenerationAPI, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
+def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
     """Return one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data without votes."""
     work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
     standing = Standing.of(len(labels))
@@ -92,7 +92,7 @@ class ControlRun:
 
     run: Run  # whose control it is
     recipe: Recipe
-    api: GenerationAPI
+    api: Generator
     name: str  # as folder and option: random-selection, one-vote
     images: int  # samples that it asks for, if none is refused
     calls: int  # at most, if none fails
@@ -166,7 +166,7 @@ def one_vote_run(
     run: Run,
     recipe: Recipe,
     plan: Plan,
-    api: GenerationAPI,
+    api: Generator,
     populations: Sequence[Population],
     dataset: PrivateDataset,
     embedding: Embedding,
@@ -263,7 +263,7 @@ def _select(votes: np.ndarray, threshold: float, candidates: Labels, labels: Lab
 
 
 def random_selection_run(
-    run: Run, recipe: Recipe, plan: Plan, api: GenerationAPI, populations: Sequence[Population]
+    run: Run, recipe: Recipe, plan: Plan, api: Generator, populations: Sequence[Population]
 ) -> ControlRun:
     """Return the random-selection control of a run with this plan and S_0 … S_t; the generator is not asked yet.
 

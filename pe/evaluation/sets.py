@@ -35,7 +35,7 @@ from pe.planning.forecast import load_changed
 from pe.planning.named import check_named
 from pe.planning.parts import build_embedding, set_up_generator
 from pe.planning.releases import plan_of
-from pe.plugins.protocols import Embedding, GenerationAPI
+from pe.plugins.protocols import Embedding, GenerationAPI, Generator, as_generator
 from pe.plugins.specs import PluginSpec
 from pe.private.dataset import sample_digest
 from pe.private.source import PrivateSource
@@ -164,7 +164,7 @@ class Sets:
     reference: RealSet  # for fidelity
     private: Labelled | None  # None: they cannot be read
     populations: list[Population]  # S_0 … S_t; the last is evaluated
-    api: GenerationAPI | None  # the generator, if it was needed and is at hand
+    api: Generator | None  # the generator, if it was needed and is at hand
     notes: Notes  # the evaluation adds its own
 
     @property
@@ -216,7 +216,8 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
         private_source, private = _private(run, classes, notes, request.changes)
     others = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
     test = leave_out(test, others, notes)
-    sets, api = {SYNTHETIC_DATA: synthetic}, request.api
+    sets = {SYNTHETIC_DATA: synthetic}
+    api = None if request.api is None else as_generator(request.api)
     if iteration:
         controls, api = _controls(run, recipe, populations, private_source, request, notes, stop, embeddings)
         test = leave_out(test, {f"{noun} of '{name}'": one for name, one in controls.items()}, notes)
@@ -245,11 +246,12 @@ def _controls(
     notes: Notes,
     stop: Event,
     embeddings: Sequence[CachedEmbedding],
-) -> tuple[dict[str, Labelled], GenerationAPI | None]:
+) -> tuple[dict[str, Labelled], Generator | None]:
     """Return the controls that cost nothing, are asked for or run by default; and the generator, if it was needed."""
     founders, last = _label(run.founders() or populations[0]), _label(populations[-1])
     enough = _as_many(founders, last.labels)
-    api, unknown = request.api, ""
+    api = None if request.api is None else as_generator(request.api)
+    unknown = ""
     try:
         check_named(run.folder, recipe, request.changes, "api")
     except RecipeError as error:

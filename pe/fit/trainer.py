@@ -213,21 +213,12 @@ class Rehearsing(Protocol):
     def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
         """Measure some of each part's work on made-up samples; no record is read, nothing is kept.
 
+        If its `PluginInfo.foretells`, it measures nothing.
+
         Raises:
             RecipeError: it cannot be fitted on these terms, or memory does not suffice.
         """
         ...
-
-
-@runtime_checkable
-class Foretelling(Rehearsing, Protocol):
-    """A `Rehearsing` whose `dry_run` follows from public numbers, measures nothing, and is part of every plan.
-
-    Attributes:
-        foretells: True.
-    """
-
-    foretells: bool
 
 
 @runtime_checkable

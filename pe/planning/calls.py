@@ -10,12 +10,12 @@ import numpy as np
 from pe.data.population import NO_PARENT
 from pe.dispatch.answers import Standing
 from pe.dispatch.work import Work
-from pe.plugins.protocols import Capabilities, GenerationAPI, PassesOn, PluginInfo, info_of
+from pe.plugins.protocols import Capabilities, Generator, PluginInfo, info_of
 from pe.recipe.schema import Recipe
 from pe.steps import Phase, Plan, Step, by_label
 
 
-def most_calls(phase: Phase, plan: Plan, api: GenerationAPI) -> int:
+def most_calls(phase: Phase, plan: Plan, api: Generator) -> int:
     """Return the most requests that a phase makes, into which pe.dispatch.work divides it.
 
     The number is exact for new samples. For variations it depends on which members the votes choose.
@@ -24,8 +24,6 @@ def most_calls(phase: Phase, plan: Plan, api: GenerationAPI) -> int:
         labels = by_label(phase.samples)
         work = Work(phase.name, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
         return sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.of(len(labels)), api))
-    if not isinstance(api, PassesOn):
-        return _most_variation_calls(phase, api.capabilities)
     # each of the other generators may get a share of a group, and ends it with a request that is not full
     groups = sum(size > 0 for size in phase.samples)
     most = max(_most_variation_calls(phase, can) for can in api.ways) + (len(api.ways) - 1) * groups
@@ -71,11 +69,11 @@ class Trial:
     images: int = 0
 
     @classmethod
-    def of(cls, recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> Trial:
+    def of(cls, recipe: Recipe, plan: Plan, api: Generator | None) -> Trial:
         """Plan the trial of a run; a generator that could not be set up (None) is taken to need none."""
         if api is None or not _needs_trial(recipe, plan, api):
             return cls()
-        if isinstance(api, PassesOn):  # who makes how many of them, and in how many calls, is drawn
+        if len(api.ways) > 1:  # who makes how many of them, and in how many calls, is drawn
             return cls(PARENTS, PARENTS, IMAGES)
         whole = ceil(PARENTS / api.capabilities.max_chunk)
         variations = PARENTS if api.capabilities.shares == "parent" else whole
@@ -96,7 +94,7 @@ def may_try(recipe: Recipe, info: PluginInfo) -> bool:
     return rule == "always" or (rule == "auto" and info.hosts != () and not info.anew)
 
 
-def _needs_trial(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
+def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
     """True if a trial is always wanted, or only a trial shows that a remote generator does what the plan relies on."""
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
@@ -108,7 +106,7 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: GenerationAPI) -> bool:
     return words or several or recipe.evolution.measure_degree == "always"
 
 
-def disk_of(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> int | None:
+def disk_of(recipe: Recipe, plan: Plan, api: Generator | None) -> int | None:
     """Return the most bytes that samples take on disk at one time; None: unknown.
 
     All populations are kept. Beside them lie answers not yet gathered into a population, the lookahead's included; at

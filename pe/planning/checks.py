@@ -18,14 +18,9 @@ from pe.nearest import describe
 from pe.planning.choice import signal_of, signal_warnings
 from pe.planning.parts import check_modality, set_up, usage_of, without_price
 from pe.planning.releases import check_fit
-from pe.plugins.devices import DescribesPrecision
 from pe.plugins.price import Price
 from pe.plugins.protocols import (
-    ChecksLabels,
-    ChecksMachine,
-    DescribesDegree,
-    DrawsConditions,
-    GenerationAPI,
+    Generator,
     ReadsPublicSamples,
     Usage,
     info_of,
@@ -42,18 +37,18 @@ from pe.recipe.usual_embedding import lacks_network
 from pe.steps import Plan
 
 
-def meaning_of(api: GenerationAPI | None, degree: float, t: int) -> str:
+def meaning_of(api: Generator | None, degree: float, t: int) -> str:
     """Return the generator's words for a degree in iteration t; "" if it has none, "refused" if it cannot obey."""
     try:
-        return api.describe_degree(degree, t) if isinstance(api, DescribesDegree) else ""
+        return "" if api is None else api.describe_degree(degree, t)
     except RecipeError:
         return "refused"
 
 
-def precision_of(api: GenerationAPI | None) -> str:
+def precision_of(api: Generator | None) -> str:
     """Return the precision of the generator's arithmetic; "" if it computes elsewhere or a start would be refused."""
     try:
-        return api.describe_precision() if isinstance(api, DescribesPrecision) else ""
+        return "" if api is None else api.describe_precision()
     except RecipeError:
         return ""
 
@@ -62,7 +57,7 @@ def precision_of(api: GenerationAPI | None) -> str:
 
 
 def cost_warnings(
-    price: Price, api: GenerationAPI | None, calls: int | None, images: int, noun: str = "images"
+    price: Price, api: Generator | None, calls: int | None, images: int, noun: str = "images"
 ) -> list[str]:
     """Return warnings on a cost that is unknown, or that only bounds what the run will cost."""
     is_known = usage_of(price, api, 0, 0) is not None
@@ -119,7 +114,7 @@ def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
     return signal_warnings(recipe, plan, signals)
 
 
-def pool_warnings(recipe: Recipe, api: GenerationAPI) -> list[str]:
+def pool_warnings(recipe: Recipe, api: Generator) -> list[str]:
     """Warn that a run over a pool ends with unchanged public samples."""
     if info_of(api).distinct is None:
         return []
@@ -185,21 +180,19 @@ def refusals(*tries: Callable[[], object]) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def start_checks(recipe: Recipe, api: GenerationAPI | None, embedding: object) -> Iterator[Callable[[], object]]:
+def start_checks(recipe: Recipe, api: Generator | None, embedding: object) -> Iterator[Callable[[], object]]:
     """Yield the checks that the generator and this machine can do what the recipe needs; none asks for a sample."""
-    if isinstance(api, ChecksMachine):
-        yield api.check_machine
-    if isinstance(api, DescribesPrecision):
-        yield api.describe_precision
     if api is not None:
+        yield api.check_machine
+        yield api.describe_precision
         yield lambda: check_price(recipe, api)
-    yield lambda: check_labels(api, recipe.private.labels)
+        yield lambda: check_labels(api, recipe.private.labels)
     yield lambda: check_search(recipe)
     yield lambda: check_fit(recipe)
     yield lambda: check_public_place(recipe, api, embedding)
 
 
-def obstacles(recipe: Recipe, api: GenerationAPI | None = None) -> list[str]:
+def obstacles(recipe: Recipe, api: Generator | None = None) -> list[str]:
     """Return a sentence for each reason to refuse a start of the recipe here and now; no sample is asked for.
 
     `api` is the generator, where it could be set up; mistakes in its settings are not looked for.
@@ -234,32 +227,29 @@ def _require(group: Group, spec: PluginSpec) -> None:
         require(group, spec.kind)
 
 
-def look_ahead(recipe: Recipe, api: GenerationAPI | None) -> list[str]:
+def look_ahead(recipe: Recipe, api: Generator | None) -> list[str]:
     """Return what a plan says of a start here and now: `obstacles` and `plugin_warnings`."""
     return [*obstacles(recipe, api), *plugin_warnings(recipe, api)]
 
 
-def check_degrees(plan: Plan, api: object) -> None:
+def check_degrees(plan: Plan, api: Generator) -> None:
     """Refuse a degree of the plan that the generator cannot obey."""
-    if isinstance(api, DescribesDegree):
-        for step in plan.steps:
-            api.describe_degree(step.degree, step.t)
+    for step in plan.steps:
+        api.describe_degree(step.degree, step.t)
 
 
-def check_labels(api: object, labels: tuple[str, ...]) -> None:
+def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
     """Refuse labels that the generator cannot serve: it says so, or fails to draw a condition for each."""
-    if isinstance(api, ChecksLabels):
-        api.check_labels(labels)
-    elif isinstance(api, DrawsConditions):
-        try:
-            draw_conditions(api, labels, np.arange(len(labels), dtype=np.uint64))
-        except PEError:
-            raise
-        except Exception as error:
-            raise RecipeError(
-                f"The generator {type(api).__name__} fails to draw conditions for the labels {', '.join(labels)}: "
-                f"{type(error).__name__}: {error}."
-            ) from error
+    api.check_labels(labels)
+    try:
+        draw_conditions(api, labels, np.arange(len(labels), dtype=np.uint64))
+    except PEError:
+        raise
+    except Exception as error:
+        raise RecipeError(
+            f"The generator {type(api).__name__} fails to draw conditions for the labels {', '.join(labels)}: "
+            f"{type(error).__name__}: {error}."
+        ) from error
 
 
 def check_search(recipe: Recipe) -> None:
@@ -268,7 +258,7 @@ def check_search(recipe: Recipe) -> None:
         describe(recipe.evolution.neighbor_search)
 
 
-def check_price(recipe: Recipe, api: GenerationAPI) -> None:
+def check_price(recipe: Recipe, api: Generator) -> None:
     """Raise RecipeError if other machines make samples at an unstated price, and limits.max_images is not set."""
     hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
     if hosts and recipe.limits.max_images is None:

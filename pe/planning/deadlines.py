@@ -18,7 +18,7 @@ from pe.fit.trainer import DryRun
 from pe.histogram import Voting
 from pe.nearest import nearest
 from pe.plugins.embed import calls_for_a_failing_sample, embed_block
-from pe.plugins.protocols import Embedding, GenerationAPI, Vectors, info_of
+from pe.plugins.protocols import Embedding, Generator, Vectors, info_of
 from pe.private.embeddings import SPARE, blocks_for
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
@@ -49,7 +49,7 @@ class ClockPlan:
     unheld: tuple[str, ...] = ()  # releases that have no deadline
 
 
-def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockPlan:
+def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
     """Decide if a run of the recipe has a public clock; the generator is None if it could not be set up.
 
     By default a run has one if its generator asks other machines, or does not say that it asks none.
@@ -74,7 +74,7 @@ def clock_terms(recipe: Recipe, api: GenerationAPI | None) -> ClockPlan:
 
 
 def held_back(
-    recipe: Recipe, plan: Plan, api: GenerationAPI | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
+    recipe: Recipe, plan: Plan, api: Generator | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
 ) -> ClockPlan:
     """Return `clock_terms` with the deadlines of a run here; without them if the embedding asks other machines."""
     terms = clock_terms(recipe, api)

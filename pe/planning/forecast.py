@@ -22,7 +22,7 @@ from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.planning.usefulness import expect
-from pe.plugins.protocols import GenerationAPI, info_of
+from pe.plugins.protocols import Generator, info_of
 from pe.plugins.reach import leaves
 from pe.plugins.registry import Group, load, plugins
 from pe.plugins.specs import PluginSpec, members_of
@@ -351,7 +351,7 @@ def _duration(seconds: float) -> str:
 
 def forecast(
     recipe: Recipe,
-    api: GenerationAPI | None,
+    api: Generator | None,
     here: Sequence[str] = (),
     samples_per_second: float | None = None,
     dry_run: bool = False,
@@ -384,7 +384,7 @@ def forecast(
     total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
     warnings = [
         *here,
-        *checks.refusals(partial(checks.check_degrees, plan, api)),
+        *checks.refusals(*([] if api is None else [partial(checks.check_degrees, plan, api)])),
         *checks.cost_warnings(price, api, calls, images, recipe.private.modality.noun),
         *checks.limit_warnings(recipe, images, cost, seconds),
         *checks.guarantee_warnings(recipe, plan, total_epsilon),
@@ -414,7 +414,7 @@ def forecast(
     )
 
 
-def _iterations(recipe: Recipe, plan: Plan, api: GenerationAPI | None) -> tuple[Iteration, ...]:
+def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iteration, ...]:
     iterations = []
     for t, phases in groupby(plan.phases, key=lambda phase: phase.t):
         asked = [phase for phase in phases if phase.asks]

@@ -15,7 +15,17 @@ from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import PluginError, RecipeError
 from pe.plugins.price import Price
-from pe.plugins.protocols import KINDS, NOTHING, AsksOthers, Embedding, GenerationAPI, PluginInfo, Usage, info_of
+from pe.plugins.protocols import (
+    KINDS,
+    NOTHING,
+    Embedding,
+    GenerationAPI,
+    Generator,
+    PluginInfo,
+    Usage,
+    as_generator,
+    info_of,
+)
 from pe.plugins.registry import Group, plugins, require
 from pe.plugins.specs import MemberSpec, PluginSpec, construct, members_of
 from pe.progress import Progress
@@ -23,9 +33,9 @@ from pe.recipe.schema import OBJECT, Recipe
 from pe.store.writer import RunWriter
 
 
-def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> GenerationAPI:
+def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> Generator:
     """Construct the generator that the recipe names, or check the user's `own` object against it."""
-    api: GenerationAPI = _build("pe.adapters", recipe.api, own)
+    api: Generator = as_generator(_build("pe.adapters", recipe.api, own))
     check_modality(api, "makes", recipe)
     return api
 
@@ -61,7 +71,7 @@ def check_modality(plugin: object, does: str, recipe: Recipe) -> None:
 
 def build_dispatcher(
     recipe: Recipe,
-    api: GenerationAPI,
+    api: Generator,
     run: RunWriter,
     progress: Progress,
     stop: Event,
@@ -96,17 +106,17 @@ def price_of(recipe: Recipe) -> Price:
     return Price.of_parts(several)
 
 
-def without_price(recipe: Recipe, api: GenerationAPI | None) -> list[PluginInfo]:
+def without_price(recipe: Recipe, api: Generator | None) -> list[PluginInfo]:
     """Return the declarations of the generators whose price the recipe does not state."""
     if recipe.api.price.is_stated or api is None:
         return []
     members = members_of(recipe.api)
-    if not members or not isinstance(api, AsksOthers):
+    if not members or not api.others:
         return [info_of(api)]
     return [info for member, info in zip(members.values(), api.others, strict=True) if not member.price.is_stated]
 
 
-def usage_of(price: Price, api: GenerationAPI | None, calls: int, images: int) -> Usage | None:
+def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Usage | None:
     """Return the usage that is billed; None if tokens or pixels, whose number is unknown, cost something."""
     info = PluginInfo() if api is None else info_of(api)
     size, tokens = info.drawn, info.tokens
@@ -147,7 +157,7 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
     return plugin, ""
 
 
-def set_up_generator(spec: PluginSpec) -> tuple[GenerationAPI | None, str]:
+def set_up_generator(spec: PluginSpec) -> tuple[Generator | None, str]:
     """Construct a recipe's generator as `set_up` does; the reason, if it fails, is a sentence for a plan."""
     api, why = set_up("pe.adapters", spec)
     if api is not None:

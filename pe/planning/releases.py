@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
-from pe.fit.trainer import FIT, DryRun, FitTerms, Foretelling, Rehearsing, Trainer
+from pe.fit.trainer import FIT, DryRun, FitTerms, Rehearsing, Trainer
 from pe.histogram import CLASS_COUNTS, Voting, class_counts_release, histogram_release, histogram_releases
 from pe.planning.named import check_named
 from pe.plugins.devices import check_memory
@@ -140,7 +140,7 @@ def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
     Without `measured`, only what public numbers foretell is tried.
     """
     trainer = _trainer(recipe)
-    if not isinstance(trainer, Rehearsing if measured else Foretelling):
+    if not isinstance(trainer, Rehearsing) or not (measured or info_of(trainer).foretells):
         return ()
     return tuple(trainer.dry_run(fit_terms(recipe)))
 

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pe.errors import MissingDependency, PEError, RecipeError
 
@@ -48,18 +48,6 @@ _REFUSALS = (
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
 """Parts, in lower case, of the messages of errors that lack of memory causes; the last three can have other causes."""
-
-
-@runtime_checkable
-class DescribesPrecision(Protocol):
-    """A generator that computes on this machine, and says in what precision."""
-
-    def describe_precision(self) -> str:
-        """Return the generator's precision on this machine as one clause without a full stop; empty if not known yet.
-
-        Raises:
-            RecipeError: this machine lacks a device. The method is called before there is a run.
-        """
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:

@@ -5,13 +5,14 @@ Any object with these methods serves; no base class is needed. docs/write-your-o
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -137,7 +138,7 @@ class Capabilities:
         max_chunk: most items one request may hold, ≥ 1.
         concurrency: requests that may run at once, ≥ 1.
         shares: what all items of one request must have in common: nothing, the condition (and the label),
-            or the parent. In the last two cases a RANDOM_API request has one drawn condition (`DrawsConditions`).
+            or the parent. In the last two cases all items of a RANDOM_API request have one drawn condition.
         degree: whether the variation degree is obeyed exactly, by wording, or not at all.
         deterministic: True if an item asked for again gets an equal sample, in whatever chunk it is asked for.
         one_by_one: True if the generator asks for the items of a request one by one, so that it cannot mix them up.
@@ -176,6 +177,7 @@ class PluginInfo:
         fitted_before: True for a `Trainer` that an earlier run fitted, so that no share of the budget is set apart.
         fit_share: the share of ε that a `Trainer` is fitted with where a recipe that evolves it names none; None: the
             recipe must name it.
+        foretells: True for a `Trainer` whose `dry_run` follows from public numbers, so that it is part of every plan.
         standard_inception: True for an embedding if distances between its vectors are FID and KID as published.
 
     Raises:
@@ -197,6 +199,7 @@ class PluginInfo:
     anew: bool = False
     fitted_before: bool = False
     fit_share: float | None = None
+    foretells: bool = False
     standard_inception: bool = False
 
     def __post_init__(self) -> None:
@@ -216,7 +219,7 @@ def info_of(plugin: object) -> PluginInfo:
     Raises:
         ContractError: its `info` is no `PluginInfo`.
     """
-    info = plugin.info if isinstance(plugin, Declares) else PluginInfo()
+    info = getattr(plugin, "info", PluginInfo())
     if not isinstance(info, PluginInfo):
         raise ContractError(f"The info of {plugin!r} is {info!r}: it must be a PluginInfo.")
     return info
@@ -357,88 +360,166 @@ class Embedding(Protocol):
         """Return vectors, float32 (n, d): one row per sample, each a function of that sample alone."""
 
 
-# A plug-in may have any of the following, too.
+@dataclass(frozen=True)
+class Finding:
+    """One line of `pe doctor`.
+
+    Attributes:
+        state: whether all is well, something is not installed, or does not work.
+        what: the thing that was examined, and what was found.
+        remedy: what to do about it.
+    """
+
+    state: Literal["ok", "missing", "problem"]
+    what: str
+    remedy: str = ""
 
 
-@runtime_checkable
-class Declares(Protocol):
-    """A plug-in, or its class, that declares what it is."""
+class Generator:
+    """All that the engine may ask of a generator, with defaults: an optional base class.
 
-    info: PluginInfo
+    An object with the members of `GenerationAPI` alone serves as well: `as_generator` adds the defaults.
 
+    Attributes:
+        info: what the generator declares about itself.
+        starter: lines of `api` after `kind` with which a recipe may begin, indented by two; None: `pe init` cannot
+            write one. Before a comment stands a tab. {prompts} becomes a prompt; {size} and {channels} become those of
+            the private images, {longest} the most bytes of a text.
+        shows_examples: whether it shows a model the parents' condition EXAMPLES, and asks for one more.
+    """
 
-@runtime_checkable
-class DrawsConditions(Protocol):
-    """A generator whose public conditions (prompts, say) are drawn before the work is cut into requests."""
+    info = PluginInfo()
+    starter: ClassVar[str | None] = None
+    shows_examples: ClassVar[bool] = False
 
-    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """The condition of each of n new samples, n rows, from labels and seeds alone.
+    @property
+    def capabilities(self) -> Capabilities:
+        """The limits that the dispatcher must respect."""
+        raise NotImplementedError
 
-        Called for all samples of a population at once, so a generator may deal a list out to them without repeats.
-        """
+    def random_api(self, request: RandomRequest) -> Answer:
+        """New samples, one per item of the request."""
+        raise NotImplementedError
 
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """One variation of each parent of the request."""
+        raise NotImplementedError
 
-@runtime_checkable
-class DescribesDegree(Protocol):
-    """A generator that says what a variation degree will mean to it."""
+    # Before there is a run. None of these asks a host for a sample.
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raise RecipeError for a label of which it cannot make samples."""
+
+    def check_machine(self) -> None:
+        """Raise a PEError if this machine lacks a device, key or file that the generator will need."""
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Return the meaning of `degree`, in [0, 1], in iteration 1 or later, as one clause without a full stop.
 
         Raises:
-            RecipeError: the degree cannot be obeyed. The method is called before there is a run.
+            RecipeError: the degree cannot be obeyed.
         """
+        return ""
 
+    def describe_precision(self) -> str:
+        """Return the precision of its arithmetic on this machine as one clause; empty if it computes elsewhere.
 
-@runtime_checkable
-class ChecksLabels(Protocol):
-    """A generator whose settings may not serve every label."""
+        Raises:
+            RecipeError: this machine lacks a device.
+        """
+        return ""
 
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError for a label of which it cannot make samples; called before there is a run, asks no host."""
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield findings: is the endpoint reached, does it take the key, what server is it, and what does that heed?
 
+        `settings` are a recipe's `api`: the address, the credentials, and settings to compare with the server's model.
+        """
+        return iter(())
 
-@runtime_checkable
-class ChecksMachine(Protocol):
-    """A generator that can tell, before there is a run, whether it can be fitted and can answer on this machine."""
+    def public_paths(self) -> tuple[Path, ...]:
+        """See `ReadsPublicSamples`."""
+        return ()
 
-    def check_machine(self) -> None:
-        """Raise a PEError if this machine lacks a device, key or file that the generator will need; asks no host."""
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+        """See `ReadsPublicSamples`."""
+        return iter(())
 
+    # How work is cut into requests.
 
-@runtime_checkable
-class AsksOthers(Protocol):
-    """A generator that passes its items on to other generators, which its settings name (`members_of`)."""
+    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
+        """Draw the public condition (a prompt, say) of each of n new samples, n rows, from labels and seeds alone.
 
-    @property
-    def others(self) -> list[PluginInfo]:
-        """The declarations of the other generators, in the order of `members_of`."""
-
-
-@runtime_checkable
-class ShowsExamples(Protocol):
-    """A generator that shows a model the parents' condition EXAMPLES, where they have it, and asks for one more.
-
-    Attributes:
-        shows_examples: True.
-    """
-
-    shows_examples: bool
-
-
-@runtime_checkable
-class PassesOn(Protocol):
-    """A generator that passes each item on to another, by one of several ways that differ in their capabilities.
-
-    All items of a request go the same way, and requests are cut by the capabilities of that way.
-    """
+        Called for all samples of a population at once, so a generator may deal a list out to them without repeats.
+        """
+        return Conditions()
 
     @property
     def ways(self) -> tuple[Capabilities, ...]:
-        """The capabilities of each way that an item may go."""
+        """The capabilities of each way that an item may go.
+
+        There are several where items are passed on to other generators. All items of a request go the same way, and
+        requests are cut by the capabilities of that way.
+        """
+        return (self.capabilities,)
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Int64Array:
-        """The way of each of n items, int64 (n,), an index into `ways`; `explores` as in `VariationRequest`."""
+        """Return the way of each of n items, int64 (n,), an index into `ways`; `explores` as in `VariationRequest`."""
+        return np.zeros(len(seeds), np.int64)
+
+    @property
+    def others(self) -> Sequence[PluginInfo]:
+        """The declarations of generators to which it passes items on, in the order of `members_of`."""
+        return ()
+
+    # While requests are under way.
+
+    def describe_wait(self) -> str:
+        """Return why its requests wait now, as one clause without a full stop; empty if none waits.
+
+        Called about twice a second, from another thread than the requests'; must not block. The progress line and
+        `pe view` show the reason, so it may hold only public values, such as a server's words.
+        """
+        return ""
+
+    def describe_answers(self) -> str:
+        """Return a sentence, of public quantities alone, on answers that it changed or passed over; empty: none."""
+        return ""
+
+
+class _Own(Generator):
+    """A user's object, with the defaults of `Generator` for what it lacks."""
+
+    def __init__(self, plugin: object) -> None:
+        self._plugin = plugin
+
+    def __getattribute__(self, name: str) -> Any:
+        plugin = object.__getattribute__(self, "_plugin")
+        return getattr(plugin, name) if has(plugin, name) else object.__getattribute__(self, name)
+
+
+def as_generator(api: GenerationAPI) -> Generator:
+    """Return `api` if it is a `Generator`; else an object of the same class name that adds the defaults to it."""
+    if isinstance(api, Generator):
+        return api
+    own = type(api)
+    names = {"__module__": own.__module__, "__qualname__": own.__qualname__}
+    generator: Generator = type(own.__name__, (_Own,), names)(api)
+    return generator
+
+
+def class_default(factory: object, name: str) -> Any:
+    """Return the attribute `name` of a generator's class, or the default of `Generator`."""
+    return getattr(factory, name, getattr(Generator, name))
+
+
+def has(plugin: object, name: str) -> bool:
+    """Return True if the plug-in has the attribute `name`. Does not compute a property."""
+    try:
+        inspect.getattr_static(plugin, name)
+    except AttributeError:
+        return hasattr(plugin, name)
+    return True
 
 
 @runtime_checkable
@@ -470,49 +551,3 @@ class HasWeights(Protocol):
     @classmethod
     def weights_here(cls) -> bool:
         """True if the usual weights are on this machine; nothing is fetched, and no network is built."""
-
-
-@runtime_checkable
-class DescribesWait(Protocol):
-    """A generator whose requests may have to wait long: for a server that limits their rate, say."""
-
-    def describe_wait(self) -> str:
-        """Return why its requests wait now, as one clause without a full stop; empty if none waits.
-
-        Called about twice a second while requests are under way, from another thread than theirs; must not block. The
-        progress line and `pe view` show the reason, so it may hold only public values, such as a server's words.
-        """
-
-
-@runtime_checkable
-class TellsOfAnswers(Protocol):
-    """A generator that changes or passes over some of its model's answers."""
-
-    def describe_answers(self) -> str:
-        """Return a sentence, of public quantities alone, on what became of these answers so far; empty if none came."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of `pe doctor`.
-
-    Attributes:
-        state: whether all is well, something is not installed, or does not work.
-        what: the thing that was examined, and what was found.
-        remedy: what to do about it.
-    """
-
-    state: Literal["ok", "missing", "problem"]
-    what: str
-    remedy: str = ""
-
-
-@runtime_checkable
-class LooksAtEndpoint(Protocol):
-    """A generator's class that can look at its endpoint without asking for a sample."""
-
-    def look(self, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings: is the endpoint reached, does it take the key, what server is it, and what does that heed?
-
-        `settings` are a recipe's `api`: the address, the credentials, and settings to compare with the server's model.
-        """

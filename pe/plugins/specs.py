@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from pe.errors import PEError, PluginError
 from pe.plugins.price import PriceSection
+from pe.plugins.protocols import as_generator
 from pe.plugins.registry import NOUN, Group, load, plugins
 from pe.plugins.settings import models_in, read_settings
 
@@ -35,7 +36,8 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
     factory = load(group, kind)
     values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
     try:
-        return factory(**{name: getattr(values, name) for name in settings})
+        made = factory(**{name: getattr(values, name) for name in settings})
+        return as_generator(made) if group == "pe.adapters" else made
     except PEError:
         raise
     except (TypeError, ValueError, OSError) as error:

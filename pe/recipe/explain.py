@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from pe.data.columns import Column
 from pe.errors import PluginError
-from pe.plugins.protocols import info_of
+from pe.plugins.protocols import Generator, class_default, info_of
 from pe.plugins.registry import Group, load, plugins
 from pe.plugins.settings import fields_of, models_in
 from pe.plugins.specs import part_among, settings_of
@@ -150,7 +150,7 @@ def _source_of(factory: Any, fields: dict[str, FieldInfo]) -> str:
     elif _asks_others(fields):
         source = SEVERAL
     elif info.hosts == ():
-        source = POOL if hasattr(factory, "public_paths") else HERE
+        source = POOL if class_default(factory, "public_paths") is not Generator.public_paths else HERE
     else:
         source = SERVER if "base_url" in fields and fields["base_url"].is_required() else HOST
     return f"{info.modality} {source}"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,7 +20,7 @@ from pe.data.samples import modality
 from pe.data.tables import TEXT, PublicTexts, files_below, folder_labels, is_clutter, walk
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.plugins.protocols import info_of
+from pe.plugins.protocols import class_default, info_of
 from pe.plugins.registry import load
 from pe.private.folder import SUFFIXES
 from pe.private.look import text_kind_at
@@ -40,18 +40,6 @@ class Undeclared:
 
 
 UNDECLARED = Undeclared()
-
-
-@runtime_checkable
-class HasStarter(Protocol):
-    """A generator's class that says how a recipe over it may begin.
-
-    Attributes:
-        starter: lines of `api` after `kind`, indented by two; before a comment stands a tab. {prompts} becomes a
-            prompt; {size} and {channels} become those of the private images, {longest} the most bytes of a text.
-    """
-
-    starter: str
 
 
 @dataclass(frozen=True)
@@ -95,10 +83,10 @@ def starter_recipe(start: Start) -> str:
 
 def starter_of(kind: str) -> str:
     """Lines of `api` with which a recipe over a generator of this kind may begin; RecipeError if it brings none."""
-    factory = load("pe.adapters", kind)
-    if not isinstance(factory, HasStarter):
+    starter: str | None = class_default(load("pe.adapters", kind), "starter")
+    if starter is None:
         raise RecipeError(f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`.")
-    return factory.starter
+    return starter
 
 
 def path_from(folder: Path, path: Path) -> str:

@@ -174,5 +174,5 @@ def test_labels_draw_from_their_prompts():
     assert set(found.tolist()) == {'a thin "3"', 'a bold "3"', '"4"'}
     with pytest.raises(RecipeError, match="there is none for the label 'five'"):
         api.check_labels(["five"])
-    with pytest.raises(RecipeError, match="texts and prompts are given"):
+    with pytest.raises(RecipeError, match="`texts` and `prompts` exclude each other"):
         Glyphs(prompts="7", texts={"three": ["3"]})

@@ -8,10 +8,10 @@ import pytest
 
 from pe.data.samples import modality
 from pe.planning.parts import set_up
-from pe.plugins.protocols import info_of
+from pe.plugins.protocols import class_default, info_of
 from pe.plugins.registry import load, plugins
 from pe.recipe.schema import Recipe
-from pe.recipe.starting import HasStarter, ImageStart, Start, TableStart, TextStart, starter_recipe
+from pe.recipe.starting import ImageStart, Start, TableStart, TextStart, starter_recipe
 from tests.cli.typed import assert_one_sentence, pe
 from tests.private.records import FILES, png, write
 from tests.private.test_forms import FEW, FORMS
@@ -121,7 +121,7 @@ def test_what_cannot_be_is_refused(scans, where, flags, sentence):
     assert not (root / "recipe.yaml").exists()
 
 
-STARTERS = [kind for kind in plugins("pe.adapters") if isinstance(load("pe.adapters", kind), HasStarter)]
+STARTERS = [kind for kind in plugins("pe.adapters") if class_default(load("pe.adapters", kind), "starter") is not None]
 COMMENTED = re.compile(r"^( *)# (?=[a-z_]+: )", re.M)
 
 

@@ -9,7 +9,7 @@ import torch
 from pe.data.samples import Conditions, modality
 from pe.errors import RecipeError
 from pe.fit.trainer import HasRecordLoss
-from pe.plugins.protocols import Answer, DrawsConditions, GenerationAPI, RandomRequest, VariationRequest, info_of
+from pe.plugins.protocols import Answer, Generator, RandomRequest, VariationRequest, as_generator, info_of
 from pe.plugins.specs import construct
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
@@ -113,7 +113,7 @@ def api(kind, tmp_path_factory):
         with serving(HOSTS[kind].serve(None)) as url:
             yield HOSTS[kind].make(url)
     else:
-        yield Shades()
+        yield as_generator(Shades())
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +129,8 @@ def children(api, parents):
 
 def new(api, which=slice(None), salt=0):
     seeds = SEEDS ^ np.uint64(salt)
-    drawn = Conditions()
-    if isinstance(api, DrawsConditions):  # as the dispatcher does: for all of them at once
-        drawn = api.draw_conditions(LABELS, seeds).take(np.arange(len(SEEDS))[which])
+    drawn = api.draw_conditions(LABELS, seeds)  # as the dispatcher does: for all of them at once
+    drawn = drawn.take(np.arange(len(SEEDS))[which])
     labels, cut = LABELS[which], seeds[which]
     return together([api.random_api(RandomRequest(labels[i], cut[i], drawn.take(i))) for i in chunks(api, len(cut))])
 
@@ -165,7 +164,7 @@ def same(one, other):
 
 
 def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(api, parents, children):
-    assert isinstance(api, GenerationAPI)
+    assert isinstance(api, Generator)
     assert min(api.capabilities.max_chunk, api.capabilities.concurrency) >= 1
     for each in (parents, children):
         assert isinstance(each.samples, modality(info_of(api).modality))

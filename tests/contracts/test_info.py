@@ -4,7 +4,7 @@ import pytest
 
 import pe
 from pe.errors import ContractError
-from pe.plugins.protocols import Declares, info_of
+from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.specs import settings_of
 from tests.generators import Mean, Shades
@@ -17,7 +17,7 @@ PARTS = ("caption_then_draw", "portfolio")
 @pytest.mark.parametrize(("group", "kind"), INSTALLED)
 def test_a_plug_in_says_whom_it_asks_and_names_settings_that_it_has(group, kind):
     factory = load(group, kind)
-    assert isinstance(factory, Declares)
+    assert isinstance(factory.info, pe.PluginInfo)
     info, asks = info_of(factory), kind in PARTS or "http" in plugins(group)[kind].extras
     assert info.hosts == (None if asks else ())  # an object knows, from its settings
     known = settings_of(factory).model_fields

@@ -10,7 +10,7 @@ import pytest
 from pe.errors import RecipeError
 from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, Numbers, choose, choose_evolution
 from pe.planning.forecast import forecast
-from pe.plugins.protocols import PluginInfo
+from pe.plugins.protocols import PluginInfo, as_generator
 from pe.recipe.schema import Recipe
 from tests.generators import Shades
 
@@ -28,10 +28,14 @@ def given(size=4000, labels=10, sigma=4.7, kind=DRAWN, **more):
     return replace(kind, records=size, units=size, labels=labels, sigma=sigma, **more)
 
 
-class Generator(Shades):
+class Own(Shades):
     def __init__(self, **info):
         super().__init__()
         self.info = PluginInfo(hosts=(), **{"degrees": DRAWN.degrees, "by_label": True} | info)
+
+
+def own(**info):
+    return as_generator(Own(**info))
 
 
 def recipe_of(size=4000, labels=10, epsilon=1, **sections):
@@ -83,19 +87,19 @@ def test_more_to_learn_from_is_never_used_less(kind):
 
 
 def test_what_the_recipe_gives_stays_and_the_rest_follows():
-    free = choose_evolution(recipe_of(), Generator())
+    free = choose_evolution(recipe_of(), own())
     assert {"evolution.iterations", "evolution.neighbors", "privacy.schedule"} <= free.values.keys()
     explicit = {"iterations": 2, "neighbors": 4, "threshold": 3.0}
-    bound = choose_evolution(recipe_of(evolution=explicit), Generator())
+    bound = choose_evolution(recipe_of(evolution=explicit), own())
     evolution = bound.recipe.evolution
     assert evolution.own_values | explicit == evolution.own_values
     assert not {f"evolution.{key}" for key in explicit} & bound.values.keys()
     assert (evolution.degree, evolution.threshold_sigmas) == ([0.5, 0.4], None)
     assert len(bound.recipe.privacy.schedule) == 2
-    listed = choose_evolution(recipe_of(evolution={"degree": [0.9, 0.5, 0.1]}), Generator()).recipe.evolution
+    listed = choose_evolution(recipe_of(evolution={"degree": [0.9, 0.5, 0.1]}), own()).recipe.evolution
     assert (listed.iterations, listed.degree, len(listed.population)) == (3, [0.9, 0.5, 0.1], 4)
     whole = recipe_of(None, evolution={"iterations": 2, "population": 20})
-    assert choose_evolution(whole, Generator()) == Choice(whole, {}, ())
+    assert choose_evolution(whole, own()) == Choice(whole, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ IMAGES = {"limits": {"max_images": 2500}}
 @pytest.mark.parametrize("given", [COST, IMAGES])
 @pytest.mark.parametrize("more", [{}, {"lookahead": 3}, {"lookahead": 8, "iterations": 1, "degree": 0}])
 def test_limits_are_kept_with_a_lookahead_and_without(given, more):
-    found = forecast(recipe_of(5000, 2, **given, evolution=more), Generator())
+    found = forecast(recipe_of(5000, 2, **given, evolution=more), own())
     assert 1250 < found.images <= 2500
     assert found.cost == (0 if given == IMAGES else pytest.approx(found.images * 0.02))
 
@@ -134,7 +138,7 @@ def test_no_more_candidates_than_a_pool_has_different_ones(distinct, candidates)
 def test_units_of_several_records_cast_fewer_votes():
     four, patients = {"iterations": 4}, {"privacy_unit": "patient", "declared_units": 250}
     recipes = recipe_of(evolution=four), recipe_of(evolution=four, private=patients)
-    many, few = (choose_evolution(one, Generator()).recipe.evolution.population[0] for one in recipes)
+    many, few = (choose_evolution(one, own()).recipe.evolution.population[0] for one in recipes)
     assert few < many / 3
 
 
@@ -147,15 +151,15 @@ def test_units_of_several_records_cast_fewer_votes():
 )
 def test_numbers_that_the_rule_needs_are_asked_for(private, sentence):
     with pytest.raises(RecipeError, match=sentence):
-        choose_evolution(recipe_of(None, private=private), Generator())
+        choose_evolution(recipe_of(None, private=private), own())
 
 
 def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_told_the_same():
     assert ENOUGH_ONCE <= SIGNAL_ONCE
-    recipe = choose_evolution(recipe_of(10_000), Generator()).recipe
+    recipe = choose_evolution(recipe_of(10_000), own()).recipe
     by_hand = recipe_of(10_000, evolution=recipe.evolution.own_values).model_copy(update={"privacy": recipe.privacy})
-    found = forecast(recipe, Generator())
-    assert forecast(by_hand, Generator()).warnings == found.warnings
+    found = forecast(recipe, own())
+    assert forecast(by_hand, own()).warnings == found.warnings
     assert not any("would be enough" in warning for warning in found.warnings)
 
 
@@ -163,7 +167,7 @@ def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_to
 @pytest.mark.parametrize("degrees", [DRAWN.degrees, (0.0,)])
 def test_what_would_be_enough_is_enough_for_what_is_then_chosen(size, labels, epsilon, degrees):
     def warnings(size, epsilon):
-        return " ".join(forecast(recipe_of(size, labels, epsilon), Generator(degrees=degrees)).warnings)
+        return " ".join(forecast(recipe_of(size, labels, epsilon), own(degrees=degrees)).warnings)
 
     enough = re.search(r"would be enough[^:]*: ε = ([\d.]+),.* ([\d,]+) records", warnings(size, epsilon))
     assert "would be enough" not in warnings(size, float(enough[1]))

@@ -15,7 +15,7 @@ from pe.planning.choice import Signal
 from pe.planning.forecast import forecast
 from pe.planning.parts import object_kind, set_up_generator
 from pe.planning.releases import lay_out
-from pe.plugins.protocols import Answer, PluginInfo
+from pe.plugins.protocols import Answer, PluginInfo, as_generator
 from pe.privacy.accounting import epsilon
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Relation
@@ -36,7 +36,7 @@ def parsed(**changes):
 
 
 def planned(**changes):
-    return forecast(parsed(**changes), Shades(max_chunk=1024))
+    return forecast(parsed(**changes), as_generator(Shades(max_chunk=1024)))
 
 
 def laid_out(population=30, **changes):
@@ -163,7 +163,7 @@ def test_a_run_makes_the_planned_calls_and_images_or_fewer_where_the_votes_decid
         "evolution": {"iterations": 2, "population": [10, 12, 18], "lookahead": [3, 0]} | evolution,
     }
     recipe = Recipe.parse(content, "the test")
-    found = forecast(recipe, api)
+    found = forecast(recipe, as_generator(api))
     run = run_recipe(recipe, tmp_path / "run", Surroundings(api=api, embedding=Mean(), progress=Progress()))
     with read_journal(run) as journal:
         usage, asked = journal.totals().usage, journal.phases()
@@ -207,7 +207,7 @@ TOO_MUCH = "limits.max_cost = 5 may stop the run before its end, which needs up 
 )
 def test_the_cost_follows_from_prices_or_is_unknown(price, api, cost, told):
     recipe = parsed(evolution__lookahead=0, api__price=price, limits={"max_cost": 5}, **NOISE)
-    found = forecast(recipe, api, ["Unknown."] if api is None else [], samples_per_second=2)
+    found = forecast(recipe, api and as_generator(api), ["Unknown."] if api is None else [], samples_per_second=2)
     assert (found.cost, found.currency) == (cost and pytest.approx(cost), price.get("currency", "USD"))
     assert (found.images, found.seconds) == (30, 15)
     assert any(told in warning for warning in found.warnings)

@@ -7,16 +7,17 @@ import pytest
 
 from pe.planning.forecast import forecast
 from pe.planning.usefulness import DRAWN, GOOD, OWN_LABELS, POOL
-from tests.planning.test_choice import Generator, recipe_of
+from pe.plugins.protocols import as_generator
+from tests.planning.test_choice import Own, recipe_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "will-it-work.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "benchmarks" / "results" / "usefulness.md").read_text(encoding="utf-8")
-A_POOL = Generator(degrees=(0.0,), by_label=False, distinct=3000)
+A_POOL = Own(degrees=(0.0,), by_label=False, distinct=3000)
 
 
 def expected(size, labels, epsilon, api=A_POOL, **sections):
-    return forecast(recipe_of(size, labels, epsilon, **sections), api).expected
+    return forecast(recipe_of(size, labels, epsilon, **sections), as_generator(api)).expected
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def expected(size, labels, epsilon, api=A_POOL, **sections):
             1000,
             10,
             1,
-            Generator(),
+            Own(),
             "At ε = 1 with 1,000 records of 10 labels, runs of `evolution: auto` on drawn",
             ["ε = 4.3", "3,900"],
         ),
@@ -59,7 +60,7 @@ def expected(size, labels, epsilon, api=A_POOL, **sections):
             10**5,
             2,
             4,
-            Generator(),
+            Own(),
             "ε = 4 with 100,000 records of 2 labels is beyond what was measured: at the most",
             [],
         ),
@@ -69,10 +70,10 @@ def test_a_plan_says_what_runs_like_it_reached_and_what_good_data_took(size, lab
     sentence = expected(size, labels, epsilon, api)
     assert sentence.startswith(beginning)
     assert re.findall(r"ε = [\d.]+|[\d,]+(?= records)", sentence.partition("; 7 of 10 took")[2]) == more
-    assert sentence in str(forecast(recipe_of(size, labels, epsilon), api)).partition("candidates")[0]
+    assert sentence in str(forecast(recipe_of(size, labels, epsilon), as_generator(api))).partition("candidates")[0]
 
 
-@pytest.mark.parametrize("api", [A_POOL, Generator()])
+@pytest.mark.parametrize("api", [A_POOL, Own()])
 def test_with_what_good_data_took_good_data_are_expected(api):
     epsilon, records = re.search(r"ε = ([\d.]+) or ([\d,]+) records would", expected(300, 5, 1, api)).groups()
     for sentence in (expected(300, 5, float(epsilon) * 1.05, api), expected(int(records.replace(",", "")), 5, 1, api)):
@@ -84,10 +85,10 @@ def test_with_what_good_data_took_good_data_are_expected(api):
     ("labels", "api", "sections", "sentence"),
     [
         (1, A_POOL, {}, ""),
-        (5, Generator(by_label=False), {}, ""),
+        (5, Own(by_label=False), {}, ""),
         (5, A_POOL, {"private": {"declared_size": None}, "evolution": {"iterations": 1, "population": 50}}, ""),
         (5, A_POOL, {"evolution": {"iterations": 0}}, ""),
-        (5, Generator(degrees=(0.0,), distinct=3000), {}, OWN_LABELS),
+        (5, Own(degrees=(0.0,), distinct=3000), {}, OWN_LABELS),
     ],
 )
 def test_nothing_is_said_of_what_was_not_measured(labels, api, sections, sentence):

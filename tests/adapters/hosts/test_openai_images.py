@@ -14,7 +14,7 @@ from pe.data.samples import DRAWN
 from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.execution import Surroundings, run_recipe
 from pe.errors import RecipeError
-from pe.plugins.protocols import Failed, Refused, Usage
+from pe.plugins.protocols import Failed, Refused, Usage, as_generator
 from pe.recipe.schema import Recipe
 from pe.store.writer import RunWriter, read_journal
 from tests.durability.driver import make_private
@@ -257,7 +257,7 @@ def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_th
         with (
             RunWriter.reopen(tmp_path / "run") if t else RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run
         ):
-            dispatcher = Dispatcher(api, run, ("cat",), seed=3)
+            dispatcher = Dispatcher(as_generator(api), run, ("cat",), seed=3)
             made = dispatcher.random(labels)
             children = dispatcher.variations(1, made, Members.offspring(np.arange(6)), 0.5)
     sent = [pixels_of(asked["parents"][0]) for asked in server.script.requests if asked["parents"]]

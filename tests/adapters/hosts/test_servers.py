@@ -16,7 +16,7 @@ from adapters.sdapi import SDAPI
 from pe.data.population import Members
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import RecipeError
-from pe.plugins.protocols import Failed, Refused
+from pe.plugins.protocols import Failed, Refused, as_generator
 from pe.store.writer import RunWriter
 from tests.endpoints import sd_server
 from tests.endpoints.asking import CANARY, given, openai, random, shades, varied
@@ -199,7 +199,7 @@ def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp
     named_or_asked = server if named else "auto"
     api = SDAPI(**given(serve(app), batch=batch, extra={"model": "m"}, server=named_or_asked))
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
-        dispatcher = Dispatcher(api, run, ("cat",), seed=3)
+        dispatcher = Dispatcher(as_generator(api), run, ("cat",), seed=3)
         first = dispatcher.random(np.zeros(6, np.int32))
         second = dispatcher.variations(1, first, Members.offspring(np.array([0, 1, 1, 1, 1, 1, 2, 5])), 0.2)
     origin = np.array(shades(first))[second.parents]

@@ -10,6 +10,7 @@ import pytest
 from adapters.openai_images import OpenAIImages
 from pe.dispatch.dispatcher import Dispatcher
 from pe.errors import APIError
+from pe.plugins.protocols import as_generator
 from pe.store.writer import RunWriter
 from tests.adapters.http.test_client import by_tls
 from tests.endpoints.asking import openai
@@ -52,7 +53,7 @@ def asking(server, serve, certificate, monkeypatch, patience=60):
 def population(folder, api, count=8):
     run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
     try:
-        made = Dispatcher(api, run, ("cat",), seed=3).random(np.zeros(count, np.int32)).samples.array
+        made = Dispatcher(as_generator(api), run, ("cat",), seed=3).random(np.zeros(count, np.int32)).samples.array
         usage = run.journal.totals().usage
         assert (usage.calls, usage.images, usage.tokens) == (count // 4, count, 10 * count // 4)
         return sorted(made[:, 0, 0, 0].tolist())
@@ -77,7 +78,7 @@ def test_a_link_that_is_gone_is_a_failed_item_and_costs_no_other_of_its_answer(
     server = LinkServer("", "404")
     run = RunWriter.create(tmp_path / "run", {"recipe.yaml": b""})
     with asking(server, serve, certificate, monkeypatch) as api:
-        Dispatcher(api, run, ("cat",), seed=3).random(np.zeros(8, np.int32))
+        Dispatcher(as_generator(api), run, ("cat",), seed=3).random(np.zeros(8, np.int32))
     assert server.calls == 3
     (miss,) = run.journal.misses("population/0")
     assert miss.reason == "an image could not be fetched: HTTP 404: no words"
