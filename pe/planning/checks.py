@@ -337,10 +337,10 @@ def check_public_place(recipe: Recipe, *plugins: object) -> None:
 
 
 def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> None:
-    """Refuse public samples that are, hold, lie in or share a file with the private records' place.
+    """Refuse public samples that are, hold, lie in, link to or share a file with the private records' place.
 
-    Symbolic links, hard links and folders that are mounted twice are recognised. Names and inodes are read, and no
-    file's content. Public folders and files need not exist yet; messages call the samples `noun`.
+    Symbolic and hard links are recognised. No file is opened. Public folders and files need not exist yet; messages call
+    the samples `noun`.
     """
     for path in public:
         if meeting := _meeting(private, path):
@@ -352,36 +352,24 @@ def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> 
 
 def _meeting(private: Path, public: Path) -> str:
     """Return words on how the two places meet; "" if they are apart."""
-    ours, theirs = _chain(private), _chain(public)
-    own = ours[0]
-    if own is not None and own in theirs:
-        return f"are the private records {private}" if own == theirs[0] else f"lie in the private records {private}"
-    if theirs[0] is not None and theirs[0] in ours:
+    ours = private.resolve()
+    theirs = public.resolve()
+    if ours == theirs:
+        return f"are the private records {private}"
+    if theirs.is_relative_to(ours):
+        return f"lie in the private records {private}"
+    if ours.is_relative_to(theirs):
         return f"contain the private records {private}"
-    edges = set()
+    hard_links = set()
     for path in _below(public):
-        if own is not None and path.is_symlink() and own in _chain(path):
+        if path.is_symlink() and path.resolve().is_relative_to(ours):
             return f"link to the private records by {path}"
-        edges |= _hard_link(path)
-    if edges:  # else there is no need to look through the private folder
+        hard_links |= _hard_link(path)
+    if hard_links:  # else there is no need to look through the private folder
         for path in _below(private):
-            if _hard_link(path) & edges:
+            if _hard_link(path) & hard_links:
                 return f"share a file with the private records, {path}"
     return ""
-
-
-def _chain(path: Path) -> list[tuple[int, int] | None]:
-    """Return device and inode of `path`, links followed, and of each folder above it; None where nothing is there."""
-    real = path.resolve()
-    statuses = map(_status, (real, *real.parents))
-    return [None if status is None else (status.st_dev, status.st_ino) for status in statuses]
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
 
 
 def _below(path: Path) -> Iterator[Path]:
@@ -394,7 +382,7 @@ def _below(path: Path) -> Iterator[Path]:
 
 def _hard_link(path: Path) -> set[tuple[int, int]]:
     """Return the device and inode of a file that has several names; empty for any other path."""
-    status = _status(path)
-    if status is None or status.st_nlink < 2 or path.is_dir():
+    if not path.is_file() or path.stat().st_nlink < 2:
         return set()
+    status = path.stat()
     return {(status.st_dev, status.st_ino)}

@@ -60,7 +60,7 @@ def test_public_images_where_the_private_records_are_get_refused(private, pool, 
 def test_a_private_file_is_compared_like_a_folder(private, pool):
     file = private / "a" / "1.png"
     check_apart(file, [private / "a" / "2.png"])
-    for place, how in ((linked(pool / "x.png", file, os.link), "are"), (private, "contain")):
+    for place, how in ((linked(pool / "x.png", file, os.link), "share a file with"), (private, "contain")):
         with pytest.raises(RecipeError, match=f"{how} the private records"):
             check_apart(file, [place])
 
