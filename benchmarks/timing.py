@@ -73,7 +73,7 @@ def run(private: Path, out: Path, clock: str, planted: np.ndarray | None) -> tup
         | {"declared_size": RECORDS, "ledger_file": budget},
         "api": {"kind": object_kind(generator), "price": {"image": 0}},
         "embedding": {"kind": "pixels", "batch_size": RECORDS, **embedding},
-        "privacy": {"noise_multiplier": 10, "delta": 1e-5, "public_clock": clock},
+        "privacy": {"noise_multiplier": 10, "delta": 1e-5, "hold": clock},
         "evolution": {"iterations": 1, "population": 256 if planted is None else 2000, "lookahead": 0},
     }
     folder = run_recipe(Recipe.parse(content, "the benchmark"), out, Surroundings(api=generator)).folder
@@ -111,7 +111,7 @@ def attack(kind: int, clock: str) -> list[tuple[str, str]]:
 
 def main() -> None:
     with ProcessPoolExecutor(2, get_context("spawn"), max_tasks_per_child=1) as pool:  # each on a core of its own
-        found = {clock: list(chain(*pool.map(attack, range(2), [clock] * 2))) for clock in ("never", "auto")}
+        found = {clock: list(chain(*pool.map(attack, range(2), [clock] * 2))) for clock in ("off", "auto")}
     rows = [
         f"| {never[0]} | {before} | {never[1]} | {auto[1]} |"
         for before, never, auto in zip(BEFORE, *found.values(), strict=True)

@@ -125,7 +125,7 @@ def recipe_of(private, api, embedding):
     private = {"declared_size": 12, **private}
     embedding = {"batch_size": 16, **embedding}
     evolution = {"iterations": 1, "population": 4, "lookahead": 0, "degree": 0.5}
-    privacy = {"noise_multiplier": 1, "delta": 1e-4, "public_clock": "never"}
+    privacy = {"noise_multiplier": 1, "delta": 1e-4, "hold": "off"}
     return {"private": private, "api": api, "embedding": embedding, "privacy": privacy, "evolution": evolution}
 
 

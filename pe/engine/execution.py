@@ -33,7 +33,7 @@ from pe.fit.trainer import FIT, FITTED, MODEL, Fitted, Fitting, Kept, Trainer, l
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
 from pe.planning import checks
 from pe.planning.choice import choose_evolution
-from pe.planning.deadlines import clock_terms, deadlines
+from pe.planning.deadlines import clock_terms, held_back
 from pe.planning.forecast import differences
 from pe.planning.named import check_named
 from pe.planning.other_runs import check_other_runs
@@ -42,7 +42,7 @@ from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, pl
 from pe.plugins.protocols import Embedding, GenerationAPI, Generator, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
-from pe.privacy.ledger import Ledger, PublicClock
+from pe.privacy.ledger import Ledger, PublicClock, kind_of
 from pe.privacy.noise import Noise
 from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files, finite
 from pe.progress import Progress
@@ -202,17 +202,17 @@ class Execution:
             return PublicClock()
         with self.progress.task("setting the public clock", None):
             dry_runs = fit_dry_runs(self.recipe) if self.plan.fit else ()
-            seconds, unheld = deadlines(self.recipe, self.plan, self.embedding, dry_runs)
-        log.info("Public clock: %s; without a deadline: %s.", seconds, ", ".join(unheld) or "nothing")
+            held = held_back(self.recipe, self.plan, self.api, self.embedding, dry_runs)
+        log.info("Public clock: %s; without a deadline: %s.", held.seconds, ", ".join(held.unheld) or "nothing")
 
         def overran(work: str) -> None:
             self.run.journal.add_event(f"overran {work}")
             self.progress.warn(
-                f"Private work ({work}) took longer than its public deadline of {seconds[work]:g} s, so whoever "
-                "watched the time has seen that; raise privacy.clock_slack before the run goes on."
+                f"Private work ({work}) took longer than its public deadline of {held.seconds[kind_of(work)]:g} s, so "
+                "whoever watched the time has seen that. Set `privacy.hold` to more seconds before the run goes on."
             )
 
-        return PublicClock(seconds, overran, self.surroundings.stop)
+        return PublicClock(held.seconds, overran, self.surroundings.stop)
 
     def _evolve(self, data_set: dict[str, Any] | None) -> None:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
@@ -317,7 +317,8 @@ class Execution:
     def _logging(self, plan: Plan) -> Logging:
         """Return the object that logs populations: at once, or at the end if times of private work would show."""
         run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
-        live = recipe.privacy.noiseless or all(one.name in self.ledger.clock.deadlines for one in plan.releases)
+        held = self.ledger.clock.deadlines.keys()
+        live = recipe.privacy.noiseless or {kind_of(release.name) for release in plan.releases} <= held
         loggers = self.surroundings.loggers
         epsilon = finite(self.ledger.total()) if loggers else None
         folders = map(places.population_place, range(len(plan.steps) + 1))

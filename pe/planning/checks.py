@@ -339,8 +339,8 @@ def check_public_place(recipe: Recipe, *plugins: object) -> None:
 def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> None:
     """Refuse public samples that are, hold, lie in, link to or share a file with the private records' place.
 
-    Symbolic and hard links are recognised. No file is opened. Public folders and files need not exist yet; messages call
-    the samples `noun`.
+    Symbolic and hard links are recognised. No file is opened. Public folders and files need not exist yet. Messages
+    call the samples `noun`.
     """
     for path in public:
         if meeting := _meeting(private, path):

@@ -14,19 +14,23 @@ from functools import partial
 
 import numpy as np
 
-from pe.fit.trainer import DryRun
+from pe.fit.trainer import FIT, DryRun
 from pe.histogram import Voting
 from pe.nearest import nearest
 from pe.plugins.embed import calls_for_a_failing_sample, embed_block
 from pe.plugins.protocols import Embedding, Generator, Vectors, info_of
+from pe.privacy.ledger import kind_of
+from pe.privacy.release import Release
 from pe.private.embeddings import SPARE, blocks_for
 from pe.recipe.schema import Recipe
 from pe.steps import Plan
 
 EMBEDDING = "embedding"
-"""The name of the deadline of embedding all private records; a release's deadline has the release's name."""
+"""The kind of work that embeds all private records; for others see `kind_of`."""
 
 _AT_LEAST = 0.4  # what a release takes to become durable, and then some
+_SLACK = 3.0
+"""How many times what private work takes here, by a try, it is held back."""
 _DRAWS = 5e6
 """Draws of noise a second, a low estimate."""
 _SECONDS_PER_NUMBER = 1e-8
@@ -44,41 +48,48 @@ class ClockPlan:
     on: bool  # True if private work is held back until public deadlines
     why: str  # the reason why it is on or off, for `pe plan`
     warning: str = ""  # one sentence where whoever answers requests may learn the time of private work; else empty
-    # deadlines by name; empty where there is none, or where they cannot be tried here
+    # deadlines by kind of work; empty where there is none, or where they cannot be tried here
     seconds: dict[str, float] = field(default_factory=dict)
-    unheld: tuple[str, ...] = ()  # releases that have no deadline
+    unheld: tuple[str, ...] = ()  # kinds of work that have no deadline
 
 
 def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
     """Decide if a run of the recipe has a public clock; the generator is None if it could not be set up.
 
-    By default a run has one if its generator asks other machines, or does not say that it asks none.
+    With `privacy.hold: auto` a run has one if its generator asks other machines, or does not say that it asks none.
     """
     if recipe.privacy.noiseless:
         return ClockPlan(False, "off: with privacy: none nothing is protected")
-    rule, hosts = recipe.privacy.public_clock, info_of(api).hosts if api is not None else None
+    rule = recipe.privacy.hold
+    hosts = None if api is None else info_of(api).hosts
     names = "an object that declares no hosts" if hosts is None else ", ".join(hosts)
     warning = (
-        f"Requests go to {names}: whoever times them learns how long private work takes, which depends on "
-        "the number of private records and on the records; state private.declared_size, and leave privacy.public_clock."
+        f"Requests go to {names}. Whoever times them learns how long private work takes, which depends on the number "
+        "of private records and on the records. State `private.declared_size`, and leave `privacy.hold` at auto."
     )
     warning = "" if hosts == () else warning
-    if rule == "never":
-        return ClockPlan(False, "off: privacy.public_clock is 'never'", warning)
-    if hosts == () and rule == "auto":
+    if rule == "off":
+        return ClockPlan(False, "off: privacy.hold is 'off'", warning)
+    if isinstance(rule, float):
+        return ClockPlan(True, f"on: privacy.hold is {rule:g} seconds")
+    if hosts == ():
         return ClockPlan(False, "off: no other machine sees how long private work takes")
     if recipe.private.declared_size is None:
         return ClockPlan(False, "off: private.declared_size is missing", warning)
-    why = "privacy.public_clock is 'always'" if hosts == () else f"requests go to {names}"
-    return ClockPlan(True, f"on: {why}")
+    return ClockPlan(True, f"on: requests go to {names}")
 
 
 def held_back(
     recipe: Recipe, plan: Plan, api: Generator | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
 ) -> ClockPlan:
-    """Return `clock_terms` with the deadlines of a run here; without them if the embedding asks other machines."""
+    """Return `clock_terms` with the deadlines of a run here; without them if there is no embedding to be tried."""
     terms = clock_terms(recipe, api)
-    if not terms.on or embedding is None or info_of(embedding).hosts:
+    if not terms.on:
+        return terms
+    if isinstance(recipe.privacy.hold, float):
+        kinds = [EMBEDDING, *(kind_of(release.name) for release in plan.releases)]
+        return replace(terms, seconds=dict.fromkeys(kinds, recipe.privacy.hold))
+    if embedding is None:
         return terms
     seconds, unheld = deadlines(recipe, plan, embedding, dry_runs)
     return replace(terms, seconds=seconds, unheld=tuple(unheld))
@@ -87,44 +98,44 @@ def held_back(
 def deadlines(
     recipe: Recipe, plan: Plan, embedding: Embedding, dry_runs: Sequence[DryRun] = ()
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the seconds until which each piece of private work is held back, by name; and releases without a deadline.
+    """Return the seconds for which each kind of private work is held back; and the kinds without a deadline.
 
-    Each deadline is `privacy.clock_slack` times what the work takes here for a tenth more records than declared, on one
-    of which the embedding fails, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time for
-    the most costly candidates that a generator's host could choose: all of them equally near to each record.
+    A deadline is _SLACK times what the longest work of its kind takes here for a tenth more records than declared, on
+    one of which the embedding fails, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time
+    for the most costly candidates that a generator's host could choose: all of them equally near to each record.
     The embedding is tried on `Samples.costliest`, a fit by its `dry_runs`.
     """
-    private, slack = recipe.private, recipe.privacy.clock_slack
+    private = recipe.private
     assert private.declared_size is not None
     records = math.ceil(private.declared_size * SPARE)
     size = embedding.batch_size
     costliest = private.modality.costliest(size, private.shape)
     dimension = embed_block(embedding, costliest).shape[1]  # loads the network
     embed = _seconds_of(partial(embed_block, embedding, costliest))
-    calls = blocks_for(private.declared_size, size)
-    calls += calls_for_a_failing_sample(size)
+    calls = blocks_for(private.declared_size, size) + calls_for_a_failing_sample(size)
     decode = private.decoding()
     decode()  # loads libraries
     decoding = records * _seconds_of(decode)
     estimates = {EMBEDDING: calls * embed + decoding + records * dimension * _SECONDS_PER_NUMBER}
     if plan.class_counts is not None:
-        estimates[plan.class_counts.name] = records / _DRAWS
-    for release in plan.fit:
-        part = next((one for one in dry_runs if f"{release.name}/".startswith(f"{one.part}/")), None)
-        if part is not None:  # whichever is drawn first in a process reads the records
-            estimates[release.name] = release.count * (part.seconds_per_step + part.parameters / _DRAWS) + decoding
-    search: dict[int, tuple[float, float]] = {}
-    worst = {}
-    for step in plan.steps:
-        sizes = plan.candidates(step.t)
-        most = max(sizes) if plan.class_counts is None else sum(sizes)
-        if most not in search:
-            search[most] = _search_seconds(records, most, dimension, plan.voting)
-        usual, worst[step.release.name] = search[most]
-        estimates[step.release.name] = usual + sum(sizes) / _DRAWS
-    unheld = [release.name for release in plan.releases if release.name not in estimates]
-    longest = {name: max(slack * seconds, worst.get(name, 0.0)) for name, seconds in estimates.items()}
-    return {name: round_up(_AT_LEAST + seconds) for name, seconds in longest.items()}, unheld
+        estimates[kind_of(plan.class_counts.name)] = records / _DRAWS
+    fits = [_fit_seconds(release, dry_runs) for release in plan.fit]
+    if plan.fit and None not in fits:  # whichever is drawn first in a process reads the records
+        estimates[kind_of(FIT)] = decoding + max(one for one in fits if one is not None)
+    if plan.steps:
+        candidates = [plan.candidates(step.t) for step in plan.steps]
+        most = max(max(sizes) if plan.class_counts is None else sum(sizes) for sizes in candidates)
+        usual, worst = _search_seconds(records, most, dimension, plan.voting)
+        usual += max(map(sum, candidates)) / _DRAWS
+        estimates[kind_of(plan.steps[0].release.name)] = max(usual, worst / _SLACK)
+    unheld = sorted({kind_of(release.name) for release in plan.releases} - estimates.keys())
+    return {kind: round_up(_AT_LEAST + _SLACK * seconds) for kind, seconds in estimates.items()}, unheld
+
+
+def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
+    """Return the seconds of a release of a fit; None: its part was not tried."""
+    part = next((one for one in dry_runs if f"{release.name}/".startswith(f"{one.part}/")), None)
+    return None if part is None else release.count * (part.seconds_per_step + part.parameters / _DRAWS)
 
 
 def round_up(seconds: float) -> float:

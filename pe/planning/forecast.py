@@ -17,7 +17,7 @@ from pe.fit.trainer import DryRun
 from pe.planning import checks
 from pe.planning.calls import PARENTS, Trial, disk_of, most_calls
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
-from pe.planning.deadlines import ClockPlan, held_back
+from pe.planning.deadlines import EMBEDDING, ClockPlan, held_back
 from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
@@ -27,6 +27,7 @@ from pe.plugins.reach import leaves
 from pe.plugins.registry import Group, load, plugins
 from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.accounting import epsilon
+from pe.privacy.ledger import kind_of
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import finite, guarantee, round_up
 from pe.recipe.schema import OBJECT, Recipe
@@ -279,12 +280,10 @@ class Forecast:
         clock = self.clock
         yield "Clock", clock.why
         if clock.seconds:
-            kinds: dict[str, list[float]] = {}
-            for name, seconds in clock.seconds.items():
-                kinds.setdefault(name.split("/")[0], []).append(seconds)
-            times = ", ".join(f"{kind} {len(each)} × {max(each):g} s" for kind, each in kinds.items())
-            whole = _duration(sum(clock.seconds.values()))
-            yield "", f"private work ends at public deadlines, {whole} in all: {times}"
+            times = ", ".join(f"{kind} {seconds:g} s" for kind, seconds in clock.seconds.items())
+            works = [EMBEDDING, *(kind_of(release.name) for release in self.plan.releases)]
+            whole = _duration(sum(clock.seconds.get(work, 0.0) for work in works))
+            yield "", f"each piece of private work ends at a public deadline, {whole} in all: {times}"
         if clock.on:
             yield "", "so that nobody who times requests or the console learns of records or their number"
         if clock.unheld:
@@ -369,7 +368,10 @@ def forecast(
     recipe = choice.recipe
     plan = lay_out(recipe)
     dry_runs = fit_dry_runs(recipe, dry_run)
-    clock = held_back(recipe, plan, api, set_up("pe.embeddings", recipe.embedding)[0], dry_runs)
+    embedding, _ = set_up("pe.embeddings", recipe.embedding)
+    if embedding is not None and info_of(embedding).hosts:  # a plan asks no other machine
+        embedding = None
+    clock = held_back(recipe, plan, api, embedding, dry_runs)
     iterations = _iterations(recipe, plan, api)
     signals = [one.signal for one in iterations if one.signal]
     trial = Trial.of(recipe, plan, api)
@@ -437,8 +439,7 @@ def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iter
 
 _MACHINE_ONLY = (
     "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price", "refusals.max_share",
-    "evolution.neighbor_search", "evolution.measure_degree", "evolution.attempts", "privacy.public_clock",
-    "privacy.clock_slack",
+    "evolution.neighbor_search", "evolution.measure_degree", "evolution.attempts", "privacy.hold",
 )  # fmt: skip
 _MOST = 200
 """Characters of a value in a message."""

@@ -33,7 +33,7 @@ class PublicClock:
     the next request, or sees the console, must not learn how long it took.
 
     Attributes:
-        deadlines: name → seconds from the start of the work; work without a deadline is not held back.
+        deadlines: kind of work → seconds from its start; work without a deadline is not held back.
         overran: called with the name of work that took longer than its deadline.
         stop: once set, nothing is held back any longer: the run stops before anything that could tell the time.
     """
@@ -44,12 +44,12 @@ class PublicClock:
 
     @contextmanager
     def hold(self, work: str) -> Iterator[None]:
-        """Let the block, which is the work of this name, end at its deadline and not before.
+        """Let the block, which is the work of this name, end at the deadline of its kind and not before.
 
         Guarantee: while the work meets its deadline, the end of the block does not depend on how long the work took,
         but for the time that the system takes to wake a process. Work that raises is not held back: the run ends.
         """
-        deadline, start = self.deadlines.get(work), time.monotonic()
+        deadline, start = self.deadlines.get(kind_of(work)), time.monotonic()
         yield
         if deadline is None:
             return
@@ -58,6 +58,11 @@ class PublicClock:
             self.overran(work)
         else:
             self.stop.wait(wait)
+
+
+def kind_of(work: str) -> str:
+    """Return the kind of private work that a release's name tells: `histogram` of histogram/2."""
+    return work.partition("/")[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -184,6 +184,10 @@ NOMINAL = 1e-6
 BOTH_WAYS = "give epsilon or noise_multiplier, and delta; or `privacy: none`: no noise and no guarantee, for studies"
 
 
+_EARLIER = {"private_sets": "may_overlap", "public_clock": "auto", "clock_slack": 3.0}
+"""Keys of earlier versions, with the values that stored recipes have and this version keeps to."""
+
+
 class Privacy(Settings):
     """The guarantee asked for: a target ε or a noise multiplier, and δ.
 
@@ -209,13 +213,10 @@ class Privacy(Settings):
     schedule: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = Field(
         None, description="each iteration's share of the budget (of μ²); any scale; default: equal shares"
     )
-    public_clock: Literal["auto", "always", "never"] = Field(
+    hold: Literal["auto", "off"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         "auto",
-        description="whether private work is held back until a public deadline, so that who receives requests, or sees "
-        "the console, cannot time it; auto: where the generator asks other machines",
-    )
-    clock_slack: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
-        3.0, description="how many times what private work takes here by a try it is held back"
+        description="how many seconds each piece of private work takes at least, so that who receives requests, or "
+        "sees the console, cannot time it; auto: measured here, where the generator asks other machines",
     )
 
     @model_validator(mode="before")
@@ -225,8 +226,8 @@ class Privacy(Settings):
             if value != WITHOUT_NOISE:
                 raise ValueError(BOTH_WAYS)
             value = {"noise": WITHOUT_NOISE}
-        if isinstance(value, dict) and value.get("private_sets") == "may_overlap":  # stored by earlier versions
-            value = {key: one for key, one in value.items() if key != "private_sets"}
+        if isinstance(value, dict):
+            value = {key: one for key, one in value.items() if key not in _EARLIER or one != _EARLIER[key]}
         if not isinstance(value, dict) or value.get("noise") != WITHOUT_NOISE:
             return value
         others = [key for key in value if key in cls.model_fields and key not in ("noise", "pool_overlaps")]

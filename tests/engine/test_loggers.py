@@ -37,7 +37,7 @@ def run_told(folder, clock, fails=False, **changes):
     np.savez(folder / "planted.npz", images=images, labels=np.array(classes * 30))
     data = pe.ImageNpz(folder / "planted.npz", size=4, channels=1, classes=classes, declared_size=50)
     logs = Logs(folder / "run", fails)
-    changes = {"iterations": 1, "loggers": [logs], "progress": logs, "public_clock": clock} | changes
+    changes = {"iterations": 1, "loggers": [logs], "progress": logs, "hold": clock} | changes
     try:
         return evolve(data, folder / "run", **changes), logs
     except LimitReached:
@@ -52,7 +52,7 @@ def go_on(run):
 
 
 def test_a_logger_is_told_shareable_values_of_each_iteration(tmp_path):
-    run, logs = run_told(tmp_path, "always")
+    run, logs = run_told(tmp_path, 5.0)
     assert [one.t for one in logs.logged] == [0, 1]
     assert (logs.certified, logs.closed) == ([False] * 2, 1)
     last = logs.logged[-1]
@@ -67,7 +67,7 @@ def test_a_logger_is_told_shareable_values_of_each_iteration(tmp_path):
 
 
 def test_what_a_logger_gets_is_made_of_what_an_export_holds_but_for_what_was_billed(tmp_path):
-    run, logs = run_told(tmp_path, "never")
+    run, logs = run_told(tmp_path, "off")
     export = pe.Run.open(run.export(tmp_path / "export" / "run"))
     _, plan = public_plan(export)
     epsilon = export.guarantee["epsilon"]
@@ -77,7 +77,7 @@ def test_what_a_logger_gets_is_made_of_what_an_export_holds_but_for_what_was_bil
     assert {type(value).__name__ for one in logs.logged for value in vars(one).values()} <= kinds
 
 
-@pytest.mark.parametrize(("clock", "before"), [("never", []), ("always", [0])])
+@pytest.mark.parametrize(("clock", "before"), [("off", []), (5.0, [0])])
 def test_without_a_clock_a_logger_is_told_once_the_run_has_ended_and_with_one_at_once(tmp_path, clock, before):
     run, logs = run_told(tmp_path, clock, max_images=25)
     assert ([one.t for one in logs.logged], logs.closed) == (before, 1)
@@ -88,7 +88,7 @@ def test_without_a_clock_a_logger_is_told_once_the_run_has_ended_and_with_one_at
 
 
 def test_a_logger_that_fails_does_not_end_the_run(tmp_path):
-    run, logs = run_told(tmp_path, "never", fails=True)
+    run, logs = run_told(tmp_path, "off", fails=True)
     assert len(run.synthetic) == 20
     assert [one for one in logs.warnings if "Logs failed (no route to host)" in one]
     assert logs.closed == 0

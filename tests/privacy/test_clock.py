@@ -36,13 +36,13 @@ def passing(monkeypatch):
 @pytest.fixture
 def ledger(passing):
     ledger = Ledger(Budget(1.0, 1e-5), Relation.ADD_REMOVE, "record", [RELEASE], MemoryStore())
-    ledger.clock = PublicClock({RELEASE.name: 5.0}, stop=passing)
+    ledger.clock = PublicClock({"histogram": 5.0}, stop=passing)
     return ledger
 
 
 def test_work_ends_at_its_deadline_or_is_told_to_have_missed_it(passing):
     missed = []
-    clock = PublicClock({"histogram/1": 5.0}, missed.append, passing)
+    clock = PublicClock({"histogram": 5.0}, missed.append, passing)
     for taken in (0.0, 0.3, 4.9, 5.0):
         began = passing.now
         with clock.hold("histogram/1"):
@@ -55,7 +55,7 @@ def test_work_ends_at_its_deadline_or_is_told_to_have_missed_it(passing):
 
 
 def test_work_without_a_deadline_and_work_that_is_stopped_are_not_held(passing):
-    clock = PublicClock({"histogram/1": 5.0}, stop=passing)
+    clock = PublicClock({"histogram": 5.0}, stop=passing)
     with clock.hold("fit/1"):
         pass
     passing.set()

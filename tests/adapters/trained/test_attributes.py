@@ -128,9 +128,9 @@ def test_a_host_that_times_requests_does_not_learn_how_long_the_votes_took(tmp_p
     recipe = Recipe.parse(content, "the test")
     plan = lay_out(recipe)
     seconds, without = deadlines(recipe, plan, TfIdf(), fit_dry_runs(recipe))
-    assert seconds["fit/attributes"] > 0.4
+    assert seconds["fit"] > 0.4
     assert not without
-    assert deadlines(recipe, plan, TfIdf())[1] == ["fit/attributes"]
+    assert deadlines(recipe, plan, TfIdf())[1] == ["fit"]
 
 
 def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
