@@ -13,7 +13,7 @@ from pe.errors import APIError, LimitReached, RecipeError, RunError
 from pe.evaluation.controls import choose_without_votes, images_asked_for, plan_vote, random_selection_run
 from pe.evaluation.evaluate import EARLIER, METRICS_FILE, pairs_file, store_evaluation
 from pe.planning.releases import plan_of
-from pe.plugins.protocols import PluginInfo
+from pe.plugins.protocols import PluginInfo, as_generator
 from pe.privacy.accounting import epsilon
 from pe.recipe.schema import Recipe
 from pe.selection import Descent
@@ -212,7 +212,7 @@ def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(run, test,
 
 def test_what_may_ask_others_does_not_come_of_itself(run, test):
     recipe, api = recipe_of(run), Shades()
-    control = random_selection_run(run, recipe, plan_of(run, recipe), api, run.populations())
+    control = random_selection_run(run, recipe, plan_of(run, recipe), as_generator(api), run.populations())
     assert control.comes_of_itself
     for hosts in (("images.example",), None):
         api.info = pe.PluginInfo(hosts=hosts)
