@@ -12,7 +12,6 @@ import click
 from pe.cli.options import PATH, json_option, recipe_option, tell_next
 
 if TYPE_CHECKING:
-    from pe.engine.probe import LadderProbe, Probe
     from pe.plugins.protocols import Generator
     from pe.recipe.explain import Key, Part
 
@@ -78,7 +77,7 @@ def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
 @recipe_option
 @click.option("--label", help="The label to ask for; the recipe's first.")
 @click.option("--ladder", is_flag=True, help="Vary five samples at 0, 0.1, 0.3, 0.6 and 1, and tell how far they move.")
-@click.option("--degree", "degrees", type=float, multiple=True, help="Of the variation; of the ladder, again for each.")
+@click.option("--degree", "degrees", type=float, multiple=True, help="Of the variation; again for each of several.")
 @click.option("--out", type=PATH, default=Path("probe.png"), show_default=True, help="The picture.")
 @json_option
 def probe(
@@ -92,21 +91,16 @@ def probe(
 ) -> None:
     """Ask RECIPE's generator for a few samples and variations.
 
-    They are saved side by side. No private record is read, no run is made. It costs two calls; with --ladder five
-    samples, and five more for each degree.
+    They are saved in one picture. No private record is read, no run is made. It costs two calls; for several degrees
+    five samples, and five more for each degree.
     """
-    from pe.engine.probe import DEGREES, probe_ladder
-    from pe.engine.probe import probe as probe_once
+    from pe.engine.probe import DEGREES
+    from pe.engine.probe import probe as probe_generator
     from pe.recipe.schema import Recipe
 
-    if len(degrees) > 1 and not ladder:
-        raise click.UsageError("Several degrees make a ladder: give --ladder too, or one --degree.")
-    content = Recipe.load(recipe, changes)
-    shows = "a row for each parent, which its variations follow" if ladder else "new samples, their variations below"
-    result: Probe | LadderProbe
-    result = probe_ladder(content, label, degrees or DEGREES) if ladder else probe_once(content, label, *degrees)
+    result = probe_generator(Recipe.load(recipe, changes), label, degrees or (DEGREES if ladder else ()))
     out.write_bytes(result.picture())
-    page = f"{result}\nPicture {out}: {shows}"
+    page = f"{result}\nPicture {out}: new samples, and below each its variations"
     click.echo(json.dumps(result.to_dict() | {"picture": str(out)}) if as_json else page)
     if not as_json:
         tell_next(["plan", recipe, *_set(changes)])

@@ -94,15 +94,20 @@ class Verdict:
     why: str  # the reason, a clause
 
 
-def measure(degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding) -> Rung:
+def measure(
+    degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding | None
+) -> Rung:
     """Measure how far variations of `founders`, all of one degree, are from their parents.
 
     `answers` hold, for each request, the parents of the variations that were made, and these variations, one each.
+    Without an embedding nothing is measured.
     """
     parts = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
     whole = np.concatenate([items for items, _ in parts])
     order = np.argsort(whole)
     variations = type(founders)(np.concatenate([samples.array for _, samples in parts])[order])
+    if embedding is None:
+        return Rung(degree, whole[order], variations, {}, {}, {})
     parents, at = founders.take(whole[order]), embed(embedding, founders).astype(np.float64)[whole[order]]
     vectors = embed(embedding, variations).astype(np.float64) if len(variations) else at
     tables = {"samples": _table(variations, parents), "embedding": _norms(vectors, at)}

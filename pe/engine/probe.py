@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,67 +87,6 @@ class Call:
         }
 
 
-@dataclass(frozen=True)
-class Probe:
-    """One call of each API, for a label."""
-
-    label: str
-    conditions: dict[str, str]  # of the first sample: name → value, as text
-    degree: float  # of the variation
-    meaning: str  # the generator's own words on the degree; empty if it has none
-    currency: str
-    calls: tuple[Call, Call]
-    captions: tuple[str, ...]  # of the new samples: what each was asked to show
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "label": self.label,
-            "conditions": self.conditions,
-            "degree": self.degree,
-            "degree_means": self.meaning or None,
-            "currency": self.currency,
-            "calls": [call.to_dict() for call in self.calls],
-        }
-
-    def __str__(self) -> str:
-        lines = [f"Label '{self.label}'"]
-        lines += [f"Condition of the first sample: {name} = {value}" for name, value in self.conditions.items()]
-        for call in self.calls:
-            lines += call.lines(self.currency)
-        return "\n".join([*lines, f"Degree {self.degree:g}" + (f": {self.meaning}" if self.meaning else "")])
-
-    def picture(self) -> bytes:
-        """Return a PNG file: the new samples with their captions, below each its variation with its degree."""
-        new, varied = (call.samples.pictures() for call in self.calls)
-        return _page_of([(new, self.captions), (varied, [f"degree {self.degree:g}"] * len(varied))])
-
-
-def probe(recipe: Recipe, label: str | None = None, degree: float | None = None) -> Probe:
-    """Ask the recipe's generator once for new samples and once for variations; no private record is read.
-
-    By default for the first label, at the first degree above 0 that the run would ask for, or 0.5 if there is none.
-    """
-    label = _check_label(recipe, label)
-    api = build_generator(recipe)
-    degree = _degree(recipe, api) if degree is None else degree
-    _check_degrees(degree)
-    check_public_place(recipe, api)
-    price, can = price_of(recipe), api.capabilities
-    founders, first = _founders(api, label, recipe.seed, price, min(can.max_chunk, 4), alike=True)
-    parents = np.arange(len(founders) if can.shares != "parent" else 1)
-    work = _variations("probe/variation", founders, parents, label, recipe.seed, degree)
-    return Probe(
-        label=label,
-        conditions={name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)},
-        degree=degree,
-        meaning=_meaning_of(api, degree),
-        currency=price.currency,
-        calls=(first, _ask(work, "VARIATION_API", api, price)[1]),
-        captions=_captions(founders, label),
-    )
-
-
 def _check_label(recipe: Recipe, label: str | None) -> str:
     labels = recipe.private.labels
     if label is not None and label not in labels:
@@ -159,10 +98,6 @@ def _check_degrees(*degrees: float) -> None:
     for degree in degrees:
         if not 0 <= degree <= 1:
             raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
-
-
-def _meaning_of(api: Generator, degree: float) -> str:
-    return api.describe_degree(degree)
 
 
 def _degree(recipe: Recipe, api: Generator) -> float:
@@ -216,50 +151,57 @@ def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Imag
     return row
 
 
-# A ladder: the same parents varied at several degrees.
-
-
 @dataclass(frozen=True)
-class LadderProbe:
-    """The same parents varied at several degrees, with equal seeds.
+class Probe:
+    """A few new samples, and variations of them at one degree or several, with equal seeds.
 
     Attributes:
-        rungs: one for each degree, ascending.
+        label: of all samples.
+        conditions: of the first sample: name → value, as text.
+        captions: of the new samples: what each was asked to show.
+        parents: the new samples.
+        rungs: one for each degree, ascending. Distances are measured if there are several.
         calls: the call for the parents, and then the calls for each rung as one.
         meanings: the generator's own words on each degree; empty if it has none.
-        captions: of the parents: what each was asked to show.
-        verdict: on the least degree above 0 and the greatest.
+        currency: of the costs.
+        verdict: on the least degree above 0 and the greatest; None for one degree.
     """
 
     label: str
-    parents: Samples
+    conditions: dict[str, str]
     captions: tuple[str, ...]
+    parents: Samples
     rungs: tuple[Rung, ...]
     calls: tuple[Call, ...]
     meanings: tuple[str, ...]
     currency: str
-    verdict: Verdict
+    verdict: Verdict | None
 
     def __str__(self) -> str:
         lines = [f"Label '{self.label}'"]
+        lines += [f"Condition of the first sample: {name} = {value}" for name, value in self.conditions.items()]
         for call in self.calls:
             lines += call.lines(self.currency)
+        lines += [f"At {one.degree:g}: {words}" for one, words in zip(self.rungs, self.meanings, strict=True) if words]
+        return "\n".join(lines if self.verdict is None else [*lines, *self._measured(self.verdict)])
+
+    def _measured(self, verdict: Verdict) -> Iterator[str]:
+        """Yield the table of distances and what follows from it."""
         rows: list[tuple[str, ...]] = [("degree", "distance", "embedding", "equal")]
         for one, same in zip(self.rungs, self.equal, strict=True):
             means = (one.means()[space] for space in SPACES)
             rows.append((f"{one.degree:g}", *("–" if mean is None else f"{mean:.3g}" for mean in means), f"{same}"))
-        lines += ["", *("".join(cell.rjust(11) for cell in row) for row in rows), ""]
-        lines += [f"At {one.degree:g}: {words}" for one, words in zip(self.rungs, self.meanings, strict=True) if words]
+        yield ""
+        yield from ("".join(cell.rjust(11) for cell in row) for row in rows)
+        yield ""
         grows = ", ".join(f"{_SPACES[space]} {'yes' if yes else 'no'}" for space, yes in self.rises.items())
-        lines += [
-            f"distance: mean from the parent; {self.parents.unit}. equal: variations that are those above, or the "
-            "parents",
-            f"Does the distance grow with the degree? {grows}",
-        ]
-        return "\n".join([*lines, f"The degree is {_VERDICTS[self.verdict.degree]}, as measured: {self.verdict.why}"])
+        yield f"distance: mean from the parent; {self.parents.unit}"
+        yield "equal: variations that equal those of the row above, or in the first row their parents"
+        yield f"Does the distance grow with the degree? {grows}"
+        yield f"The degree is {_VERDICTS[verdict.degree]}, as measured: {verdict.why}"
 
     def _repr_html_(self) -> str:
-        return Page(self)._repr_html_() + picture(self.picture(), "one row per parent: itself, then each degree")
+        return Page(self)._repr_html_() + picture(self.picture(), "new samples, and below each its variations")
 
     @property
     def rises(self) -> dict[str, bool]:
@@ -273,76 +215,82 @@ class LadderProbe:
         return (first, *(one.count_equal(other) for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        rungs = zip(self.rungs, self.calls[1:], self.meanings, self.equal, strict=True)
-        return {
+        """Return JSON values; distances and the verdict stand only where there are several degrees."""
+        values: dict[str, Any] = {
             "label": self.label,
+            "conditions": self.conditions,
             "parents": len(self.parents),
             "unit": self.parents.unit,
             "currency": self.currency,
             "random": self.calls[0].to_dict(),
             "rungs": [
-                {"degree": one.degree, "degree_means": meaning or None, "distance": one.means(), "equal": same}
-                | call.to_dict()
-                for one, call, meaning, same in rungs
+                {"degree": one.degree, "degree_means": meaning or None} | call.to_dict()
+                for one, call, meaning in zip(self.rungs, self.calls[1:], self.meanings, strict=True)
             ],
-            "rises": self.rises,
-            "degree": self.verdict.degree,
-            "told": self.verdict.why,
         }
+        if self.verdict is not None:
+            for rung, one, same in zip(values["rungs"], self.rungs, self.equal, strict=True):
+                rung |= {"distance": one.means(), "equal": same}
+            values |= {"rises": self.rises, "degree": self.verdict.degree, "told": self.verdict.why}
+        return values
 
     def picture(self) -> bytes:
-        """Return a PNG file: in each row a parent with its caption, then its variations; white where one is missing."""
-        columns = [one.samples.pictures() for one in self.rungs]
-        places = [{int(parent): i for i, parent in enumerate(one.parents)} for one in self.rungs]
-        degrees = [f"degree {one.degree:g}" for one in self.rungs]
-        rows = []
-        for i, parent in enumerate(self.parents.pictures()):
-            blank = Image.new("RGB", parent.size, "white")
-            cells = [column[at[i]] if i in at else blank for column, at in zip(columns, places, strict=True)]
-            rows.append(([parent, *cells], [self.captions[i], *degrees]))
+        """Return a PNG file: the new samples with their captions, and below each its variation at each degree."""
+        rows = [(self.parents.pictures(), self.captions)]
+        for one in self.rungs:
+            made = dict(zip(one.parents.tolist(), one.samples.pictures(), strict=True))
+            blanks = [Image.new("RGB", parent.size, "white") for parent in rows[0][0]]
+            cells = [made.get(i, blank) for i, blank in enumerate(blanks)]
+            rows.append((cells, (f"degree {one.degree:g}",) * len(cells)))
         return _page_of(rows)
 
 
-def probe_ladder(
+def probe(
     recipe: Recipe,
     label: str | None = None,
-    degrees: Sequence[float] = DEGREES,
+    degrees: Sequence[float] = (),
     api: GenerationAPI | None = None,
     embedding: Embedding | None = None,
-) -> LadderProbe:
-    """Ask the recipe's generator for a few samples, and for a variation of each at every degree; no record is read.
+) -> Probe:
+    """Ask the recipe's generator for a few samples, and for variations of them at each degree; no record is read.
 
-    By default for the first label; `api` and `embedding` are objects of the user's own, in place of the recipe's.
+    By default for the first label, at the first degree above 0 that the run would ask for, or 0.5 if there is none. For
+    one degree there are two requests, if the generator takes so many samples in one. For several degrees, distances
+    are measured, which loads the embedding. `api` and `embedding` are objects of the user's own, in place of the
+    recipe's.
     """
     label = _check_label(recipe, label)
-    _check_degrees(*degrees)
-    if not degrees:
-        raise RecipeError("A ladder has at least one degree: give some, such as 0.1 and 1.")
-    generator, embedding = build_generator(recipe, api), build_embedding(recipe, embedding)
+    generator = build_generator(recipe, api)
+    steps = sorted(set(degrees)) or [_degree(recipe, generator)]
+    _check_degrees(*steps)
+    is_ladder = len(steps) > 1
+    measures = build_embedding(recipe, embedding) if is_ladder else None
     check_public_place(recipe, generator)
-    price, steps = price_of(recipe), sorted(set(degrees))
-    meanings = tuple(_meaning_of(generator, degree) for degree in steps)
-    founders, first = _founders(
-        generator, label, recipe.seed, price, FEWEST, alike=generator.capabilities.shares != "nothing"
-    )
+    price, can = price_of(recipe), generator.capabilities
+    meanings = tuple(generator.describe_degree(degree) for degree in steps)
+    count = FEWEST if is_ladder else min(can.max_chunk, 4)
+    alike = not is_ladder or can.shares != "nothing"
+    founders, first = _founders(generator, label, recipe.seed, price, count, alike)
+    parents = np.arange(len(founders) if is_ladder or can.shares != "parent" else 1)
     rungs, calls = [], [first]
     for degree in steps:
-        work = _variations("probe/ladder", founders, np.arange(len(founders)), label, recipe.seed, degree)
+        labels = founders.labels[: len(parents)]
+        work = Work("probe/variation", labels, (label,), recipe.seed, parents, source=founders, degree=degree)
         answers, call = _ask(work, f"Degree {degree:g}", generator, price)
         variations = [(items, one.samples) for items, one in answers if items.size]
-        rungs.append(measure(degree, founders.samples, variations, embedding))
+        rungs.append(measure(degree, founders.samples, variations, measures))
         calls.append(call)
     low = next((one for one in rungs if one.degree), rungs[-1])
-    return LadderProbe(
+    return Probe(
         label=label,
-        parents=founders.samples,
+        conditions={name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)},
         captions=_captions(founders, label),
+        parents=founders.samples,
         rungs=tuple(rungs),
         calls=tuple(calls),
         meanings=meanings,
         currency=price.currency,
-        verdict=judge(low, rungs[-1], founders.samples.unit),
+        verdict=judge(low, rungs[-1], founders.samples.unit) if is_ladder else None,
     )
 
 
@@ -356,11 +304,6 @@ def _founders(api: Generator, label: str, seed: int, price: Price, count: int, a
         raise APIError(f"RANDOM_API made no sample: {call.missing[0]}.")
     conditions = Conditions.concatenate([one.conditions for items, one in answers if items.size])
     return Population(call.samples, labels[:count], conditions, none[:count]), call
-
-
-def _variations(phase: str, founders: Population, parents: Items, label: str, seed: int, degree: float) -> Work:
-    labels = founders.labels[: len(parents)]
-    return Work(phase, labels, (label,), seed, parents, source=founders, degree=degree)
 
 
 def _ask(work: Work, name: str, api: Generator, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:

@@ -16,7 +16,8 @@ from pe.engine import report
 from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run, last_degree
 from pe.engine.loggers import Bars, logger
-from pe.engine.probe import DEGREES, LadderProbe, probe_ladder
+from pe.engine.probe import DEGREES, Probe
+from pe.engine.probe import probe as probe_generator
 from pe.engine.process import logging_to, stop_from_python
 from pe.errors import PluginError, RecipeError, check_list, nearest_name
 from pe.planning.checks import look_ahead
@@ -234,7 +235,7 @@ def probe(
     label: str | None = None,
     degrees: Sequence[float] = DEGREES,
     **settings: Any,
-) -> LadderProbe:
+) -> Probe:
     """Vary a few new samples at several degrees, as `pe probe --ladder` does. No private record is read.
 
     Args:
@@ -254,7 +255,7 @@ def probe(
     check_list("pe.probe: degrees", degrees)
     recipe = _recipe_or_file("pe.probe", private, api, embedding, settings)
     own, embeds = _own_objects(api, embedding)
-    return probe_ladder(recipe, label, degrees, own, embeds)
+    return probe_generator(recipe, label, degrees, own, embeds)
 
 
 def resume(

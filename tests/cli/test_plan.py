@@ -128,8 +128,9 @@ def test_an_endpoint_s_prompt_price_and_degree_are_told(tmp_path, monkeypatch):
     with serving(OpenAIServer(Script(first=("500",)))) as url:
         price = {"call": 0.5, "million_tokens": 1000.0, "currency": "EUR"}
         found = json.loads(ask(tmp_path, HOSTED | {"base_url": f"{url}/v1", "n": 2, "price": price}, "--json"))
-    first, second = found["calls"]
-    assert (found["conditions"], found["degree"], found["currency"]) == ({"prompt": "a 3"}, 0.4, "EUR")
-    assert "close variation" in found["degree_means"]
+    first, (second,) = found["random"], found["rungs"]
+    assert (found["conditions"], second["degree"], found["currency"]) == ({"prompt": "a 3"}, 0.4, "EUR")
+    assert "close variation" in second["degree_means"]
+    assert "told" not in found  # one degree is compared with none
     assert (first["calls"], first["samples"], first["tokens"], first["cost"]) == (2, 2, 20, pytest.approx(1.02))
     assert (second["calls"], second["samples"], second["cost"]) == (1, 1, pytest.approx(0.51))
