@@ -83,7 +83,7 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
 def test_a_plug_in_of_another_modality_is_refused_before_anything_is_asked(recipe, tmp_path, section, spec, sentence):
     recipe.write_text(yaml.safe_dump(yaml.safe_load(recipe.read_text()) | {section: spec}))
     planned = " ".join(invoke("plan", recipe).split())
-    assert f"A run would not start: {sentence[:1].lower()}{sentence[1:]}" in planned
+    assert f"A run would not start. {sentence}" in planned
     assert sentence in stopped("run", recipe, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

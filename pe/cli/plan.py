@@ -39,7 +39,7 @@ def plan(
 
     Nothing is called, and no private record is read; only the data set's ledger file is read, for its cap.
     """
-    from pe.planning.checks import look_ahead
+    from pe.planning.checks import obstacles
     from pe.planning.forecast import forecast
     from pe.planning.parts import set_up_generator
     from pe.recipe.schema import Recipe
@@ -47,7 +47,7 @@ def plan(
     content = Recipe.load(recipe, changes)
     api, unknown = set_up_generator(content.api)
     rate = samples_per_second if like is None else _measure_rate(like, api, content.limits.max_concurrency)
-    warnings = [*look_ahead(content, api), *([unknown] if unknown else [])]
+    warnings = [*obstacles(content, api), *([unknown] if unknown else [])]
     result = forecast(content, api, warnings, rate, dry_run)
     click.echo(json.dumps(result.to_dict()) if as_json else str(result))
     if not as_json:

@@ -36,6 +36,7 @@ from pe.planning.choice import choose_evolution
 from pe.planning.deadlines import clock_terms, held_back
 from pe.planning.forecast import differences
 from pe.planning.named import check_named
+from pe.planning.notices import Notice, notices, sentences
 from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
@@ -47,7 +48,6 @@ from pe.privacy.noise import Noise
 from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files, finite
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
-from pe.recipe.usual_embedding import lacks_network
 from pe.report.loggers import Logged, Logger, make_entry
 from pe.report.pictures import collapse_warnings, contact_sheet, varieties, whole
 from pe.steps import Plan
@@ -218,11 +218,7 @@ class Execution:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
         run, ledger, recipe, warn = self.run, self.ledger, self.recipe, self.progress.warn
         self._write_audit_record()
-        for sentence in checks.guarantee_warnings(recipe, self.plan, ledger.total()):
-            warn(sentence)
-        for sentence in checks.plugin_warnings(recipe, self.api, self.embedding):
-            warn(sentence)
-        if self.plan.steps and (sentence := lacks_network(recipe.private, recipe.embedding.kind)):
+        for sentence in sentences(self._notices(), "guarantee", "votes", "overlap", "shape", "network"):
             warn(sentence)
         if not all(ledger.has_drawn(step.release) for step in self.plan.steps):
             self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
@@ -331,6 +327,9 @@ class Execution:
 
         return Logging(loggers, measure, live, self.progress.warn)
 
+    def _notices(self) -> list[Notice]:
+        return list(notices(self.recipe, self.plan, self.ledger.total(), self.api, self.embedding))
+
     def _certify(self, data_set: dict[str, Any] | None) -> None:
         """Write the certificate of all shareable files, last of all: a run that has one is finished."""
         recipe = self.recipe
@@ -338,6 +337,7 @@ class Execution:
             totals = data_set, self.private.total(recipe.privacy.delta) or data_set
             data_set = max(totals, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
         hosts = info_of(self.embedding).hosts
+        told = self._notices()
         certificate = build_certificate(
             self.ledger,
             run=self.run.folder.resolve().name,
@@ -347,12 +347,8 @@ class Execution:
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=NOT_DECLARED if hosts is None else ", ".join(hosts) or None,
-            pool_overlaps="declared" if checks.overlap_warnings(recipe, self.api, self.embedding) else None,
-            warnings=[
-                *checks.vote_warnings(recipe, self.plan),
-                *checks.pool_warnings(recipe, self.api),
-                *recipe.private.public_facts,
-            ],
+            pool_overlaps="declared" if sentences(told, "overlap") else None,
+            warnings=[*sentences(told, "votes", "pool"), *recipe.private.public_facts],
         )
         for name, content in certificate_files(certificate).items():
             self.run.write(name, content)

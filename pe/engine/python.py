@@ -20,7 +20,7 @@ from pe.engine.probe import DEGREES, Probe
 from pe.engine.probe import probe as probe_generator
 from pe.engine.process import logging_to, stop_from_python
 from pe.errors import PluginError, RecipeError, check_list, nearest_name
-from pe.planning.checks import look_ahead
+from pe.planning.checks import obstacles
 from pe.planning.forecast import Forecast, forecast
 from pe.planning.named import check_named
 from pe.planning.parts import object_kind, set_up_generator
@@ -223,7 +223,7 @@ def plan(
         generator, why = set_up_generator(recipe.api)
     else:
         generator, why = as_generator(api), ""
-    here = [*look_ahead(recipe, generator), *([why] if why else [])]
+    here = [*obstacles(recipe, generator), *([why] if why else [])]
     return forecast(recipe, generator, here, samples_per_second, dry_run)
 
 

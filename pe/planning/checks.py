@@ -15,7 +15,6 @@ from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe
-from pe.planning.choice import signal_of, signal_warnings
 from pe.planning.parts import check_modality, set_up, usage_of, without_price
 from pe.planning.releases import check_fit
 from pe.plugins.price import Price
@@ -23,17 +22,15 @@ from pe.plugins.protocols import (
     Generator,
     ReadsPublicSamples,
     Usage,
-    info_of,
 )
 from pe.plugins.registry import Group, require
 from pe.plugins.specs import PluginSpec, members_of
 from pe.privacy.data_set import MIXED, DataSetLedger
 from pe.privacy.release import Release
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, finite, guarantee, warnings
+from pe.privacy.words import guarantee
 from pe.private.source import PrivateSource
 from pe.recipe.reading import WITHHELD
 from pe.recipe.schema import OBJECT, Recipe
-from pe.recipe.usual_embedding import lacks_network
 from pe.steps import Plan
 
 
@@ -91,81 +88,6 @@ def limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: flo
     ]
 
 
-def guarantee_warnings(recipe: Recipe, plan: Plan, epsilon: float) -> list[str]:
-    """Warn about a run's guarantee, by the ε of all its releases, and about its votes, from public numbers.
-
-    The same list stands in the plan, on the console of the run, in its certificate and in its report.
-    """
-    private = recipe.private
-    if recipe.privacy.noiseless:
-        return [NO_NOISE, *vote_warnings(recipe, plan)]
-    consequences = warnings(finite(epsilon), recipe.privacy.delta, private.declared_size, private.declared_units)
-    return [*consequences, *vote_warnings(recipe, plan)]
-
-
-def vote_warnings(recipe: Recipe, plan: Plan) -> list[str]:
-    """Return the warnings that do not follow from ε, δ and the declared size: about votes and their noise."""
-    if recipe.private.declared_size is None:
-        return [
-            "private.declared_size is missing, so votes per candidate are unknown and delta is not checked: "
-            "state about how many private records there are (it will be public)."
-        ]
-    signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
-    return signal_warnings(recipe, plan, signals)
-
-
-def pool_warnings(recipe: Recipe, api: Generator) -> list[str]:
-    """Warn that a run over a pool ends with unchanged public samples."""
-    if info_of(api).distinct is None:
-        return []
-    noun = recipe.private.modality.noun
-    return [
-        f"The {noun} are public ones, unchanged: the votes chose them from a pool and labelled them. Their licences "
-        "hold, and who is in them stays in them."
-    ]
-
-
-def recipe_warnings(recipe: Recipe, clock_warning: str) -> list[str]:
-    """Warn if units are not declared, a clock or a network to compare by is missing, or nothing uses a budget share."""
-    private, evolution = recipe.private, recipe.evolution
-    sentences = []
-    if private.privacy_unit != "record" and private.declared_size is not None and private.declared_units is None:
-        sentences.append(
-            f"All records of a {private.privacy_unit} together weigh as one, so there are fewer votes per candidate "
-            "than foretold: state private.declared_units, about how many units there are (it will be public)."
-        )
-    sentences.append(clock_warning)
-    if evolution.iterations:
-        sentences.append(lacks_network(private, recipe.embedding.kind))
-    share = None if recipe.api.fit is None else recipe.api.fit.budget_share
-    if share not in (None, 1) and not evolution.iterations and not evolution.estimate_label_sizes:
-        sentences.append(
-            f"Nothing uses {1 - share:.4g} of privacy.epsilon, because api.fit.budget_share is {share:g} and there are "
-            "no iterations: leave the share out, or evolve what was fitted."
-        )
-    return [sentence for sentence in sentences if sentence]
-
-
-def plugin_warnings(recipe: Recipe, api: object | None, embedding: object | None = None) -> list[str]:
-    """Warn of public samples that may be private records, and of samples of another size than the private ones."""
-    sentences = overlap_warnings(recipe, api, embedding)
-    shape, private = None if api is None else info_of(api).shape, recipe.private.shape
-    noun, axes = recipe.private.modality.noun, recipe.private.modality.axes
-    if shape is not None and shape != private:
-        theirs, ours = ("×".join(map(str, one)) for one in (shape, private))
-        sentences.append(
-            f"The generator makes {noun} of {theirs} ({axes}), and the private {noun} are {ours}: the embedding must "
-            f"bring both to one size for the votes, and the synthetic {noun} are {theirs}."
-        )
-    return sentences
-
-
-def overlap_warnings(recipe: Recipe, *plugins: object) -> list[str]:
-    """Return the warning that `privacy.pool_overlaps: declared` brings, if a plug-in reads public samples."""
-    is_declared = recipe.privacy.pool_overlaps == "declared"
-    return [POOL_OVERLAPS] if is_declared and any(map(reads_public, plugins)) else []
-
-
 # Refusals of a start: what this machine lacks, or the generator cannot do.
 
 
@@ -176,7 +98,7 @@ def refusals(*tries: Callable[[], object]) -> list[str]:
         try:
             each()
         except PEError as error:
-            sentences.append(f"A run would not start: {str(error)[:1].lower()}{str(error)[1:]}")
+            sentences.append(f"A run would not start. {error}")
     return list(dict.fromkeys(sentences))
 
 
@@ -225,11 +147,6 @@ def obstacles(recipe: Recipe, api: Generator | None = None) -> list[str]:
 def _require(group: Group, spec: PluginSpec) -> None:
     if not spec.kind.startswith(OBJECT):
         require(group, spec.kind)
-
-
-def look_ahead(recipe: Recipe, api: Generator | None) -> list[str]:
-    """Return what a plan says of a start here and now: `obstacles` and `plugin_warnings`."""
-    return [*obstacles(recipe, api), *plugin_warnings(recipe, api)]
 
 
 def check_degrees(plan: Plan, api: Generator) -> None:

@@ -18,6 +18,7 @@ from pe.planning import checks
 from pe.planning.calls import PARENTS, Trial, disk_of, most_calls
 from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.deadlines import EMBEDDING, ClockPlan, held_back
+from pe.planning.notices import notices, sentences
 from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
@@ -384,13 +385,15 @@ def forecast(
     seconds = None if samples_per_second is None else images / samples_per_second
     delta = recipe.privacy.delta
     total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
+    told = list(notices(recipe, plan, total_epsilon, api, embedding))
     warnings = [
         *here,
         *checks.refusals(*([] if api is None else [partial(checks.check_degrees, plan, api)])),
         *checks.cost_warnings(price, api, calls, images, recipe.private.modality.noun),
         *checks.limit_warnings(recipe, images, cost, seconds),
-        *checks.guarantee_warnings(recipe, plan, total_epsilon),
-        *checks.recipe_warnings(recipe, clock.warning),
+        *sentences(told, "overlap", "shape", "guarantee", "votes", "setting"),
+        *([clock.warning] if clock.warning else []),
+        *sentences(told, "network"),
         *checks.data_set_warnings(recipe, plan.releases),
         *checks.refusals(
             partial(checks.check_cap, recipe, plan.releases), partial(check_other_runs, recipe, plan.releases)

@@ -16,7 +16,7 @@ import numpy as np
 
 from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.dispatch.answers import decode
-from pe.planning.checks import guarantee_warnings
+from pe.planning.notices import notices, sentences
 from pe.planning.parts import price_of
 from pe.planning.releases import plan_of
 from pe.privacy.accounting import epsilon
@@ -131,7 +131,7 @@ class LivePage:
             "confidential": self.confidential,
             "no_noise": NO_NOISE if self.run.noiseless else "",
             "steps": self.plan.steps,
-            "warnings": guarantee_warnings(self.recipe, self.plan, self._epsilon),
+            "warnings": sentences(notices(self.recipe, self.plan, self._epsilon), "guarantee", "votes"),
         }
         return render("live.html", values)
 

@@ -19,8 +19,8 @@ from pe.data.bounded import read_bytes
 from pe.data.population import Population
 from pe.data.samples import GENERATOR, Samples, slices, suspicions
 from pe.errors import DamagedFile, RunError
-from pe.planning.checks import guarantee_warnings
 from pe.planning.choice import signal_of
+from pe.planning.notices import notices, sentences
 from pe.planning.parts import price_of
 from pe.planning.releases import plan_of
 from pe.plugins.price import Price
@@ -81,7 +81,8 @@ def shareable_report(run: Run) -> str:
         warnings, statement = certificate["warnings"], promise(certificate)
     else:
         recipe = Recipe.load(run.folder / RECIPE)
-        warnings = guarantee_warnings(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
+        told = notices(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
+        warnings = sentences(told, "guarantee", "votes")
         statement = "No guarantee can be stated before the run is finished."
     values |= columns_on_page(run, populations, plan.classes) | {
         "certificate": certificate,

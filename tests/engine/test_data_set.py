@@ -78,7 +78,7 @@ def test_the_plan_says_that_the_cap_will_refuse_the_run_and_changes_nothing(priv
     start(tmp_path)
     before = ledger.path.read_bytes()
     told = pe.plan(private, Shades(), embedding=Mean(), **SETTINGS | {"epsilon": 1}).warnings
-    said = "A run would not start: this run would bring the data set's total to ε = 1.4"
+    said = "A run would not start. This run would bring the data set's total to ε = 1.4"
     assert [str(ledger.path) in one for one in told if one.startswith(said)] == [True]
     assert ledger.path.read_bytes() == before
 

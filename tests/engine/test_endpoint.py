@@ -44,7 +44,7 @@ def test_without_an_endpoint_it_is_told_whether_a_run_could_start(tmp_path):
     assert told(file, "--key-env", "A").exit_code == 2
     api = f"kind: causal_lm, model: {tmp_path}, prompts: a"
     result = told(recipe(tmp_path, api, "{kind: folder, path: nowhere, size: 8}"))
-    assert (result.exit_code, result.output[:24]) == (1, "✗ A run would not start:")
+    assert (result.exit_code, result.output[:24]) == (1, "✗ A run would not start.")
 
 
 OWN = {"vary": "noise", "degree": "exact", "prompts": False, "guidance": False, "shape": [28, 28, 1]}

@@ -92,7 +92,7 @@ def test_a_run_that_would_leave_gpus_idle_is_refused_before_anything_is_drawn(sp
     assert not (tmp_path / "run").exists()
     for changes, refused in (({}, True), ({"neighbor_search": "faiss"}, False), ({"iterations": 0}, False)):
         told = " ".join(pe.plan(spots, Shades(), embedding=Mean(), **SETTINGS | changes).warnings)
-        assert bool(re.search(f"A run would not start: t{said}", told)) == refused
+        assert bool(re.search(f"A run would not start. T{said}", told)) == refused
 
 
 def makes(sample, shape=None):

@@ -7,7 +7,7 @@ import torch
 
 from adapters.diffusion.pixel import PixelSpace
 from pe.errors import RecipeError
-from pe.planning.checks import look_ahead
+from pe.planning.checks import obstacles
 from pe.planning.forecast import forecast
 from pe.planning.parts import set_up_generator
 from pe.plugins import devices
@@ -72,8 +72,8 @@ def test_the_plan_states_the_precision_and_that_a_device_is_not_there(api, told,
     api |= {"kind": "pixel_diffusion", "model": "small"}
     recipe = Recipe.parse(with_(api=api, private__path=str(tmp_path)), "here")
     generator, _ = set_up_generator(recipe.api)
-    found = forecast(recipe, generator, look_ahead(recipe, generator))
+    found = forecast(recipe, generator, obstacles(recipe, generator))
     assert found.to_dict()["precision"] == told
     assert told is None or f"\nPrecision   {told}\n" in f"{found}\n"
-    says = "A run would not start: device is 'cuda:2', and this machine has 2 CUDA devices"
+    says = "A run would not start. device is 'cuda:2', and this machine has 2 CUDA devices"
     assert any(warning.startswith(says) for warning in found.warnings) == (told is None)
