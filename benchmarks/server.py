@@ -297,8 +297,8 @@ def table(rounds: int, batch: int, one: Found, two: float, two_memory: float) ->
         "## The diffusion server beside a bare loop over the same network\n\n"
         f"{where()}, torch {torch.__version__}. Device: {device}. The shipped model (0.69M, 28×28), {STEPS} DDIM "
         f"steps, batches of {batch} (the bare loop's best of {', '.join(map(str, BATCHES))}), {TURN} batches a turn, "
-        f"{2 * UNDER_WAY} requests at once, both sides in turns, medians of {rounds} rounds. Client, proxy, ingress "
-        "and engines share the machine. Targets: a ratio of at least 0.90 on a processor, 0.95 on a GPU. "
+        f"{2 * UNDER_WAY} requests at once, both sides in turns, medians of {rounds} rounds. Client, proxy and "
+        "replicas share the machine. Targets: a ratio of at least 0.90 on a processor, 0.95 on a GPU. "
         "`python benchmarks/server.py`\n\n"
         "| | |\n|---|--:|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     )

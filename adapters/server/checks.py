@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -21,6 +23,11 @@ Count = Annotated[int, Field(ge=1)]
 GRID = 8
 """Pixels per side that a latent of a text-to-image model stands for."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Rule = tuple[bool, str, str]
+"""Whether a request breaks the rule, the field that does, and what to do."""
+
 
 class Limits(BaseModel):
     """Limits of requests; `body`, `pixels` and `requests` are checked before an image is decoded.
@@ -32,9 +39,9 @@ class Limits(BaseModel):
         n: images in a request in OpenAI's form.
         steps: denoising steps of an image.
         prompt: characters of a prompt.
-        requests: requests of one key that are under way at once, at each ingress.
-        waiting: images of all keys that are under way at once, at each ingress.
-        seconds: seconds that the replicas may take over a request.
+        requests: requests of one key that are under way at once, at each replica.
+        waiting: images of all keys that are under way at once, at each replica.
+        seconds: seconds that a replica may take over a request.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,7 +115,7 @@ class Description:
     """The served model, as GET /v1/models describes it."""
 
     name: str  # as given at the start
-    batch: int  # most images per forward pass
+    batch: int = 0  # most images per forward pass; 0: not loaded yet
     prompts: bool = False  # the model takes prompts
     negative_prompts: bool = False  # the model takes negative prompts, too
     class_count: int | None = None  # number of the model's classes; None: it takes no classes
@@ -125,99 +132,104 @@ class Description:
 
     def class_of(self, label: int | str) -> int:
         """Return the number of the class with this number or name; Refusal if there is no such class."""
-        if isinstance(label, str) and label in self.classes:
-            return self.classes.index(label)
-        is_number = isinstance(label, int) or (label.isascii() and label.isdigit() and len(label) < 9)
-        if is_number and 0 <= int(label) < (self.class_count or 0):
-            return int(label)
-        raise Refusal(400, f"The model has {self.class_count or 0} classes, and none is that.", "class_label")
+        numbers = {str(number): number for number in range(self.class_count or 0)}
+        names = {} if isinstance(label, int) else {name: number for number, name in enumerate(self.classes)}
+        number = (numbers | names).get(str(label))
+        if number is None:
+            raise Refusal(400, f"The model has {len(numbers)} classes, and none is that.", "class_label")
+        return number
 
 
 def check(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
     """Return the request with the server's values filled in; Refusal if the model or the limits do not allow it."""
-    limits = settings.limits
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
-    if request.vary is not None and request.vary != model.vary:
-        why = f"The server varies images by {model.vary}, not by {request.vary[:20]}"
-        raise Refusal(400, f"{why}: put `vary: {model.vary}` in the recipe, or ask another server.", "vary")
-    _within("n", len(request), 1, limits.images)
+    classes = request.classes
+    if classes is None and model.class_count is not None:  # drawn by the seeds, as local adapters do
+        classes = ((request.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
+    guidance = settings.guidance if request.guidance is None else request.guidance
+    if guidance is None and not model.prompts:
+        guidance = 1.0
     steps = settings.steps if request.steps is None else request.steps
-    _within("num_inference_steps", steps, 1, limits.steps)
-    if request.degree is not None:
-        _within("strength", request.degree, 0, 1)
-    if (request.degree is None) != (request.images is None):
-        raise Refusal(400, "Images are varied by a degree: send both, or neither for new images.", "strength")
-    _check_prompts(request, model, limits.prompt)
-    guidance = _guidance(request, model, settings.guidance)
-    _check_sizes(request, model, limits.pixels)
-    size = None if model.shape else request.size
-    classes = _classes(request, model)
-    return replace(request, steps=steps, guidance=guidance, size=size, classes=classes, model=model.name)
+    checked = replace(request, model=model.name, steps=steps, guidance=guidance, classes=classes)
+    for is_wrong, field, message in [
+        *_rules(checked, model, settings.limits),
+        *_rules_of_sizes(checked, model, settings.limits),
+    ]:
+        if is_wrong:
+            raise Refusal(400, message, field)
+    return replace(checked, size=None if model.shape else request.size)
 
 
-def _check_prompts(request: BatchRequest, model: Description, longest: int) -> None:
-    if model.prompts and request.prompts is None:
-        raise Refusal(400, "The model takes prompts: send one for each image.", "prompt")
-    if not model.prompts and request.prompts is not None:
-        raise Refusal(400, "The model knows no words: send classes instead of prompts.", "prompt")
-    for text in {*(request.prompts or ()), *(request.negative_prompts or ())}:
-        if len(text) > longest:
-            raise Refusal(400, f"A prompt is longer than {longest} characters.", "prompt")
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise Refusal(400, "A prompt holds half of a surrogate pair, which is no text.", "prompt")
+def _rules(request: BatchRequest, model: Description, limits: Limits) -> list[Rule]:
+    """Return the rules for all fields but sizes. Comparisons are written so that NaN breaks them."""
+    steps = request.steps or 0
+    degree = request.degree
+    guidance = request.guidance
+    classes = request.classes
+    prompts = request.prompts
+    negative = request.negative_prompts or ()
+    texts = {*(prompts or ()), *negative}
+    is_guided = guidance is None or guidance > 1
+    return [
+        (
+            request.vary not in (None, model.vary),
+            "vary",
+            f"The server varies images by {model.vary}, not by {str(request.vary)[:20]}: "
+            f"put `vary: {model.vary}` in the recipe, or ask another server.",
+        ),
+        (not 1 <= len(request) <= limits.images, "n", f"n lies from 1 to {limits.images}."),
+        (not 1 <= steps <= limits.steps, "num_inference_steps", f"num_inference_steps lies from 1 to {limits.steps}."),
+        (degree is not None and not 0 <= degree <= 1, "strength", "strength lies from 0 to 1."),
+        (
+            (degree is None) != (request.images is None),
+            "strength",
+            "Images are varied by a degree: send both, or neither for new images.",
+        ),
+        (model.prompts and prompts is None, "prompt", "The model takes prompts: send one for each image."),
+        (
+            not model.prompts and prompts is not None,
+            "prompt",
+            "The model knows no words: send classes instead of prompts.",
+        ),
+        (
+            any(len(text) > limits.prompt for text in texts),
+            "prompt",
+            f"A prompt is longer than {limits.prompt} characters.",
+        ),
+        (any(map(_SURROGATE.search, texts)), "prompt", "A prompt holds half of a surrogate pair, which is no text."),
+        (
+            not model.guidance and guidance not in (None, 1),
+            "guidance_scale",
+            "The model has no guidance: leave it out.",
+        ),
+        (guidance is not None and not 0 <= guidance <= 100, "guidance_scale", "guidance_scale lies from 0 to 100."),
+        (
+            any(negative) and not (model.negative_prompts and is_guided),
+            "negative_prompt",
+            "A negative prompt has no effect here: leave it out, or take a guidance above 1 if the model has one.",
+        ),
+        (model.class_count is None and classes is not None, "class_label", "The model has no classes: leave them out."),
+        (
+            classes is not None and bool(((classes < 0) | (classes >= (model.class_count or 0))).any()),
+            "class_label",
+            f"The model has {model.class_count} classes, from 0 on.",
+        ),
+    ]
 
 
-def _guidance(request: BatchRequest, model: Description, usual: float | None) -> float | None:
-    if not model.guidance and request.guidance not in (None, 1):
-        raise Refusal(400, "The model has no guidance: leave it out.", "guidance_scale")
-    usual = 1.0 if usual is None and not model.prompts else usual
-    guidance = usual if request.guidance is None else request.guidance
-    if guidance is not None:
-        _within("guidance_scale", guidance, 0, 100)
-    if any(request.negative_prompts or ()) and not (model.negative_prompts and (guidance is None or guidance > 1)):
-        why = "at a guidance of 1 or less" if model.negative_prompts else "for this model"
-        raise Refusal(400, f"A negative prompt has no effect {why}: leave it out.", "negative_prompt")
-    return guidance
-
-
-def _check_sizes(request: BatchRequest, model: Description, most: int) -> None:
-    if request.size is not None:
-        if model.shape is None:
-            _check_size(request.size, "size", most)
-        elif request.size != model.shape[:2]:
-            height, width = model.shape[:2]
-            raise Refusal(400, f"The model draws {width}x{height} (width, height) alone: leave size out.", "size")
-    if request.images is None:
-        return
-    shape = request.images.shape[1:]
-    if model.shape is None:
-        _check_size((shape[0], shape[1]), "image", most)
-        if shape[2] != 3:
-            raise Refusal(400, "The model varies images of 3 channels, red, green and blue.", "image")
-    elif shape != model.shape:
-        sides = "×".join(map(str, model.shape))
-        raise Refusal(400, f"The model varies images of {sides} (height, width, channels).", "image")
-
-
-def _check_size(size: tuple[int, int], name: str, most: int) -> None:
-    if any(side < GRID or side % GRID for side in size) or size[0] * size[1] > most:
-        raise Refusal(400, f"The sides are multiples of {GRID} pixels, and an image has {most} at the most.", name)
-
-
-def _classes(request: BatchRequest, model: Description) -> Any:
-    """Return the class of each image; draw it by the image's seed, as local adapters do, if the request has none."""
-    if model.class_count is None:
-        if request.classes is not None:
-            raise Refusal(400, "The model has no classes: leave them out.", "class_label")
-        return None
-    if request.classes is None:
-        return ((request.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
-    if ((request.classes < 0) | (request.classes >= model.class_count)).any():
-        raise Refusal(400, f"The model has {model.class_count} classes, from 0 on.", "class_label")
-    return request.classes
-
-
-def _within(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # the comparison is false for NaN
-        raise Refusal(400, f"{name} lies from {least:g} to {most:g}.", name)
+def _rules_of_sizes(request: BatchRequest, model: Description, limits: Limits) -> Iterator[Rule]:
+    """Yield the rules for the size of new images and of images to vary."""
+    shape = None if request.images is None else request.images.shape[1:]
+    for field, sides in (("size", request.size), ("image", shape)):
+        if sides is None:
+            continue
+        if model.shape is not None:
+            whole = "×".join(map(str, model.shape))
+            message = f"The model makes and varies images of {whole} (height, width, channels) alone."
+            yield tuple(sides) != model.shape[: len(sides)], field, message
+            continue
+        off_grid = any(side < GRID or side % GRID for side in sides[:2])
+        message = f"The sides are multiples of {GRID} pixels, and an image has {limits.pixels} at the most."
+        yield off_grid or sides[0] * sides[1] > limits.pixels, field, message
+        yield len(sides) == 3 and sides[2] != 3, field, "The model varies images of 3 channels, red, green and blue."

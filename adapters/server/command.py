@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -18,8 +17,9 @@ from pe.plugins.devices import Precision
 if TYPE_CHECKING:
     from adapters.server.checks import Settings
 
-_PLACES = frozenset(
-    ["variation_model", "controlnet", "single_file", "components", "lora", "pretrained_model_name_or_path_or_dict"]
+_PLACES = (
+    *("model", "variation_model", "controlnet", "single_file", "components", "lora"),
+    "pretrained_model_name_or_path_or_dict",  # in ip_adapter
 )
 """Settings that hold paths or repositories of models; in a `lora` with weights they are the keys."""
 
@@ -60,18 +60,18 @@ def serve(
     """
     from adapters.server import deploy
     from adapters.server.checks import Settings, is_loopback
-    from adapters.server.replica import check
+    from adapters.server.models import SMALL, check
     from pe.plugins.settings import read_settings
 
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
         raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
     content = options | {
-        "model": _model(model),
+        "model": model if model == SMALL else _absolute("model", model),
         "generator": _generator(changes),
         "replicas": None if replicas == "auto" else replicas,
         "key_digests": digests,
-        "limits": dict(_limit(text) for text in limits),
+        "limits": dict(_pair("--limit", text, "NAME=N, as images=512") for text in limits),
     }
     settings = read_settings(Settings, content, "pe serve")
     check(settings)
@@ -82,26 +82,13 @@ def serve(
     deploy.start(address, host, port)
     try:
         deploy.deploy(settings)
-        end = _on_end()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # in place of Ray's
         click.echo(f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.", err=True)
-        end.wait()
+        threading.Event().wait()
+    except KeyboardInterrupt:
         click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
     finally:
         deploy.stop(settings.limits.seconds)
-
-
-def _on_end() -> threading.Event:
-    """Return an event that the first SIGINT or SIGTERM sets (in place of Ray's handlers); a second ends the process."""
-    end = threading.Event()
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        if end.is_set():
-            os._exit(130)
-        end.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-    return end
 
 
 def _digests(name: str | None) -> list[str]:
@@ -118,10 +105,10 @@ def _digests(name: str | None) -> list[str]:
     return [digest_of(key) for key in keys]
 
 
-def _limit(text: str) -> tuple[str, str]:
+def _pair(option: str, text: str, form: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise RecipeError(f"--limit {text}: write NAME=N, as images=512.")
+        raise RecipeError(f"{option} {text}: write {form}.")
     return name, value
 
 
@@ -141,51 +128,31 @@ def _config(settings: Settings, host: str, port: int) -> str:
     return yaml.safe_dump(content, sort_keys=False)
 
 
-def _model(model: str) -> str:
-    """Return `model`, made an absolute path if it is a folder or a file; RecipeError if nothing is there."""
-    from adapters.diffusion.improved import is_improved
-    from adapters.diffusion.weights import local_model
-    from adapters.server.replica import SMALL
-
-    if model == SMALL:
-        return model
-    if not is_improved(model):
-        local_model(model)
-    return str(_whole(model))
-
-
 def _generator(changes: Sequence[str]) -> dict[str, Any]:
     """Return the settings of `--set NAME=VALUE`, with absolute paths, since replicas run in other folders."""
     import yaml
 
     settings: dict[str, Any] = {}
     for text in changes:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise RecipeError(f"--set {text}: write NAME=VALUE, as vary=meaning.")
+        name, value = _pair("--set", text, "NAME=VALUE, as vary=meaning")
         if name in settings:
             raise RecipeError(f"--set {name} is given twice: drop one.")
         try:
-            settings[name] = _locate(name, yaml.safe_load(value))
+            settings[name] = _absolute(name, yaml.safe_load(value))
         except (yaml.YAMLError, RecursionError) as error:
             raise RecipeError(f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes.") from error
     return settings
 
 
-def _locate(name: str, value: Any) -> Any:
-    """Return a setting's value, in which paths that exist on this machine are absolute."""
-    if name == "ip_adapter" and isinstance(value, dict):
-        return {key: _locate(key, part) for key, part in value.items()}
-    if name not in _PLACES:
-        return value
+def _absolute(name: str, value: Any) -> Any:
+    """Return the value of setting `name`, in which paths that exist on this machine are absolute."""
     if isinstance(value, list):
-        return [_whole(place) for place in value]
+        return [_absolute(name, each) for each in value]
     if isinstance(value, dict):
-        return {_whole(key) if name == "lora" else key: _whole(part) for key, part in value.items()}
-    return _whole(value)
-
-
-def _whole(place: Any) -> Any:
-    """Return the absolute path of a file or folder that exists; any other value unchanged."""
-    path = Path(place).expanduser() if isinstance(place, str) else None
-    return str(path.resolve()) if path is not None and path.exists() else place
+        is_keyed_by_place = name == "lora"
+        return {
+            _absolute(name, key) if is_keyed_by_place else key: _absolute(key if name == "ip_adapter" else name, each)
+            for key, each in value.items()
+        }
+    path = Path(value).expanduser() if name in _PLACES and isinstance(value, str) else None
+    return str(path.resolve()) if path is not None and path.exists() else value

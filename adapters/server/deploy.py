@@ -1,4 +1,4 @@
-"""The Ray Serve application: an ingress and the replicas behind it, on a Ray started here or on a running cluster."""
+"""The Ray Serve application: one deployment with its replicas, on a Ray started here or on a running cluster."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 APP = "pe"
 IMPORT_PATH = "adapters.server.deploy:build"
-DOOR = "adapters.server.errors:middlewares"
+MIDDLEWARES = "adapters.server.errors:middlewares"
 LOGGING = {"encoding": "JSON", "enable_access_log": False}
 
 _START = {
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": DOOR,
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": MIDDLEWARES,
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # of each of 3 checks before Ray kills a proxy; 5 by default
 }
@@ -34,11 +34,11 @@ _PATIENCE = 300.0
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
-_UNDER_WAY = 4096
-"""Requests that Ray hands to one actor at once: more than the limits of `service`, so that those apply first."""
+_ONGOING = 4096
+"""Requests that Ray hands to one replica at once: more than `Limits` allow, so that those apply first."""
 
-_BUSY = 4.0
-"""Parts under way at a replica, on average, beyond which Ray should start another replica."""
+_BUSY = 2.0
+"""Requests under way at a replica, on average, beyond which Ray should start another replica."""
 
 
 def build(settings: Settings | Mapping[str, Any]) -> Application:
@@ -46,49 +46,36 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
     import ray
     from ray import serve
 
-    from adapters.server.replica import Replica
-    from adapters.server.routes import Ingress
+    from adapters.server.server import Server
 
     settings = Settings.model_validate(settings)
     gpus, cores, most = room_for(settings, ray.cluster_resources())
     content = settings.model_copy(update={"gpus_per_replica": gpus}).model_dump(mode="json")
-    common: dict[str, Any] = {
-        "max_ongoing_requests": _UNDER_WAY,
-        "health_check_period_s": 1,
-        "graceful_shutdown_timeout_s": settings.limits.seconds,
-        "graceful_shutdown_wait_loop_s": 0.2,
-    }
-    scaling: dict[str, Any] = {"num_replicas": settings.replicas}
-    if settings.replicas is None:
-        bounds = {"min_replicas": 1, "max_replicas": most, "target_ongoing_requests": _BUSY}
-        scaling = {"num_replicas": "auto", "autoscaling_config": bounds}
-    engine = serve.deployment(
-        Replica,
-        name="engine",
+    deployment = serve.deployment(
+        serve.ingress()(Server),
+        autoscaling_config={
+            "min_replicas": settings.replicas or 1,
+            "max_replicas": settings.replicas or most,
+            "target_ongoing_requests": _BUSY,
+        },
         ray_actor_options={"num_cpus": cores, "num_gpus": gpus},
         max_constructor_retry_count=2,  # a model that cannot be loaded is said soon
-        **scaling,
-        **common,
+        max_ongoing_requests=_ONGOING,
+        health_check_period_s=1,
+        graceful_shutdown_timeout_s=settings.limits.seconds,
+        graceful_shutdown_wait_loop_s=0.2,
     )
-    ingress = serve.deployment(
-        serve.ingress()(Ingress),
-        name="ingress",
-        num_replicas=1,
-        max_queued_requests=_UNDER_WAY,
-        ray_actor_options={"num_cpus": 0},
-        **common,
-    )
-    return ingress.bind(content, engine.bind(content))
+    return deployment.bind(content)
 
 
 def room_for(settings: Settings, resources: Mapping[str, float]) -> tuple[float, float, int]:
     """Return a replica's GPUs and cores, and the most replicas that a cluster with these resources has room for."""
-    cards, cores = resources.get("GPU", 0.0), max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray and the ingress
-    gpus = settings.gpus_per_replica
-    gpus = (1.0 if cards else 0.0) if gpus is None else gpus
+    cards = resources.get("GPU", 0.0)
+    cores = max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray
+    gpus = min(1.0, cards) if settings.gpus_per_replica is None else settings.gpus_per_replica
     most = max(1, int(cards / gpus)) if gpus else 1
     share = cores / (settings.replicas or most)
-    return gpus, float(int(share)) if share >= 1 else share, most  # Ray takes no 1.5 cores
+    return gpus, int(share) or share, most  # Ray takes no 1.5 cores
 
 
 def start(address: str | None, host: str, port: int) -> None:
@@ -146,11 +133,10 @@ def stop(patience: float) -> None:
 
 
 def _reason() -> str:
-    """Return the last error of a deployment that is not healthy."""
+    """Return the last error of the deployment; empty if it says none."""
     from ray import serve
 
     status = serve.status().applications.get(APP)
-    messages = [one.message for one in status.deployments.values() if one.message] if status else []
-    lines = [line.strip() for line in "\n".join(messages).splitlines() if line.strip()]
-    line = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "")
-    return _CLASS.sub("", line).rstrip(".")
+    messages = [deployment.message for deployment in status.deployments.values()] if status else []
+    lines = [line.strip() for line in "\n".join(messages).splitlines() if "Error" in line]
+    return _CLASS.sub("", lines[-1]).rstrip(".") if lines else ""

@@ -1,11 +1,11 @@
-"""Errors in OpenAI's shape, for all that can go wrong with a request, also in Ray's HTTP proxy (`Door`)."""
+"""Errors in OpenAI's shape, for all that can go wrong with a request, also in Ray's HTTP proxy."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -77,31 +77,31 @@ def unavailable(why: str, wait: int = 2) -> Refusal:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Return the refusal for an error of any kind; it repeats nothing of the request but the name of a field."""
+    """Return the refusal for an error of any kind. It repeats nothing of the request but the name of a field."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, RequestValidationError | ValidationError):
+    if isinstance(error, ValidationError):
         fault = error.errors()[0]
-        names = (part for part in fault["loc"] if isinstance(part, str) and part != "body")
-        name = next(names, "")[:40].encode("ascii", "replace").decode()
+        names = [part for part in fault["loc"] if isinstance(part, str)]
+        name = "".join(names[:1])[:40].encode("ascii", "replace").decode()
         return Refusal(400, f"{name or 'The body'}: {fault['msg'][:200]}.", name or None)
     if isinstance(error, HTTPException):
         status = error.status_code if error.status_code in CODES else 400
         return Refusal(status, _WORDS.get(status, "The request cannot be read."))
-    log.error("ingress broke", extra={"error": type(error).__name__})  # the message may hold a prompt
+    log.error("server broke", extra={"error": type(error).__name__})  # the message may hold a prompt
     return unavailable("The server failed on this request")
 
 
 def middlewares() -> list[Middleware]:
-    """Return a `Door` for Ray's proxies, which load it by RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
-    return [Middleware(Door)]
+    """Return the middleware of Ray's proxies, which load it by RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
+    return [Middleware(ProxyMiddleware)]
 
 
-class Door:
-    """Passes on only the headers that this server reads, and replaces errors that are not in JSON by a Refusal.
+class ProxyMiddleware:
+    """Passes on only the headers that this server reads, and replaces errors of Ray's proxy by a Refusal.
 
-    Ray's proxy acts on other headers of anybody's request (deadlines, routing), fails on bytes that are no text, and
-    answers in its own words, or not at all, when an ingress has died.
+    The proxy acts on other headers of anybody's request (deadlines, routing), fails on bytes that are no text, and
+    answers in its own words, or not at all, when a replica has died.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -109,37 +109,22 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1003})
-            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if not scope["path"].startswith("/"):  # as of `OPTIONS *`, over which the proxy fails
-            await Refusal(400, "The request names no path.").response()(scope, receive, send)
-            return
-        passes, status = False, 503
+        passes = False
 
         async def answer(message: Message) -> None:
-            """Hold back errors that are not in JSON."""
-            nonlocal passes, status
+            """Hold back errors that are not in JSON: the server's own are."""
+            nonlocal passes
             if message["type"] == "http.response.start":
-                status = message["status"]
-                kinds = [bytes(value) for name, value in message["headers"] if bytes(name).lower() == b"content-type"]
-                passes = status < 400 or any(kind.startswith(b"application/json") for kind in kinds)
+                kind = dict(message["headers"]).get(b"content-type")
+                passes = message["status"] < 400 or kind == b"application/json"
             if passes:
                 await send(message)
 
         headers = [(name, value) for name, value in scope["headers"] if name in _PASSED]
-        try:
+        with suppress(Exception):  # the proxy itself failed, and has logged why
             await self._app({**scope, "headers": headers}, receive, answer)
-        except Exception:
-            status = 503  # the proxy itself failed; it has logged why
-        if passes:
-            return
-        refusal = unavailable("The ingress failed on this request")
-        if status == 404:  # the proxy's own: the application is not there, yet or no more
-            refusal = unavailable("The application is not there")
-        elif status in CODES and status < 500:
-            refusal = Refusal(status, "The proxy could not pass the request on: ask again.", wait=1)
-        await refusal.response()(scope, receive, send)
+        if not passes:
+            await unavailable("No replica could answer").response()(scope, receive, send)

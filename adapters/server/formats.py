@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -57,11 +57,6 @@ class BatchRequest:
     def __len__(self) -> int:
         return len(self.seeds)
 
-    def part(self, start: int, stop: int) -> BatchRequest:
-        """Return the request for the images from `start` to before `stop`."""
-        columns = {name: getattr(self, name) for name in ("seeds", *_COLUMNS)}
-        return replace(self, **{name: each[start:stop] for name, each in columns.items() if each is not None})
-
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _TYPES = get_type_hints(BatchRequest)
@@ -86,14 +81,6 @@ class BatchAnswer:
     places: Int64Array  # int64 (m,): their places in the request
     missing: Mapping[int, Refused | Failed] = field(default_factory=dict)  # place → why there is no image
 
-    @classmethod
-    def of(cls, outcomes: Sequence[Pixels | Refused | Failed]) -> BatchAnswer:
-        """Return the answer made of the outcomes of all places, in order."""
-        images = {place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
-        missing = {place: miss for place, miss in enumerate(outcomes) if isinstance(miss, Refused | Failed)}
-        pixels = np.stack(list(images.values())) if images else np.empty((0, 1, 1, 1), dtype=np.uint8)
-        return cls(pixels, np.array(list(images), dtype=np.int64), missing)
-
 
 def pack_request(request: BatchRequest) -> bytes:
     """Return the body of a request."""
@@ -114,13 +101,16 @@ def read_request(data: bytes) -> BatchRequest:
     return BatchRequest(**fields)
 
 
-def pack_answer(answer: BatchAnswer) -> bytes:
-    """Return the body of an answer."""
+def pack_answer(outcomes: Sequence[Pixels | Refused | Failed]) -> bytes:
+    """Return the body of an answer with the outcome of each place, in order."""
+    images = {place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = [
-        (int(place), miss.reason, isinstance(miss, Refused), isinstance(miss, Failed) and miss.retryable)
-        for place, miss in answer.missing.items()
+        (place, miss.reason, isinstance(miss, Refused), isinstance(miss, Failed) and miss.retryable)
+        for place, miss in enumerate(outcomes)
+        if not isinstance(miss, np.ndarray)
     ]
-    return _write({"images": answer.images, "places": answer.places}, _ANSWER, {"missing": missing})
+    pixels = np.stack(list(images.values())) if images else np.empty((0, 1, 1, 1))
+    return _write({"images": pixels, "places": np.array(list(images))}, _ANSWER, {"missing": missing})
 
 
 def read_answer(data: bytes, count: int) -> BatchAnswer:
@@ -153,11 +143,8 @@ def _read(data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]) 
     except Exception as error:  # a damaged file lets almost any exception out of the parser
         raise FormatError("The body is not a whole safetensors file.") from error
     for name, array in arrays.items():
-        if name not in kinds:
-            raise FormatError(f"The file holds something else than the arrays {', '.join(kinds)}.")
-        kind, dimensions = kinds[name]
-        if array.dtype != np.dtype(kind) or array.ndim != dimensions:
-            raise FormatError(f"The array '{name}' is not of type {kind} with {dimensions} dimensions.")
+        if kinds.get(name) != (array.dtype.str[1:], array.ndim):
+            raise FormatError(f"The arrays must be these, with their types and dimensions: {dict(kinds)}.")
     try:
         return arrays, model.model_validate_json(text)
     except ValidationError as error:

@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,9 @@ from transformers.utils import logging as transformers_log
 
 from adapters.server.checks import Settings
 from adapters.server.command import serve
-from adapters.server.errors import Door
+from adapters.server.errors import ProxyMiddleware
 from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, pack_request, read_answer
-from adapters.server.replica import Replica
-from adapters.server.routes import Ingress
+from adapters.server.server import Server
 from tests.endpoints.serving import serving
 
 Pixels = npt.NDArray[np.uint8]
@@ -39,14 +37,11 @@ def settings_of(*options: str) -> Settings:
 
 @contextmanager
 def near(*options: str) -> Iterator[str]:
-    """The address of a server's ingress and replica in this process, behind its door."""
+    """The address of a replica in this process, behind the middleware of Ray's proxy."""
     given = settings_of(*options).model_dump(mode="json")
     logs = {log: log.get_verbosity() for log in (diffusers_log, transformers_log)}
     try:
-        engine = Replica(given)
-        methods = {name: SimpleNamespace(remote=getattr(engine, name)) for name in ("describe", "make")}
-        handle: Any = SimpleNamespace(**methods)  # as Ray's
-        with serving(Door(Ingress(given, handle).__serve_build_asgi_app__())) as url:
+        with serving(ProxyMiddleware(Server(given).__serve_build_asgi_app__())) as url:
             yield url
     finally:
         for log, verbosity in logs.items():

@@ -30,7 +30,7 @@ class Server:
         return {pid: title(pid) for pid in of_session(self.process.pid)}
 
     def replicas(self) -> list[int]:
-        return [pid for pid, name in self.titles().items() if name.startswith("ray::ServeReplica:pe:engine")]
+        return [pid for pid, name in self.titles().items() if name.startswith("ray::ServeReplica:pe:Server")]
 
     def logs(self) -> str:
         """All that was logged, by Ray as well, and printed."""

@@ -1,4 +1,4 @@
-"""Requests that can share a forward pass share one, whoever asked; a caller with many holds up nobody with few."""
+"""Requests that can share a forward pass share one, whoever asked."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from adapters.diffusion.engine import Engine as Real
 from adapters.diffusion.items import Item, Job, Outcome
 from adapters.server.batching import Batcher
 from adapters.server.checks import Settings
-from adapters.server.replica import family_of
+from adapters.server.models import find
 from pe.plugins.protocols import Failed
 
 A, B = Job(2), Job(3)
@@ -45,9 +45,6 @@ class Engine:
         way = self._way if len(self.seeds) == 1 else ""
         if way == "engine exits":
             raise SystemExit(1)
-        if way == "worker cancelled":
-            self.batches._worker.get_loop().call_soon_threadsafe(self.batches._worker.cancel)
-            time.sleep(0.05)
         if 13 in self.seeds[-1]:
             raise RuntimeError("the prompt was: secret")
         made = [np.full((1, 1, 1), item.seed % 256, dtype=np.uint8) for item in items]
@@ -71,41 +68,50 @@ def values(outcomes: Sequence[Outcome]) -> list[int]:
 async def test_items_of_one_kind_share_a_batch_whoever_asked_and_those_of_two_kinds_none() -> None:
     engine = Engine()
     batches = engine.batches
-    answers = await asyncio.gather(*(batches.make(items(A, i), f"caller {i}") for i in range(4)))
+    answers = await asyncio.gather(*(batches.make(items(A, i)) for i in range(4)))
     assert [values(answer) for answer in answers] == [[0], [1], [2], [3]]
     assert engine.seeds == [[0, 1, 2, 3]]
     shaped = [Item(A, 9, np.zeros((2, 2, 1), dtype=np.uint8))]
-    await asyncio.gather(*(batches.make(each, "one") for each in (items(A, 1), items(B, 2), items(A, 3), shaped)))
+    await asyncio.gather(*(batches.make(each) for each in (items(A, 1), items(B, 2), items(A, 3), shaped)))
     assert sorted(engine.seeds[1:]) == [[1, 3], [2], [9]]
 
 
 @in_a_loop
 async def test_a_large_request_is_cut_and_comes_back_in_order_and_each_batch_is_told_of() -> None:
     engine = Engine()
-    assert values(await engine.batches.make(items(A, *range(10)), "one")) == list(range(10))
+    assert values(await engine.batches.make(items(A, *range(10)))) == list(range(10))
     assert [images for images, *_ in engine.told] == [4, 4, 2]
     assert all(waited >= 0 and took >= 0 for _, waited, took in engine.told)
 
 
 @in_a_loop
-async def test_who_has_few_is_not_held_up_by_who_has_many() -> None:
+async def test_requests_that_come_one_by_one_while_the_engine_is_busy_share_the_next_batch() -> None:
+    engine = Engine(seconds=0.1)
+    asked = []
+    for seed in range(5):
+        asked.append(asyncio.create_task(engine.batches.make(items(A, seed))))
+        await asyncio.sleep(0.02)
+    await asyncio.gather(*asked)
+    assert engine.seeds == [[0], [1, 2, 3, 4]]
+
+
+@in_a_loop
+async def test_items_of_another_kind_are_not_held_up_by_those_that_come_later() -> None:
     engine = Engine(seconds=0.01)
-    batches = engine.batches
-    many = [asyncio.create_task(batches.make(items(A, *range(100, 140)), "many")) for _ in range(5)]
+    many = [asyncio.create_task(engine.batches.make(items(A, *range(100, 108))))]
     await asyncio.sleep(0.015)
-    await batches.make(items(A, 1), "few")
-    await batches.make(items(B, 2), "few")
-    assert not any(task.done() for task in many)
-    when = [i for i, seeds in enumerate(engine.seeds) if seeds[0] == 2 or 1 in seeds]
-    assert when[0] <= 3
-    assert when[1] <= when[0] + 3
+    other = asyncio.create_task(engine.batches.make(items(B, 2)))
+    await asyncio.sleep(0)
+    many.append(asyncio.create_task(engine.batches.make(items(A, *range(200, 240)))))
+    await other
+    assert [2] in engine.seeds[:4]
     await asyncio.gather(*many)
 
 
 @in_a_loop
 async def test_an_item_that_breaks_the_engine_fails_alone_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     batches = Engine().batches
-    good, bad = await asyncio.gather(batches.make(items(A, 1, 2), "one"), batches.make(items(A, 13, 3), "other"))
+    good, bad = await asyncio.gather(batches.make(items(A, 1, 2)), batches.make(items(A, 13, 3)))
     assert values(good) == [1, 2]
     assert isinstance(bad[0], Failed)
     assert values(bad[1:]) == [3]
@@ -114,27 +120,27 @@ async def test_an_item_that_breaks_the_engine_fails_alone_and_is_not_logged(capl
     assert "secret" not in caplog.text + bad[0].reason
 
 
-@pytest.mark.parametrize("way", ["engine exits", "one outcome lost", "worker cancelled", "metrics fail"])
+@pytest.mark.parametrize("way", ["engine exits", "one outcome lost", "metrics fail"])
 @in_a_loop
 async def test_whatever_brings_the_worker_down_nobody_waits_for_ever_and_the_next_are_served(way: str) -> None:
     batches = Engine(way=way).batches
-    asked = [batches.make(items(A, *range(i, i + 3)), f"caller {i}") for i in range(3)]
+    asked = [batches.make(items(A, *range(i, i + 3))) for i in range(3)]
     answers = await asyncio.wait_for(asyncio.gather(*asked), 5)
     assert all(isinstance(each, Failed | np.ndarray) for answer in answers for each in answer)
-    assert values(await asyncio.wait_for(batches.make(items(B, 7), "next"), 5)) == [7]
+    assert values(await asyncio.wait_for(batches.make(items(B, 7)), 5)) == [7]
     assert batches.failures == 0
 
 
 @pytest.mark.parametrize("thread", ["the batcher's", "the engine's"])
 @in_a_loop
 async def test_an_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_be_replaced(thread: str) -> None:
-    engine = Real(family_of(Settings(model="small")).load, device="cpu", most=4, most_on_cpu=4)
+    engine = Real(find(Settings(model="small")).load, device="cpu", most=4, most_on_cpu=4)
     batches, drawn = Batcher(engine.run, 4, lambda *_: None), [Item(A, 1, api_class=0)]
-    assert values(await batches.make(drawn, "one"))
+    assert values(await batches.make(drawn))
     (batches._thread if thread == "the batcher's" else engine._workers[0].thread).shutdown()
     for _ in range(10):
         batches.check_health(1)
-        assert isinstance((await asyncio.wait_for(batches.make(drawn, "one"), 5))[0], Failed)
+        assert isinstance((await asyncio.wait_for(batches.make(drawn), 5))[0], Failed)
     with pytest.raises(RuntimeError, match="breaks down"):
         batches.check_health(1)
 
@@ -142,7 +148,7 @@ async def test_an_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_
 @in_a_loop
 async def test_an_engine_that_hangs_asks_to_be_replaced() -> None:
     batches = Engine(seconds=0.3).batches
-    asked = asyncio.create_task(batches.make(items(A, 1), "one"))
+    asked = asyncio.create_task(batches.make(items(A, 1)))
     await asyncio.sleep(0.15)
     batches.check_health(60)
     with pytest.raises(RuntimeError, match="one batch"):
@@ -155,8 +161,8 @@ async def test_an_engine_that_hangs_asks_to_be_replaced() -> None:
 async def test_who_goes_away_costs_nothing_more() -> None:
     engine = Engine(seconds=0.02)
     batches = engine.batches
-    gone = asyncio.create_task(batches.make(items(A, *range(100, 200)), "gone"))
+    gone = asyncio.create_task(batches.make(items(A, *range(100, 200))))
     await asyncio.sleep(0.05)
     gone.cancel()
-    await batches.make(items(B, 1), "here")
+    await batches.make(items(B, 1))
     assert sum(map(len, engine.seeds)) < 20

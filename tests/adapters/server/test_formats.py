@@ -8,7 +8,6 @@ import pytest
 from safetensors.numpy import save
 
 from adapters.server.formats import (
-    BatchAnswer,
     BatchRequest,
     FormatError,
     pack_answer,
@@ -32,15 +31,9 @@ def test_a_request_comes_back_as_it_went_out(wanted: BatchRequest) -> None:
         np.testing.assert_array_equal(getattr(found, name), value, strict=isinstance(value, np.ndarray))
 
 
-def test_a_part_of_a_request_is_that_part_of_everything() -> None:
-    part = FULL.part(1, 3)
-    assert (part.prompts, part.negative_prompts, part.size) == (("Ünïcödé 🐈", ""), ("", "c"), FULL.size)
-    np.testing.assert_array_equal(part.images, IMAGES[1:])
-
-
 def test_an_answer_comes_back_as_it_went_out_for_as_many_images_as_were_asked_for() -> None:
     outcomes = [RNG.integers(0, 256, (2, 2, 1)).astype(np.uint8), Refused("no"), Failed("late"), Failed("bad", False)]
-    body = pack_answer(BatchAnswer.of(outcomes))
+    body = pack_answer(outcomes)
     found = read_answer(body, 4)
     np.testing.assert_array_equal(found.images, [outcomes[0]])
     assert found.places.tolist() == [0]

@@ -15,11 +15,11 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.server import deploy, replica
+from adapters.server import deploy
 from adapters.server.checks import Settings, digest_of
 from adapters.server.command import serve
-from adapters.server.deploy import DOOR, room_for
-from adapters.server.replica import PixelFamily, Replica, TextFamily, family_of
+from adapters.server.deploy import MIDDLEWARES, room_for
+from adapters.server.models import find, load
 from pe.errors import RecipeError
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
@@ -111,16 +111,16 @@ def test_offline_the_named_revision_s_index_in_the_cache_decides_the_kind_of_mod
         contents = {
             f"refs/{commit}": commit,
             f"snapshots/{commit}/model_index.json": json.dumps(index),
-            f"snapshots/{commit}/unet/config.json": '{"_class_name": "UNet2DModel", "in_channels": 3}',
+            f"snapshots/{commit}/unet/config.json": '{"_class_name": "UNet2DModel", "sample_size": 8}',
             f"snapshots/{commit}/scheduler/scheduler_config.json": '{"_class_name": "DDIMScheduler"}',
         }
         for name, content in contents.items():
             place = tmp_path / "models--somebody--model" / name
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(content)
-    for revision, family in (({"revision": "words"}, TextFamily), ({}, PixelFamily)):
+    for revision, most in (({"revision": "words"}, 64), ({}, 256)):
         settings = Settings(model="somebody/model", generator={"offline": True} | revision)
-        assert isinstance(family_of(settings), family)
+        assert find(settings).most == most
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_replica_bounds_its_memory_to_its_share_before_the_model_is_loaded(sha
     found: list[Any] = []
     whole = PixelFiles.load
 
-    def load(self: PixelFiles, device: torch.device, *given: Any, **named: Any) -> Any:
+    def load_on(self: PixelFiles, device: torch.device, *given: Any, **named: Any) -> Any:
         found.append(str(device))
         return whole(self, torch.device("cpu"), *given, **named)
 
@@ -145,9 +145,8 @@ def test_a_replica_bounds_its_memory_to_its_share_before_the_model_is_loaded(sha
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
-    monkeypatch.setattr(PixelFiles, "load", load)
-    monkeypatch.setattr(replica, "_keep_prompts_out_of_logs", lambda: None)  # for all of this process, and for good
-    Replica(settings_of("small", "--gpus-per-replica", share).model_dump(mode="json"))
+    monkeypatch.setattr(PixelFiles, "load", load_on)
+    load(settings_of("small", "--gpus-per-replica", share))
     assert (found[: len(bounds)], sorted(found[len(bounds) :])) == (bounds, loads)
 
 
@@ -172,4 +171,4 @@ def test_the_manifest_for_kubernetes_is_what_the_command_in_it_prints_which_hold
     assert cluster["authOptions"]["mode"] == "token"
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         env = {each["name"]: each["value"] for each in group["template"]["spec"]["containers"][0]["env"]}
-        assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == DOOR
+        assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == MIDDLEWARES

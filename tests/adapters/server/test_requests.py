@@ -1,104 +1,68 @@
-"""What becomes of a request before and after a replica; no server is needed."""
+"""What becomes of a request before and after the engine; no server is needed."""
 
 import asyncio
-from types import SimpleNamespace
+from collections.abc import Awaitable
 from typing import Any
 
 import numpy as np
 import pytest
-from ray.exceptions import RayActorError
 from starlette.requests import Request
 
-from adapters.server import routes as bodies
-from adapters.server.checks import Description, Limits, Settings
+from adapters.diffusion.items import Outcome
+from adapters.server import bodies
+from adapters.server.bodies import JSON, read_body
 from adapters.server.errors import Refusal
-from adapters.server.formats import BatchAnswer, BatchRequest
-from adapters.server.routes import JSON, Bounded
-from adapters.server.service import Admission, Service
-
-SMALL = Description("small", 2, class_count=62, shape=(28, 28, 1))
+from adapters.server.formats import BatchRequest
+from adapters.server.server import Server
+from tests.adapters.server.asking import settings_of
 
 
-def wanted(size: tuple[int, int] | None = None, count: int = 1) -> BatchRequest:
-    return BatchRequest(np.arange(count, dtype=np.uint64), size=size)
-
-
-def body_of(pieces: list[bytes], pause: float) -> Bounded:
-    """A request whose pieces come after a pause each, the last one again and again."""
+def body_of(pieces: list[bytes], pause: float) -> Awaitable[bytes]:
+    """The body of a request whose pieces come after a pause each, the last one again and again."""
 
     async def comes() -> dict[str, Any]:
         await asyncio.sleep(pause)
         return {"type": "http.request", "body": pieces.pop(0) if pieces else b" ", "more_body": pieces != [b"end"]}
 
-    return Bounded(Request({"type": "http", "headers": [(b"content-type", JSON.encode())]}, comes), JSON, 10**6)
+    request = Request({"type": "http", "headers": [(b"content-type", JSON.encode())]}, comes)
+    return read_body(request, JSON, 10**6)
 
 
 def test_a_body_that_drips_is_given_up_and_a_large_one_has_time_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "_PATIENCE", 0.15)
     with pytest.raises(Refusal) as refusal:
-        asyncio.run(asyncio.wait_for(body_of([], 0.001).body(), 20))
+        asyncio.run(asyncio.wait_for(body_of([], 0.001), 20))
     assert refusal.value.status_code == 408
-    assert len(asyncio.run(body_of([bytes(2**14)] * 10 + [b"end"], 0.03).body())) == 10 * 2**14
+    assert len(asyncio.run(asyncio.wait_for(body_of([bytes(2**14)] * 10 + [b"end"], 0.03), 20))) == 10 * 2**14
+
+
+def server(**limits: Any) -> Server:
+    options = [part for name, value in limits.items() for part in ("--limit", f"{name}={value}")]
+    return Server(settings_of("small", "--max-batch", "4", *options).model_dump(mode="json"))
+
+
+async def made(by: Server, *counts: int) -> list[list[Outcome]]:
+    """The outcomes of requests for so many images each, all at once."""
+    wanted = [BatchRequest(np.arange(count, dtype=np.uint64), steps=1) for count in counts]
+    request = Request({"type": "http"})
+    return await asyncio.gather(*(by._make(request, each) for each in wanted))
 
 
 def test_no_key_has_more_under_way_than_it_may_nor_all_together() -> None:
-    admission = Admission(Limits(requests=2, waiting=40))
-    with admission.request("one"), admission.request("one"), admission.request("other"):
-        with pytest.raises(Refusal, match="2 requests under way") as refusal, admission.request("one"):
+    one = server(requests=2, waiting=8)
+    with one._counted("one"), one._counted("one"), one._counted("other"):
+        with pytest.raises(Refusal, match="2 requests under way") as refusal, one._counted("one"):
             pass
         assert (refusal.value.status_code, refusal.value.headers) == (429, {"Retry-After": "1"})
-    with admission.request("one"), admission.images(50):  # more than fit, but the only ones
-        with pytest.raises(Refusal, match="The server is full") as refusal, admission.images(1):
-            pass
-        assert (refusal.value.status_code, refusal.value.headers) == (429, {"Retry-After": "2"})
-    with admission.images(20), admission.images(20):
+    with one._counted("one"):
         pass
+    with pytest.raises(Refusal, match="The server is full") as refusal:
+        asyncio.run(made(one, 9, 1))  # the first are more than fit, but the only ones
+    assert (refusal.value.status_code, refusal.value.headers) == (429, {"Retry-After": "2"})
+    assert [len(each) for each in asyncio.run(made(one, 4, 4))] == [4, 4]
 
 
-class Engine:
-    """Replicas behind a handle as Ray's: they die so many times, then each part's outcomes are its seeds."""
-
-    def __init__(self, deaths: int, seconds: float = 0.0) -> None:
-        self.parts: list[list[int]] = []
-        self.describe = self.make = SimpleNamespace(remote=self._answer)
-        self._deaths, self._seconds = deaths, seconds
-
-    async def _answer(self, part: BatchRequest | None = None, caller: str = "") -> Any:
-        if part is None:
-            return SMALL
-        await asyncio.sleep(self._seconds)
-        self._deaths -= 1
-        if self._deaths >= 0:
-            raise RayActorError
-        self.parts.append(part.seeds.tolist())
-        return [np.full((28, 28, 1), seed, np.uint8) for seed in part.seeds]
-
-
-def made(engine: Engine, **limits: Any) -> tuple[BatchAnswer, int]:
-    """Five images of a service over this engine, and how many were asked for again."""
-    again: list[int] = []
-    metrics: Any = SimpleNamespace(count_lost=again.append)
-    handle: Any = engine
-    service = Service(handle, Settings(model="small", limits=Limits(**limits)), metrics)
-    return asyncio.run(service.make(wanted(count=5), "one")), sum(again)
-
-
-def test_a_request_is_cut_into_batches_and_what_a_dead_replica_lost_is_asked_for_again() -> None:
-    engine = Engine(deaths=3)
-    answer, again = made(engine)
-    assert answer.images[:, 0, 0, 0].tolist() == answer.places.tolist() == [0, 1, 2, 3, 4]
-    assert sorted(engine.parts) == [[0, 1], [2, 3], [4]]
-    assert again == 5  # each part once
-
-
-@pytest.mark.parametrize(
-    ("engine", "limits", "why"),
-    [
-        (Engine(deaths=99), {}, "The replicas die"),
-        (Engine(deaths=0, seconds=5), {"seconds": 0.05}, "not done in time"),
-    ],
-)
-def test_what_no_replica_makes_in_time_is_asked_for_later(engine: Engine, limits: dict[str, float], why: str) -> None:
-    with pytest.raises(Refusal, match=why) as refusal:
-        made(engine, **limits)
+def test_what_is_not_made_in_time_is_asked_for_later() -> None:
+    with pytest.raises(Refusal, match="not done in time") as refusal:
+        asyncio.run(made(server(seconds=0.001), 16))
     assert (refusal.value.status_code, refusal.value.headers) == (503, {"Retry-After": "2"})

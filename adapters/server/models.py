@@ -1,0 +1,178 @@
+"""The kinds of models that are served: how each is found, checked, loaded and described."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from adapters.diffusion.engine import Engine
+from adapters.diffusion.improved import ImprovedFiles, check_steps, is_improved
+from adapters.diffusion.items import Model
+from adapters.diffusion.pixel import PixelFiles, PixelModel, Sampler
+from adapters.diffusion.text_files import INDEX
+from adapters.diffusion.text_model import TextLoader, TextModel, TextSettings
+from adapters.diffusion.weights import cached_model, local_model, model_folder, read_json
+from adapters.server.checks import Description, Settings
+from pe.errors import RecipeError
+from pe.plugins.devices import choose_devices
+from pe.plugins.settings import read_settings
+from pe.plugins.specs import settings_of
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger("ray.serve")
+
+SMALL = "small"
+_SET = "--set"
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that is found and checked, but not loaded."""
+
+    load: Callable[[torch.device], Model]
+    describe: Callable[[Any], Description]  # takes the loaded model
+    most: int = 256  # images per forward pass beyond which a GPU gets no faster
+    most_on_cpu: int = 64
+
+
+class PixelSettings(BaseModel):
+    """Settings of `pixel_diffusion`, but for those that a request or another option names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sampler: Sampler = "ddim"
+    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
+    revision: str | None = None
+    offline: bool = False
+
+
+def load(settings: Settings) -> tuple[Engine, Description]:
+    """Load the model on its devices, and describe it; RecipeError if it is not there or cannot obey the settings."""
+    model = find(settings)
+    device = "cpu" if settings.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
+    devices = choose_devices(device)
+    _limit_memory(devices, settings.gpus_per_replica)
+    most = settings.max_batch or (model.most_on_cpu if devices[0].type == "cpu" else model.most)
+    loaded: list[Model] = []
+
+    def load_on(device: torch.device) -> Model:
+        loaded.append(model.load(device))
+        return loaded[-1]
+
+    engine = Engine(load_on, device=device, most=most, most_on_cpu=most)
+    engine.load()
+    description = replace(model.describe(loaded[0]), batch=most * len(devices))
+    log.info("ready", extra={"devices": [str(device) for device in devices], "batch": description.batch})
+    return engine, description
+
+
+def find(settings: Settings) -> ServedModel:
+    """Find the model and its kind, by its index, which is fetched if need be; RecipeError if a setting is wrong."""
+    from huggingface_hub import snapshot_download
+
+    model = settings.model
+    if is_improved(model):
+        return _improved(settings)
+    if model == SMALL:
+        return _pixel(settings)
+    revision = settings.generator.get("revision")
+    offline = bool(settings.generator.get("offline"))
+    folder = model_folder(
+        model, revision, offline, lambda: snapshot_download(model, revision=revision, allow_patterns=[INDEX])
+    )
+    index = folder / INDEX
+    if index.is_file() and "text_encoder" in read_json(index):
+        return _text_to_image(settings)
+    return _pixel(settings)
+
+
+def check(settings: Settings) -> None:
+    """Check the settings of a model that is on this machine, before anything is started or fetched.
+
+    Raises:
+        RecipeError: there is no such model, or it cannot obey the settings.
+    """
+    model = settings.model
+    is_known = model == SMALL or is_improved(model) or local_model(model) is not None
+    if is_known or cached_model(model, settings.generator.get("revision")) is not None:
+        find(settings.model_copy(update={"generator": settings.generator | {"offline": True}}))
+
+
+def _pixel(settings: Settings) -> ServedModel:
+    """Return a UNet2DModel in pixel space, with or without classes."""
+    config = read_settings(PixelSettings, settings.generator, _SET)
+    files = PixelFiles.find(settings.model, config.revision, config.offline)
+    is_guided = settings.guidance is not None
+    count = files.class_count(with_guidance=is_guided)
+    if is_guided and count is None:
+        raise _no_guidance(settings, "has no classes")
+    if is_guided and len(files.classes) > (count or 0):
+        raise _no_guidance(settings, "has a name for each of its classes, and none for no class")
+    channels, height, width = files.shape
+    description = Description(
+        settings.model,
+        class_count=count,
+        classes=files.classes,
+        shape=(height, width, channels),
+        guidance=count is not None and count < int(files.unet["num_class_embeds"]),
+    )
+
+    def load_on(device: torch.device) -> PixelModel:
+        return files.load(device, settings.precision, sampler=config.sampler, eta=config.eta, classes=count)
+
+    return ServedModel(load_on, lambda _: description)
+
+
+def _improved(settings: Settings) -> ServedModel:
+    """Return a checkpoint of improved diffusion."""
+    files = ImprovedFiles(**_arguments(ImprovedFiles, settings.model, settings.generator))
+    check_steps(settings.steps, files.spacing)
+    if settings.guidance is not None:
+        raise _no_guidance(settings, "was not trained for it")
+    return ServedModel(
+        lambda device: files.load(device, settings.precision),
+        lambda model: Description(settings.model, class_count=model.classes, shape=(files.size, files.size, 3)),
+    )
+
+
+def _text_to_image(settings: Settings) -> ServedModel:
+    """Return a text-to-image pipeline that can vary an image."""
+    generator = dict(settings.generator)
+    offline = bool(generator.pop("offline", False))
+    config = TextSettings(**_arguments(TextSettings, settings.model, generator))
+    loader = TextLoader(config, settings.precision, offline)
+    loader.check()
+
+    def describe(model: TextModel) -> Description:
+        negative = model.heeds_negative_prompts
+        return Description(settings.model, prompts=True, negative_prompts=negative, guidance=True, vary=loader.way)
+
+    return ServedModel(loader.load, describe, most=64, most_on_cpu=4)
+
+
+def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of `--set` as arguments for `factory`; RecipeError if one is wrong."""
+    if "model" in generator:
+        raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
+    config = read_settings(settings_of(factory), {"model": model, **generator}, _SET)
+    return {name: getattr(config, name) for name in config.model_fields_set}
+
+
+def _no_guidance(settings: Settings, why: str) -> RecipeError:
+    return RecipeError(f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}: leave it out.")
+
+
+def _limit_memory(devices: Sequence[torch.device], share: float | None) -> None:
+    """Limit this replica to its share of a GPU's memory, all of which it would fill in search of a batch size."""
+    if share is None or share >= 1 or devices[0].type != "cuda":
+        return
+    import torch
+
+    for device in devices:
+        torch.cuda.set_per_process_memory_fraction(share, device)

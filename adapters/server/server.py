@@ -1,0 +1,308 @@
+"""The one Ray Serve deployment: a replica answers over HTTP, and makes images with its own copy of the model.
+
+The log says of a request its path, status, number of images, seconds and shortened key digest, nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import io
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, FastAPI, Request, Security
+from fastapi.responses import PlainTextResponse, Response
+from fastapi.security import HTTPBearer
+from PIL import Image
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from adapters.diffusion.items import Item, Job, Outcome
+from adapters.server import models
+from adapters.server.batching import Batcher
+from adapters.server.bodies import (
+    FORM,
+    JSON,
+    MOST_OF_FIELDS,
+    Edit,
+    Generation,
+    ImageFields,
+    Variation,
+    pixels_of,
+    read_body,
+    read_form,
+    read_json,
+)
+from adapters.server.checks import Description, Settings, check, digest_of, is_loopback, names_loopback
+from adapters.server.errors import Error, Refusal, refusal_of, unavailable
+from adapters.server.formats import ARRAYS, BatchRequest, FormatError, Pixels, pack_answer, read_request
+from adapters.server.metrics import Metrics, exported
+from pe.plugins.protocols import Failed, Refused
+from pe.version import __version__
+
+log = logging.getLogger("ray.serve")
+
+_FILE = {"schema": {"type": "string", "format": "binary"}}
+
+
+class EncodedImage(BaseModel):
+    """An image: a PNG file in base64."""
+
+    b64_json: str
+
+
+class Images(BaseModel):
+    """The answer in OpenAI's form."""
+
+    created: int
+    data: list[EncodedImage]
+
+
+class Server:
+    """Answers over HTTP. Every refusal has the body `errors.Error`."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        _keep_prompts_out_of_logs()
+        self._settings = Settings.model_validate(settings)
+        engine, self._model = models.load(self._settings)
+        self._entry = _entry(self._model, self._settings)
+        self._batcher = Batcher(engine.run, self._model.batch, Metrics().count_batch)
+        self._requests: Counter[str] = Counter()  # requests under way, by key
+        self._images = 0  # images under way
+
+    def check_health(self) -> None:
+        """Raise RuntimeError if the engine is broken (see `Batcher.check_health`): Ray then replaces the replica."""
+        self._batcher.check_health(self._settings.limits.seconds)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Return the application that Ray serves."""
+        app = FastAPI(
+            title="pe serve",
+            version=__version__,
+            docs_url=None,
+            redoc_url=None,
+            telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+            responses={"default": {"model": Error, "description": "An error."}},
+            exception_handlers={HTTPException: _answer_error},
+        )
+        # The routes read their bodies themselves: FastAPI would read them before `_admit` has checked the key.
+        routes = APIRouter(dependencies=[Depends(self._admit), _KEY_IN_OPENAPI])
+        routes.post("/v1/images/generations", **_takes(JSON, Generation))(self.generations)
+        routes.post("/v1/images/edits", **_takes(FORM, Edit))(self.edits)
+        routes.post("/v1/images/variations", **_takes(FORM, Variation))(self.variations)
+        routes.post("/v1/batch/images", response_class=Response, **_takes(ARRAYS), **_gives(ARRAYS))(self.batch)
+        routes.get("/v1/models")(self.models)
+        routes.get("/v1/models/{model:path}")(self.model)
+        routes.get("/metrics", response_class=PlainTextResponse)(self.metrics)
+        app.include_router(routes)
+        for path in ("/healthz", "/readyz"):
+            app.get(path)(self.healthz)
+            app.head(path, include_in_schema=False)(self.healthz)
+        app.openapi()["info"]["x-limits"] = self._settings.limits.model_dump()
+        return app
+
+    async def generations(self, request: Request) -> Images:
+        """Draw new images."""
+        fields = Generation.model_validate(await read_json(request))
+        return await self._in_openai_form(request, fields)
+
+    async def edits(self, request: Request) -> Images:
+        """Vary an image under a prompt."""
+        return await self._varied(request, Edit)
+
+    async def variations(self, request: Request) -> Images:
+        """Vary an image."""
+        return await self._varied(request, Variation)
+
+    async def batch(self, request: Request) -> Response:
+        """Make many images of one job: a safetensors file each way.
+
+        Arrays for n images: seeds uint64 (n,), and as needed images uint8 (n,h,w,c) and classes int64 (n,). The key
+        `job` of the metadata holds JSON, all keys as needed: degree of `images`; steps; guidance; size [height, width];
+        prompts and negative_prompts, n each; model; vary, the way in which the server must vary images. The answer:
+        images uint8 (m,h,w,c); places int64 (m,), their places among the n; in `job` the key `missing`: a list of
+        [place, reason, refused, retryable] for each image that was not made.
+        """
+        body = await read_body(request, ARRAYS, self._settings.limits.body)
+        try:
+            batch = await asyncio.to_thread(read_request, body)
+        except FormatError as error:
+            raise Refusal(400, str(error)) from error
+        outcomes = await self._make(request, batch)
+        return Response(await asyncio.to_thread(pack_answer, outcomes), media_type=ARRAYS)
+
+    async def models(self) -> dict[str, Any]:
+        """Describe the one model for clients."""
+        return {"object": "list", "data": [self._entry]}
+
+    async def model(self, model: str) -> dict[str, Any]:
+        """Describe the model by its name."""
+        if model != self._entry["id"]:
+            raise Refusal(404, f"The model served here is '{self._entry['id']}'.", "model", "model_not_found")
+        return self._entry
+
+    async def metrics(self) -> PlainTextResponse:
+        """Return the metrics of all nodes for Prometheus."""
+        return PlainTextResponse(await exported(), media_type="text/plain; version=0.0.4")
+
+    async def healthz(self) -> dict[str, str]:
+        """Answer that a replica is ready."""
+        return {"status": "ok"}
+
+    async def _admit(self, request: Request) -> AsyncIterator[None]:
+        """Check the key and how many of its requests are under way, before a body is read. Log the answer."""
+        began = time.monotonic()
+        status = 499  # the client went away
+        key = ""
+        request.state.images = 0
+        try:
+            key = self._key_of(request)
+            with self._counted(key) if request.method == "POST" else nullcontext():
+                yield
+            status = 200
+        except Exception as error:
+            refusal = refusal_of(error)
+            status = refusal.status_code
+            raise refusal from None
+        finally:
+            facts = {"path": request.scope["route"].path, "status": status, "images": request.state.images, "key": key}
+            log.info("answered", extra=facts | {"seconds": round(time.monotonic() - began, 4)})
+
+    @contextmanager
+    def _counted(self, key: str) -> Iterator[None]:
+        """Count a request while it is under way; Refusal (429) at the key's limit."""
+        if self._requests[key] >= self._settings.limits.requests:
+            why = f"This key has {self._requests[key]} requests under way, as many as it may: wait for one."
+            raise Refusal(429, why, wait=1)
+        self._requests[key] += 1
+        try:
+            yield
+        finally:
+            self._requests[key] -= 1
+
+    def _key_of(self, request: Request) -> str:
+        """Return eight hex digits of a key's digest, "local" on a server without keys; Refusal (401) to strangers."""
+        digests = self._settings.key_digests
+        if not digests:
+            if not is_loopback((request.scope.get("server") or ("",))[0]):
+                raise Refusal(401, "This server has no API keys, so it answers its own machine alone.")
+            addresses = f"//{request.headers.get('host', '')}", request.headers.get("origin", "//localhost")
+            if not all(map(names_loopback, addresses)):  # else a page of another site could ask, in a browser here
+                raise Refusal(
+                    401, "This server has no API keys, so call it 127.0.0.1 or localhost, from no other site."
+                )
+            return "local"
+        kind, _, key = request.headers.get("authorization", "").partition(" ")
+        digest = digest_of(key.strip())
+        matches = [hmac.compare_digest(digest, each) for each in digests]  # all of them, so that the time tells nothing
+        if kind.lower() != "bearer" or not any(matches):
+            raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
+        return digest[:8]
+
+    async def _varied(self, request: Request, kind: type[Edit]) -> Images:
+        limits = self._settings.limits
+        form = await read_form(request, min(limits.body, 8 * limits.pixels + MOST_OF_FIELDS))
+        fields = kind.model_validate(form)
+        image = await asyncio.to_thread(pixels_of, fields.image, self._model.shape, fields.sides, limits.pixels)
+        return await self._in_openai_form(request, fields, image, fields.strength)
+
+    async def _in_openai_form(
+        self, request: Request, fields: ImageFields, image: Pixels | None = None, degree: float | None = None
+    ) -> Images:
+        wanted = fields.to_request(self._model, self._settings.limits.n, image, degree)
+        outcomes = await self._make(request, wanted)
+        images = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
+        if not images:
+            raise _refusal_of_image(outcomes[0])
+        texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in images])
+        return Images(created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts])
+
+    async def _make(self, request: Request, wanted: BatchRequest) -> list[Outcome]:
+        """Make the images, or say of each why not; Refusal if there is no room for them or they take too long."""
+        limits = self._settings.limits
+        wanted = check(wanted, self._model, self._settings)
+        if self._images and self._images + len(wanted) > limits.waiting:
+            raise Refusal(429, f"The server is full: {self._images} images are under way.", wait=2)
+        self._images += len(wanted)
+        try:
+            async with asyncio.timeout(limits.seconds):
+                outcomes = await self._batcher.make(_items(wanted))
+        except TimeoutError as error:
+            raise unavailable("The images were not done in time") from error
+        finally:
+            self._images -= len(wanted)
+        request.state.images = sum(isinstance(outcome, np.ndarray) for outcome in outcomes)
+        return outcomes
+
+
+_KEY_IN_OPENAPI = Security(HTTPBearer(auto_error=False, scheme_name="key"))
+
+
+def _entry(model: Description, settings: Settings) -> dict[str, Any]:
+    """Return what /v1/models says of the model: OpenAI's fields, and ours under `pe`."""
+    defaults = {"steps": settings.steps, "guidance_scale": settings.guidance, "limits": settings.limits.model_dump()}
+    own = asdict(model) | {"degree": model.degree} | defaults
+    return {"id": model.name, "object": "model", "created": int(time.time()), "owned_by": "pe", "pe": own}
+
+
+def _takes(kind: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Return what OpenAPI says of a body that the route reads itself: JSON or a form of these fields, or a file."""
+    content = {"schema": fields.model_json_schema()} if fields else _FILE
+    return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: content}}}}
+
+
+def _gives(kind: str) -> dict[str, Any]:
+    """Return what OpenAPI says of an answer that is a file."""
+    return {"responses": {200: {"content": {kind: _FILE}}}}
+
+
+def _items(wanted: BatchRequest) -> list[Item]:
+    """Return the items of a checked request."""
+    assert wanted.steps is not None
+    job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)
+    columns = {
+        "image": wanted.images,
+        "prompt": wanted.prompts,
+        "negative_prompt": wanted.negative_prompts,
+        "api_class": None if wanted.classes is None else wanted.classes.tolist(),
+    }
+    given: dict[str, Any] = {name: column for name, column in columns.items() if column is not None}
+    return [
+        Item(job, seed, **{name: column[i] for name, column in given.items()})
+        for i, seed in enumerate(wanted.seeds.tolist())
+    ]
+
+
+def _refusal_of_image(miss: Outcome) -> Refusal:
+    """Return the refusal that says why none of a request's images was made."""
+    if isinstance(miss, Failed):
+        return unavailable(miss.reason) if miss.retryable else Refusal(400, f"{miss.reason.rstrip('.')}.")
+    assert isinstance(miss, Refused)
+    return Refusal(400, f"{miss.reason}.", code="content_policy_violation")
+
+
+def _png(pixels: Pixels) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(buffer, "PNG", compress_level=1)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+async def _answer_error(_request: Request, error: Exception) -> Response:
+    return refusal_of(error).response()
+
+
+def _keep_prompts_out_of_logs() -> None:
+    """Silence the libraries' warnings, which quote prompts that are too long for a model."""
+    from diffusers.utils import logging as diffusers_log
+    from transformers.utils import logging as transformers_log
+
+    diffusers_log.set_verbosity(logging.CRITICAL)
+    transformers_log.set_verbosity(logging.CRITICAL)
