@@ -1,1 +1,1 @@
-"""A server around the diffusion engine, on Ray Serve; requests go to errors, routes, service, replica, batching."""
+"""`pe serve`: a diffusion model behind HTTP, as one Ray Serve deployment."""

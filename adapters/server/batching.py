@@ -11,7 +11,6 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from adapters.diffusion.items import Item, Outcome
@@ -43,13 +42,12 @@ class QueuedItem:
 
 
 class Batcher:
-    """Runs an engine on batches of at most `most` items, in a separate thread."""
+    """Runs an engine on batches of at most `most` items, one batch at a time."""
 
     def __init__(self, engine: Callable[[Sequence[Item]], list[Outcome]], most: int, observe: BatchObserver) -> None:
         self._engine = engine
         self._most = most
         self._observe = observe
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pe-batches")
         self._queue: list[QueuedItem] = []
         self._worker: asyncio.Task[None] | None = None
         self._began: float | None = None  # time at which the engine began its present batch; None: idle
@@ -105,7 +103,7 @@ class Batcher:
     async def _outcomes(self, items: list[Item]) -> list[Outcome]:
         """Run the engine. If it breaks down over a batch, run each item alone, so that one spoils no other."""
         try:
-            outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._engine, items)
+            outcomes = await asyncio.to_thread(self._engine, items)
             if len(outcomes) != len(items):
                 raise ContractError(f"The engine was given {len(items)} items and made {len(outcomes)}.")
             self.failures = 0

@@ -30,7 +30,6 @@ FORM = "multipart/form-data"
 MOST_OF_FIELDS = 2**20
 """Most bytes of a JSON body, or of a form without its file."""
 
-_FIELDS_OF_FORM = 32
 _SILENCE = 30.0  # seconds between two pieces of a body
 _PATIENCE = 20.0  # seconds for a body
 _PACE = 2**14  # bytes of a body that buy a second more
@@ -39,7 +38,7 @@ MultiPartParser.spool_max_size = 2**40  # files of a form stay in memory; `read_
 
 
 async def read_body(request: Request, kind: str, most: int) -> bytes:
-    """Return the body; Refusal if it is of another content type, too large, or so slow that it holds others up."""
+    """Return the body. Refuse one of another content type, too large, or so slow that it holds others up."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise Refusal(415, f"Send the body as {kind}.")
     too_large = Refusal(413, f"The body is larger than {most} bytes.")
@@ -63,7 +62,7 @@ async def read_body(request: Request, kind: str, most: int) -> bytes:
 
 
 async def read_json(request: Request) -> Any:
-    """Return the JSON of a body; Refusal if it holds none."""
+    """Return the JSON of a body. Refuse a body without any."""
     try:
         return json.loads(await read_body(request, JSON, MOST_OF_FIELDS))
     except (ValueError, RecursionError) as error:
@@ -71,16 +70,15 @@ async def read_json(request: Request) -> Any:
 
 
 async def read_form(request: Request, most: int) -> dict[str, Any]:
-    """Return a form's fields and the bytes of its file `image`; Refusal unless each comes exactly once."""
+    """Return a form's fields and the bytes of its file `image`. Refuse a form in which one comes twice."""
     body = await read_body(request, FORM, most)
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body}
 
     whole = Request(request.scope, receive)
-    limits = {"max_files": _FIELDS_OF_FORM, "max_fields": _FIELDS_OF_FORM, "max_part_size": MOST_OF_FIELDS}
     try:
-        async with whole.form(**limits) as form:
+        async with whole.form(max_part_size=MOST_OF_FIELDS) as form:
             parts = [("image" if name == "image[]" else name, value) for name, value in form.multi_items()]
             fields: dict[str, Any] = dict(parts)
             image = fields.pop("image", None)
@@ -145,7 +143,7 @@ class ImageFields(BaseModel):
 
     @property
     def sides(self) -> tuple[int, int] | None:
-        """Height and width; None: the model's own, or the image's."""
+        """Height and width. None means the model's own, or the image's."""
         width, x, height = (self.size or "").partition("x")
         return (int(height), int(width)) if x else None
 
@@ -157,6 +155,7 @@ class ImageFields(BaseModel):
             raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
         first = secrets.randbits(64) if self.seed is None else self.seed
         label = self.class_label
+        # A client of OpenAI's can name a class by the prompt alone. Other words would be lost, so they are refused.
         if not model.prompts and self.prompt:
             if self.prompt not in model.classes:
                 raise Refusal(400, "The model knows no words: name a class by prompt or class_label.", "prompt")

@@ -30,7 +30,7 @@ Rule = tuple[bool, str, str]
 
 
 class Limits(BaseModel):
-    """Limits of requests; `body`, `pixels` and `requests` are checked before an image is decoded.
+    """Limits of requests. `body`, `pixels` and `requests` are checked before an image is decoded.
 
     Attributes:
         body: bytes of a request's body.
@@ -58,7 +58,7 @@ class Limits(BaseModel):
 
 
 class Settings(BaseModel):
-    """A server's settings; as JSON they are the arguments of the application in a file for `serve deploy`.
+    """A server's settings. As JSON they are the arguments of the application in a file for `serve deploy`.
 
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
@@ -103,7 +103,7 @@ def is_loopback(host: str) -> bool:
 
 
 def names_loopback(url: str) -> bool:
-    """Return true if a URL's host is localhost or a loopback address; other names may be a foreign site's."""
+    """Return true if a URL's host is localhost or a loopback address. Other names may be a foreign site's."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -131,7 +131,7 @@ class Description:
         return degree_of(self.vary)
 
     def class_of(self, label: int | str) -> int:
-        """Return the number of the class with this number or name; Refusal if there is no such class."""
+        """Return the number of the class with this number or name. Refuse a class that the model lacks."""
         numbers = {str(number): number for number in range(self.class_count or 0)}
         names = {} if isinstance(label, int) else {name: number for number, name in enumerate(self.classes)}
         number = (numbers | names).get(str(label))
@@ -141,7 +141,7 @@ class Description:
 
 
 def check(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
-    """Return the request with the server's values filled in; Refusal if the model or the limits do not allow it."""
+    """Return the request with the server's values filled in. Refuse what the model or the limits do not allow."""
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
     classes = request.classes
@@ -170,7 +170,7 @@ def _rules(request: BatchRequest, model: Description, limits: Limits) -> list[Ru
     prompts = request.prompts
     negative = request.negative_prompts or ()
     texts = {*(prompts or ()), *negative}
-    is_guided = guidance is None or guidance > 1
+    is_guided = guidance is None or guidance > 1  # None: the pipeline's own scale
     return [
         (
             request.vary not in (None, model.vary),

@@ -42,7 +42,7 @@ _BUSY = 2.0
 
 
 def build(settings: Settings | Mapping[str, Any]) -> Application:
-    """Return the application; Ray passes the `args` of a file for `serve deploy`, unchecked."""
+    """Return the application. Ray passes the `args` of a file for `serve deploy`, unchecked."""
     import ray
     from ray import serve
 
@@ -79,7 +79,7 @@ def room_for(settings: Settings, resources: Mapping[str, float]) -> tuple[float,
 
 
 def start(address: str | None, host: str, port: int) -> None:
-    """Start Ray on this machine, or join the cluster at `address`; then Serve, listening on `host` and `port`."""
+    """Start Ray on this machine, or join the cluster at `address`. Then start Serve on `host` and `port`."""
     if address is None:
         try:
             with socket.create_server((host, port)):  # Ray's own words for a port that is taken fill a page
@@ -101,7 +101,7 @@ def start(address: str | None, host: str, port: int) -> None:
 
 
 def deploy(settings: Settings) -> None:
-    """Return when all replicas, and a proxy of Ray's, can answer; RecipeError with the first reason if they cannot."""
+    """Return when all replicas, and a proxy of Ray's, can answer. Raise RecipeError with the reason if they cannot."""
     from ray import serve
 
     try:
@@ -133,7 +133,7 @@ def stop(patience: float) -> None:
 
 
 def _reason() -> str:
-    """Return the last error of the deployment; empty if it says none."""
+    """Return the last error of the deployment, or an empty text."""
     from ray import serve
 
     status = serve.status().applications.get(APP)

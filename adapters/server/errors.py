@@ -72,7 +72,7 @@ class Refusal(HTTPException):
 
 
 def unavailable(why: str, wait: int = 2) -> Refusal:
-    """Return a 503 error, for which the request is not to blame; asking again may help."""
+    """Return a 503 error, for which the request is not to blame. Asking again may help."""
     return Refusal(503, f"{why}: ask again in {wait} s.", wait=wait)
 
 
@@ -82,12 +82,10 @@ def refusal_of(error: Exception) -> Refusal:
         return error
     if isinstance(error, ValidationError):
         fault = error.errors()[0]
-        names = [part for part in fault["loc"] if isinstance(part, str)]
-        name = "".join(names[:1])[:40].encode("ascii", "replace").decode()
+        name = "".join(map(str, fault["loc"][:1]))[:40].encode("ascii", "replace").decode()
         return Refusal(400, f"{name or 'The body'}: {fault['msg'][:200]}.", name or None)
-    if isinstance(error, HTTPException):
-        status = error.status_code if error.status_code in CODES else 400
-        return Refusal(status, _WORDS.get(status, "The request cannot be read."))
+    if isinstance(error, HTTPException) and error.status_code in _WORDS:
+        return Refusal(error.status_code, _WORDS[error.status_code])
     log.error("server broke", extra={"error": type(error).__name__})  # the message may hold a prompt
     return unavailable("The server failed on this request")
 

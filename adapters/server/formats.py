@@ -34,7 +34,7 @@ _COLUMNS = ("images", "classes", "prompts", "negative_prompts")
 
 
 class FormatError(ValueError):
-    """A body is not what it should be; the message says what is wrong, in one sentence."""
+    """A body is not what it should be. The message says what is wrong, in one sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,9 @@ class BatchRequest:
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
-_TYPES = get_type_hints(BatchRequest)
-_KEYS: dict[str, Any] = {name: (kind, None) for name, kind in _TYPES.items() if name not in _REQUEST}
+_KEYS: dict[str, Any] = {
+    name: (kind, None) for name, kind in get_type_hints(BatchRequest).items() if name not in _REQUEST
+}
 _Job = create_model("_Job", __config__=_STRICT, **_KEYS)
 """The JSON of a request: the fields of `BatchRequest` that are no arrays."""
 
@@ -89,7 +90,7 @@ def pack_request(request: BatchRequest) -> bytes:
 
 
 def read_request(data: bytes) -> BatchRequest:
-    """Return the request in a body, not checked against a model; FormatError if the body holds none."""
+    """Return the request in a body, not checked against a model. Raise FormatError if there is none."""
     arrays, job = _read(data, _REQUEST, _Job)
     if "seeds" not in arrays:
         raise FormatError("The array 'seeds' is missing: send a uint64 for each image that is wanted.")
@@ -114,10 +115,10 @@ def pack_answer(outcomes: Sequence[Pixels | Refused | Failed]) -> bytes:
 
 
 def read_answer(data: bytes, count: int) -> BatchAnswer:
-    """Return the answer to a request for `count` images; FormatError if `data` is no such answer."""
+    """Return the answer to a request for `count` images. Raise FormatError if `data` is no such answer."""
     arrays, misses = _read(data, _ANSWER, _Misses)
-    if lacking := _ANSWER.keys() - arrays.keys():
-        raise FormatError(f"The array '{min(lacking)}' is missing.")
+    if len(arrays) < len(_ANSWER):
+        raise FormatError(f"An array is missing: an answer holds {' and '.join(_ANSWER)}.")
     missing: dict[int, Refused | Failed] = {
         place: Refused(reason) if is_refused else Failed(reason, is_retryable)
         for place, reason, is_refused, is_retryable in misses.missing
@@ -135,7 +136,7 @@ def _write(arrays: Mapping[str, Any], kinds: Mapping[str, tuple[str, int]], job:
 
 
 def _read(data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]) -> tuple[dict[str, Array], Text]:
-    """Return a file's arrays and its JSON as a `model`; FormatError if they are not of these kinds."""
+    """Return a file's arrays and its JSON as a `model`. Raise FormatError if they are of other kinds."""
     try:
         arrays = load(data)
         head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import suppress
+from urllib.request import ProxyHandler, build_opener
 
 PREFIX = "pe_server_"
 
@@ -29,22 +30,20 @@ class Metrics:
         self._queue.observe(waiting)
 
 
-async def exported() -> str:
+def exported() -> str:
     """Return our metrics and those of Ray Serve, of all nodes, in Prometheus' text format."""
-    import aiohttp
     import ray
 
-    async def page(session: aiohttp.ClientSession, url: str) -> str:
-        try:
-            async with session.get(url) as response:
-                return await response.text()
-        except (aiohttp.ClientError, TimeoutError):
-            return ""  # a node that does not answer is missing from the sum, and from Ray's own view soon
-
-    nodes = [node for node in ray.nodes() if node["Alive"] and node.get("MetricsExportPort", -1) > 0]
-    urls = [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics" for node in nodes]
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
-        pages = await asyncio.gather(*(page(session, url) for url in urls))
-    lines = [line.replace(f"ray_{PREFIX}", PREFIX) for text in pages for line in text.splitlines()]
+    direct = build_opener(ProxyHandler({}))
+    lines = []
+    for node in ray.nodes():
+        if not node["Alive"] or node.get("MetricsExportPort", -1) <= 0:
+            continue
+        # A node that does not answer is missing here, and soon from Ray's own view.
+        with (
+            suppress(OSError),
+            direct.open(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics", timeout=5) as page,
+        ):
+            lines += page.read().decode().replace(f"ray_{PREFIX}", PREFIX).splitlines()
     chosen = [line for line in lines if PREFIX in line or "ray_serve_" in line]
     return "".join(f"{line}\n" for line in dict.fromkeys(chosen))

@@ -53,7 +53,7 @@ class PixelSettings(BaseModel):
 
 
 def load(settings: Settings) -> tuple[Engine, Description]:
-    """Load the model on its devices, and describe it; RecipeError if it is not there or cannot obey the settings."""
+    """Load the model on its devices, and describe it. Raise RecipeError if it cannot obey the settings."""
     model = find(settings)
     device = "cpu" if settings.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
     devices = choose_devices(device)
@@ -73,7 +73,7 @@ def load(settings: Settings) -> tuple[Engine, Description]:
 
 
 def find(settings: Settings) -> ServedModel:
-    """Find the model and its kind, by its index, which is fetched if need be; RecipeError if a setting is wrong."""
+    """Find the model, and its kind by its index, fetched if need be. Raise RecipeError if a setting is wrong."""
     from huggingface_hub import snapshot_download
 
     model = settings.model
@@ -157,7 +157,7 @@ def _text_to_image(settings: Settings) -> ServedModel:
 
 
 def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of `--set` as arguments for `factory`; RecipeError if one is wrong."""
+    """Return the settings of `--set` as arguments for `factory`. Raise RecipeError if one is wrong."""
     if "model" in generator:
         raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
     config = read_settings(settings_of(factory), {"model": model, **generator}, _SET)

@@ -51,6 +51,7 @@ from pe.version import __version__
 log = logging.getLogger("ray.serve")
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}
+_GIVES_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {ARRAYS: _FILE}}}
 
 
 class EncodedImage(BaseModel):
@@ -98,7 +99,7 @@ class Server:
         routes.post("/v1/images/generations", **_takes(JSON, Generation))(self.generations)
         routes.post("/v1/images/edits", **_takes(FORM, Edit))(self.edits)
         routes.post("/v1/images/variations", **_takes(FORM, Variation))(self.variations)
-        routes.post("/v1/batch/images", response_class=Response, **_takes(ARRAYS), **_gives(ARRAYS))(self.batch)
+        routes.post("/v1/batch/images", response_class=Response, **_takes(ARRAYS), responses=_GIVES_FILE)(self.batch)
         routes.get("/v1/models")(self.models)
         routes.get("/v1/models/{model:path}")(self.model)
         routes.get("/metrics", response_class=PlainTextResponse)(self.metrics)
@@ -151,7 +152,7 @@ class Server:
 
     async def metrics(self) -> PlainTextResponse:
         """Return the metrics of all nodes for Prometheus."""
-        return PlainTextResponse(await exported(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(await asyncio.to_thread(exported), media_type="text/plain; version=0.0.4")
 
     async def healthz(self) -> dict[str, str]:
         """Answer that a replica is ready."""
@@ -178,7 +179,7 @@ class Server:
 
     @contextmanager
     def _counted(self, key: str) -> Iterator[None]:
-        """Count a request while it is under way; Refusal (429) at the key's limit."""
+        """Count a request while it is under way. Refuse it (429) at the key's limit."""
         if self._requests[key] >= self._settings.limits.requests:
             why = f"This key has {self._requests[key]} requests under way, as many as it may: wait for one."
             raise Refusal(429, why, wait=1)
@@ -189,7 +190,7 @@ class Server:
             self._requests[key] -= 1
 
     def _key_of(self, request: Request) -> str:
-        """Return eight hex digits of a key's digest, "local" on a server without keys; Refusal (401) to strangers."""
+        """Return eight hex digits of the key's digest, or "local" on a server without keys. Refuse strangers (401)."""
         digests = self._settings.key_digests
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):
@@ -226,7 +227,7 @@ class Server:
         return Images(created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts])
 
     async def _make(self, request: Request, wanted: BatchRequest) -> list[Outcome]:
-        """Make the images, or say of each why not; Refusal if there is no room for them or they take too long."""
+        """Make the images, or say of each why not. Refuse the request if there is no room or it takes too long."""
         limits = self._settings.limits
         wanted = check(wanted, self._model, self._settings)
         if self._images and self._images + len(wanted) > limits.waiting:
@@ -257,11 +258,6 @@ def _takes(kind: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
     """Return what OpenAPI says of a body that the route reads itself: JSON or a form of these fields, or a file."""
     content = {"schema": fields.model_json_schema()} if fields else _FILE
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: content}}}}
-
-
-def _gives(kind: str) -> dict[str, Any]:
-    """Return what OpenAPI says of an answer that is a file."""
-    return {"responses": {200: {"content": {kind: _FILE}}}}
 
 
 def _items(wanted: BatchRequest) -> list[Item]:
