@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import secrets
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -18,12 +18,10 @@ from starlette.types import Message
 
 from adapters.server.checks import GRID, Description
 from adapters.server.errors import Refusal
-from adapters.server.formats import BatchRequest, Pixels
+from adapters.server.formats import BatchRequest, Degree, Guidance, Pixels
 from pe.data.decoding import FORMATS, decode_image
 from pe.data.quiet import quiet
 from pe.errors import BadImage
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 JSON = "application/json"
 FORM = "multipart/form-data"
@@ -128,8 +126,8 @@ class ImageFields(BaseModel):
         None, pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$", description="WIDTHxHEIGHT, or auto"
     )
     seed: int | None = Field(None, ge=0, lt=2**64, description="of the first image; the others follow; random without")
-    num_inference_steps: int | None = Field(None, ge=1, description="of a new image")
-    guidance_scale: Finite | None = Field(None, ge=0, le=100)
+    num_inference_steps: int | None = Field(None, description="of a new image")
+    guidance_scale: Guidance | None = None
     negative_prompt: str | None = Field(None, description="what the image should not be like")
     class_label: int | str | None = Field(None, description="the model's own class, by number or name")
     response_format: Literal["b64_json"] | None = None
@@ -185,7 +183,7 @@ class Edit(ImageFields):
     """POST /v1/images/edits, as a form with the file `image`."""
 
     image: bytes = Field(description="PNG, JPEG, WebP, BMP, GIF or TIFF")
-    strength: Finite = Field(0.8, ge=0, le=1, description="0: unchanged, 1: as new; /v1/models says how")
+    strength: Degree = Field(0.8, description="0: unchanged, 1: as new; /v1/models says how")
 
 
 class Variation(Edit):

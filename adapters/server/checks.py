@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adapters.diffusion.description import Way, degree_of
 from adapters.server.errors import Refusal
-from adapters.server.formats import BatchRequest
+from adapters.server.formats import BatchRequest, Guidance
 from pe.plugins.devices import Precision
 
 Count = Annotated[int, Field(ge=1)]
@@ -81,7 +81,7 @@ class Settings(BaseModel):
     precision: Precision = "auto"
     generator: dict[str, Any] = {}
     steps: Count = 50
-    guidance: Annotated[float, Field(ge=0, le=100)] | None = None
+    guidance: Guidance | None = None
     max_batch: Count | None = None
     replicas: Count | None = None
     gpus_per_replica: Annotated[float, Field(ge=0)] | None = None
@@ -162,9 +162,8 @@ def check(request: BatchRequest, model: Description, settings: Settings) -> Batc
 
 
 def _rules(request: BatchRequest, model: Description, limits: Limits) -> list[Rule]:
-    """Return the rules for all fields but sizes. Comparisons are written so that NaN breaks them."""
+    """Return the rules for all fields but sizes."""
     steps = request.steps or 0
-    degree = request.degree
     guidance = request.guidance
     classes = request.classes
     prompts = request.prompts
@@ -180,9 +179,8 @@ def _rules(request: BatchRequest, model: Description, limits: Limits) -> list[Ru
         ),
         (not 1 <= len(request) <= limits.images, "n", f"n lies from 1 to {limits.images}."),
         (not 1 <= steps <= limits.steps, "num_inference_steps", f"num_inference_steps lies from 1 to {limits.steps}."),
-        (degree is not None and not 0 <= degree <= 1, "strength", "strength lies from 0 to 1."),
         (
-            (degree is None) != (request.images is None),
+            (request.degree is None) != (request.images is None),
             "strength",
             "Images are varied by a degree: send both, or neither for new images.",
         ),
@@ -203,7 +201,6 @@ def _rules(request: BatchRequest, model: Description, limits: Limits) -> list[Ru
             "guidance_scale",
             "The model has no guidance: leave it out.",
         ),
-        (guidance is not None and not 0 <= guidance <= 100, "guidance_scale", "guidance_scale lies from 0 to 100."),
         (
             any(negative) and not (model.negative_prompts and is_guided),
             "negative_prompt",

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from safetensors.numpy import load, save
 
 from pe.data.arrays import Int64Array, UInt8Array
@@ -25,6 +25,8 @@ ARRAYS = "application/x-safetensors"
 Array = npt.NDArray[Any]
 Pixels = UInt8Array
 Text = TypeVar("Text", bound=BaseModel)
+Degree = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Guidance = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 _REQUEST = {"seeds": ("u8", 1), "images": ("u1", 4), "classes": ("i8", 1)}
 """Array → type and number of dimensions."""
@@ -42,9 +44,9 @@ class BatchRequest:
     """A request for n images of one job."""
 
     seeds: Seeds  # uint64 (n,); all randomness of an image comes from its seed
-    degree: float | None = None  # variation in [0, 1] of `images`; None: new images
+    degree: Degree | None = None  # variation in [0, 1] of `images`; None: new images
     steps: int | None = None  # denoising steps of a new image; None: the server's default
-    guidance: float | None = None  # classifier-free guidance scale; None: the server's default
+    guidance: Guidance | None = None  # classifier-free guidance scale; None: the server's default
     size: tuple[int, int] | None = None  # height and width, pixels; None: the model's own
     images: Pixels | None = None  # the images to vary, uint8 n×h×w×c; None: new images
     # int64 (n,), the class of each image, by the model's numbers, for models with classes
@@ -59,9 +61,8 @@ class BatchRequest:
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
-_KEYS: dict[str, Any] = {
-    name: (kind, None) for name, kind in get_type_hints(BatchRequest).items() if name not in _REQUEST
-}
+_TYPES = get_type_hints(BatchRequest, include_extras=True)
+_KEYS: dict[str, Any] = {name: (kind, None) for name, kind in _TYPES.items() if name not in _REQUEST}
 _Job = create_model("_Job", __config__=_STRICT, **_KEYS)
 """The JSON of a request: the fields of `BatchRequest` that are no arrays."""
 
