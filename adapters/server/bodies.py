@@ -16,7 +16,7 @@ from starlette.formparsers import MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from adapters.server.checks import GRID, Description
+from adapters.server.checks import GRID, ModelDescription
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchRequest, Degree, Guidance, Pixels
 from pe.data.decoding import FORMATS, decode_image
@@ -59,7 +59,7 @@ async def read_body(request: Request, kind: str, most: int) -> bytes:
     return b"".join(pieces)
 
 
-async def read_json(request: Request) -> Any:
+async def read_json_body(request: Request) -> Any:
     """Return the JSON of a body. Refuse a body without any."""
     try:
         return json.loads(await read_body(request, JSON, MOST_OF_FIELDS))
@@ -146,7 +146,7 @@ class ImageFields(BaseModel):
         return (int(height), int(width)) if x else None
 
     def to_request(
-        self, model: Description, most: int, image: Pixels | None = None, degree: float | None = None
+        self, model: ModelDescription, most: int, image: Pixels | None = None, degree: float | None = None
     ) -> BatchRequest:
         """Return the request that these fields make: for new images, or for variations of `image` to `degree`."""
         if self.n > most:
@@ -173,20 +173,20 @@ class ImageFields(BaseModel):
         )
 
 
-class Generation(ImageFields):
+class GenerationFields(ImageFields):
     """POST /v1/images/generations."""
 
     model_config = ConfigDict(strict=True)
 
 
-class Edit(ImageFields):
+class EditFields(ImageFields):
     """POST /v1/images/edits, as a form with the file `image`."""
 
     image: bytes = Field(description="PNG, JPEG, WebP, BMP, GIF or TIFF")
     strength: Degree = Field(0.8, description="0: unchanged, 1: as new; /v1/models says how")
 
 
-class Variation(Edit):
+class VariationFields(EditFields):
     """POST /v1/images/variations, as a form with the file `image`."""
 
     prompt: str = Field("", description="as for generations")

@@ -29,7 +29,7 @@ Rule = tuple[bool, str, str]
 """Whether a request breaks the rule, the field that does, and what to do."""
 
 
-class Limits(BaseModel):
+class RequestLimits(BaseModel):
     """Limits of requests. `body`, `pixels` and `requests` are checked before an image is decoded.
 
     Attributes:
@@ -57,7 +57,7 @@ class Limits(BaseModel):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
 
 
-class Settings(BaseModel):
+class ServeSettings(BaseModel):
     """A server's settings. As JSON they are the arguments of the application in a file for `serve deploy`.
 
     Attributes:
@@ -72,7 +72,7 @@ class Settings(BaseModel):
         replicas: copies of the engine; None: more with the load, at least 1, while the cluster has room.
         gpus_per_replica: below 1, a share of a GPU and of its memory; 0: the CPU; None: 1 where there are GPUs, else 0.
         key_digests: SHA-256 of each API key; without any, only connections from the machine itself are answered.
-        limits: see `Limits`.
+        limits: see `RequestLimits`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -86,7 +86,7 @@ class Settings(BaseModel):
     replicas: Count | None = None
     gpus_per_replica: Annotated[float, Field(ge=0)] | None = None
     key_digests: tuple[str, ...] = ()
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
 
 
 def digest_of(key: str) -> str:
@@ -111,7 +111,7 @@ def names_loopback(url: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Description:
+class ModelDescription:
     """The served model, as GET /v1/models describes it."""
 
     name: str  # as given at the start
@@ -140,7 +140,7 @@ class Description:
         return number
 
 
-def check(request: BatchRequest, model: Description, settings: Settings) -> BatchRequest:
+def check_request(request: BatchRequest, model: ModelDescription, settings: ServeSettings) -> BatchRequest:
     """Return the request with the server's values filled in. Refuse what the model or the limits do not allow."""
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
@@ -161,7 +161,7 @@ def check(request: BatchRequest, model: Description, settings: Settings) -> Batc
     return replace(checked, size=None if model.shape else request.size)
 
 
-def _rules(request: BatchRequest, model: Description, limits: Limits) -> list[Rule]:
+def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits) -> list[Rule]:
     """Return the rules for all fields but sizes."""
     steps = request.steps or 0
     guidance = request.guidance
@@ -215,7 +215,7 @@ def _rules(request: BatchRequest, model: Description, limits: Limits) -> list[Ru
     ]
 
 
-def _rules_of_sizes(request: BatchRequest, model: Description, limits: Limits) -> Iterator[Rule]:
+def _rules_of_sizes(request: BatchRequest, model: ModelDescription, limits: RequestLimits) -> Iterator[Rule]:
     """Yield the rules for the size of new images and of images to vary."""
     shape = None if request.images is None else request.images.shape[1:]
     for field, sides in (("size", request.size), ("image", shape)):

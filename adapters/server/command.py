@@ -15,7 +15,7 @@ from pe.errors import RecipeError
 from pe.plugins.devices import Precision
 
 if TYPE_CHECKING:
-    from adapters.server.checks import Settings
+    from adapters.server.checks import ServeSettings
 
 _PLACES = (
     *("model", "variation_model", "controlnet", "single_file", "components", "lora"),
@@ -59,8 +59,8 @@ def serve(
     API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
     """
     from adapters.server import deploy
-    from adapters.server.checks import Settings, is_loopback
-    from adapters.server.models import SMALL, check
+    from adapters.server.checks import ServeSettings, is_loopback
+    from adapters.server.models import SMALL, check_model
     from pe.plugins.settings import read_settings
 
     digests = _digests(api_key_env)
@@ -73,8 +73,8 @@ def serve(
         "key_digests": digests,
         "limits": dict(_pair("--limit", text, "NAME=N, as images=512") for text in limits),
     }
-    settings = read_settings(Settings, content, "pe serve")
-    check(settings)
+    settings = read_settings(ServeSettings, content, "pe serve")
+    check_model(settings)
     if print_config:
         click.echo(_config(settings, host, port), nl=False)
         return
@@ -112,7 +112,7 @@ def _pair(option: str, text: str, form: str) -> tuple[str, str]:
     return name, value
 
 
-def _config(settings: Settings, host: str, port: int) -> str:
+def _config(settings: ServeSettings, host: str, port: int) -> str:
     """Return a file for `serve deploy`."""
     import yaml
 

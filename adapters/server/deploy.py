@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from adapters.server.checks import Settings
+from adapters.server.checks import ServeSettings
 from pe.errors import MissingDependency, RecipeError
 from pe.plugins.start_ray import ray_errors, start_ray
 
@@ -35,20 +35,20 @@ _PATIENCE = 300.0
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
 _ONGOING = 4096
-"""Requests that Ray hands to one replica at once: more than `Limits` allow, so that those apply first."""
+"""Requests that Ray hands to one replica at once: more than `RequestLimits` allows, so that those apply first."""
 
 _BUSY = 2.0
 """Requests under way at a replica, on average, beyond which Ray should start another replica."""
 
 
-def build(settings: Settings | Mapping[str, Any]) -> Application:
+def build(settings: ServeSettings | Mapping[str, Any]) -> Application:
     """Return the application. Ray passes the `args` of a file for `serve deploy`, unchecked."""
     import ray
     from ray import serve
 
     from adapters.server.server import Server
 
-    settings = Settings.model_validate(settings)
+    settings = ServeSettings.model_validate(settings)
     gpus, cores, most = room_for(settings, ray.cluster_resources())
     content = settings.model_copy(update={"gpus_per_replica": gpus}).model_dump(mode="json")
     deployment = serve.deployment(
@@ -68,7 +68,7 @@ def build(settings: Settings | Mapping[str, Any]) -> Application:
     return deployment.bind(content)
 
 
-def room_for(settings: Settings, resources: Mapping[str, float]) -> tuple[float, float, int]:
+def room_for(settings: ServeSettings, resources: Mapping[str, float]) -> tuple[float, float, int]:
     """Return a replica's GPUs and cores, and the most replicas that a cluster with these resources has room for."""
     cards = resources.get("GPU", 0.0)
     cores = max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray
@@ -100,7 +100,7 @@ def start(address: str | None, host: str, port: int) -> None:
         serve.start(proxy_location=place, http_options=options, logging_config=LOGGING)
 
 
-def deploy(settings: Settings) -> None:
+def deploy(settings: ServeSettings) -> None:
     """Return when all replicas, and a proxy of Ray's, can answer. Raise RecipeError with the reason if they cannot."""
     from ray import serve
 

@@ -16,7 +16,7 @@ from adapters.diffusion.pixel import PixelFiles, PixelModel, Sampler
 from adapters.diffusion.text_files import INDEX
 from adapters.diffusion.text_model import TextLoader, TextModel, TextSettings
 from adapters.diffusion.weights import cached_model, local_model, model_folder, read_json
-from adapters.server.checks import Description, Settings
+from adapters.server.checks import ModelDescription, ServeSettings
 from pe.errors import RecipeError
 from pe.plugins.devices import choose_devices
 from pe.plugins.settings import read_settings
@@ -36,12 +36,12 @@ class ServedModel:
     """A model that is found and checked, but not loaded."""
 
     load: Callable[[torch.device], Model]
-    describe: Callable[[Any], Description]  # takes the loaded model
+    describe: Callable[[Any], ModelDescription]  # takes the loaded model
     most: int = 256  # images per forward pass beyond which a GPU gets no faster
     most_on_cpu: int = 64
 
 
-class PixelSettings(BaseModel):
+class PixelModelSettings(BaseModel):
     """Settings of `pixel_diffusion`, but for those that a request or another option names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,9 +52,9 @@ class PixelSettings(BaseModel):
     offline: bool = False
 
 
-def load(settings: Settings) -> tuple[Engine, Description]:
+def load_model(settings: ServeSettings) -> tuple[Engine, ModelDescription]:
     """Load the model on its devices, and describe it. Raise RecipeError if it cannot obey the settings."""
-    model = find(settings)
+    model = find_model(settings)
     device = "cpu" if settings.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
     devices = choose_devices(device)
     _limit_memory(devices, settings.gpus_per_replica)
@@ -72,7 +72,7 @@ def load(settings: Settings) -> tuple[Engine, Description]:
     return engine, description
 
 
-def find(settings: Settings) -> ServedModel:
+def find_model(settings: ServeSettings) -> ServedModel:
     """Find the model, and its kind by its index, fetched if need be. Raise RecipeError if a setting is wrong."""
     from huggingface_hub import snapshot_download
 
@@ -92,7 +92,7 @@ def find(settings: Settings) -> ServedModel:
     return _pixel(settings)
 
 
-def check(settings: Settings) -> None:
+def check_model(settings: ServeSettings) -> None:
     """Check the settings of a model that is on this machine, before anything is started or fetched.
 
     Raises:
@@ -101,12 +101,12 @@ def check(settings: Settings) -> None:
     model = settings.model
     is_known = model == SMALL or is_improved(model) or local_model(model) is not None
     if is_known or cached_model(model, settings.generator.get("revision")) is not None:
-        find(settings.model_copy(update={"generator": settings.generator | {"offline": True}}))
+        find_model(settings.model_copy(update={"generator": settings.generator | {"offline": True}}))
 
 
-def _pixel(settings: Settings) -> ServedModel:
+def _pixel(settings: ServeSettings) -> ServedModel:
     """Return a UNet2DModel in pixel space, with or without classes."""
-    config = read_settings(PixelSettings, settings.generator, _SET)
+    config = read_settings(PixelModelSettings, settings.generator, _SET)
     files = PixelFiles.find(settings.model, config.revision, config.offline)
     is_guided = settings.guidance is not None
     count = files.class_count(with_guidance=is_guided)
@@ -115,7 +115,7 @@ def _pixel(settings: Settings) -> ServedModel:
     if is_guided and len(files.classes) > (count or 0):
         raise _no_guidance(settings, "has a name for each of its classes, and none for no class")
     channels, height, width = files.shape
-    description = Description(
+    description = ModelDescription(
         settings.model,
         class_count=count,
         classes=files.classes,
@@ -129,7 +129,7 @@ def _pixel(settings: Settings) -> ServedModel:
     return ServedModel(load_on, lambda _: description)
 
 
-def _improved(settings: Settings) -> ServedModel:
+def _improved(settings: ServeSettings) -> ServedModel:
     """Return a checkpoint of improved diffusion."""
     files = ImprovedFiles(**_arguments(ImprovedFiles, settings.model, settings.generator))
     check_steps(settings.steps, files.spacing)
@@ -137,11 +137,11 @@ def _improved(settings: Settings) -> ServedModel:
         raise _no_guidance(settings, "was not trained for it")
     return ServedModel(
         lambda device: files.load(device, settings.precision),
-        lambda model: Description(settings.model, class_count=model.classes, shape=(files.size, files.size, 3)),
+        lambda model: ModelDescription(settings.model, class_count=model.classes, shape=(files.size, files.size, 3)),
     )
 
 
-def _text_to_image(settings: Settings) -> ServedModel:
+def _text_to_image(settings: ServeSettings) -> ServedModel:
     """Return a text-to-image pipeline that can vary an image."""
     generator = dict(settings.generator)
     offline = bool(generator.pop("offline", False))
@@ -149,9 +149,9 @@ def _text_to_image(settings: Settings) -> ServedModel:
     loader = TextLoader(config, settings.precision, offline)
     loader.check()
 
-    def describe(model: TextModel) -> Description:
+    def describe(model: TextModel) -> ModelDescription:
         negative = model.heeds_negative_prompts
-        return Description(settings.model, prompts=True, negative_prompts=negative, guidance=True, vary=loader.way)
+        return ModelDescription(settings.model, prompts=True, negative_prompts=negative, guidance=True, vary=loader.way)
 
     return ServedModel(loader.load, describe, most=64, most_on_cpu=4)
 
@@ -164,7 +164,7 @@ def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str,
     return {name: getattr(config, name) for name in config.model_fields_set}
 
 
-def _no_guidance(settings: Settings, why: str) -> RecipeError:
+def _no_guidance(settings: ServeSettings, why: str) -> RecipeError:
     return RecipeError(f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}: leave it out.")
 
 

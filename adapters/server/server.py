@@ -26,25 +26,32 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from adapters.diffusion.items import Item, Job, Outcome
-from adapters.server import models
 from adapters.server.batching import Batcher
 from adapters.server.bodies import (
     FORM,
     JSON,
     MOST_OF_FIELDS,
-    Edit,
-    Generation,
+    EditFields,
+    GenerationFields,
     ImageFields,
-    Variation,
+    VariationFields,
     pixels_of,
     read_body,
     read_form,
-    read_json,
+    read_json_body,
 )
-from adapters.server.checks import Description, Settings, check, digest_of, is_loopback, names_loopback
+from adapters.server.checks import (
+    ModelDescription,
+    ServeSettings,
+    check_request,
+    digest_of,
+    is_loopback,
+    names_loopback,
+)
 from adapters.server.errors import Error, Refusal, refusal_of, unavailable
 from adapters.server.formats import ARRAYS, BatchRequest, FormatError, Pixels, pack_answer, read_request
 from adapters.server.metrics import Metrics, exported
+from adapters.server.models import load_model
 from pe.plugins.protocols import Failed, Refused
 from pe.version import __version__
 
@@ -60,7 +67,7 @@ class EncodedImage(BaseModel):
     b64_json: str
 
 
-class Images(BaseModel):
+class ImagesAnswer(BaseModel):
     """The answer in OpenAI's form."""
 
     created: int
@@ -72,8 +79,8 @@ class Server:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         _keep_prompts_out_of_logs()
-        self._settings = Settings.model_validate(settings)
-        engine, self._model = models.load(self._settings)
+        self._settings = ServeSettings.model_validate(settings)
+        engine, self._model = load_model(self._settings)
         self._entry = _entry(self._model, self._settings)
         self._batcher = Batcher(engine.run, self._model.batch, Metrics().count_batch)
         self._requests: Counter[str] = Counter()  # requests under way, by key
@@ -96,9 +103,9 @@ class Server:
         )
         # The routes read their bodies themselves: FastAPI would read them before `_admit` has checked the key.
         routes = APIRouter(dependencies=[Depends(self._admit), _KEY_IN_OPENAPI])
-        routes.post("/v1/images/generations", **_takes(JSON, Generation))(self.generations)
-        routes.post("/v1/images/edits", **_takes(FORM, Edit))(self.edits)
-        routes.post("/v1/images/variations", **_takes(FORM, Variation))(self.variations)
+        routes.post("/v1/images/generations", **_takes(JSON, GenerationFields))(self.generations)
+        routes.post("/v1/images/edits", **_takes(FORM, EditFields))(self.edits)
+        routes.post("/v1/images/variations", **_takes(FORM, VariationFields))(self.variations)
         routes.post("/v1/batch/images", response_class=Response, **_takes(ARRAYS), responses=_GIVES_FILE)(self.batch)
         routes.get("/v1/models")(self.models)
         routes.get("/v1/models/{model:path}")(self.model)
@@ -110,18 +117,18 @@ class Server:
         app.openapi()["info"]["x-limits"] = self._settings.limits.model_dump()
         return app
 
-    async def generations(self, request: Request) -> Images:
+    async def generations(self, request: Request) -> ImagesAnswer:
         """Draw new images."""
-        fields = Generation.model_validate(await read_json(request))
+        fields = GenerationFields.model_validate(await read_json_body(request))
         return await self._in_openai_form(request, fields)
 
-    async def edits(self, request: Request) -> Images:
+    async def edits(self, request: Request) -> ImagesAnswer:
         """Vary an image under a prompt."""
-        return await self._varied(request, Edit)
+        return await self._varied(request, EditFields)
 
-    async def variations(self, request: Request) -> Images:
+    async def variations(self, request: Request) -> ImagesAnswer:
         """Vary an image."""
-        return await self._varied(request, Variation)
+        return await self._varied(request, VariationFields)
 
     async def batch(self, request: Request) -> Response:
         """Make many images of one job: a safetensors file each way.
@@ -208,7 +215,7 @@ class Server:
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
 
-    async def _varied(self, request: Request, kind: type[Edit]) -> Images:
+    async def _varied(self, request: Request, kind: type[EditFields]) -> ImagesAnswer:
         limits = self._settings.limits
         form = await read_form(request, min(limits.body, 8 * limits.pixels + MOST_OF_FIELDS))
         fields = kind.model_validate(form)
@@ -217,19 +224,19 @@ class Server:
 
     async def _in_openai_form(
         self, request: Request, fields: ImageFields, image: Pixels | None = None, degree: float | None = None
-    ) -> Images:
+    ) -> ImagesAnswer:
         wanted = fields.to_request(self._model, self._settings.limits.n, image, degree)
         outcomes = await self._make(request, wanted)
         images = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
         if not images:
             raise _refusal_of_image(outcomes[0])
         texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in images])
-        return Images(created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts])
+        return ImagesAnswer(created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts])
 
     async def _make(self, request: Request, wanted: BatchRequest) -> list[Outcome]:
         """Make the images, or say of each why not. Refuse the request if there is no room or it takes too long."""
         limits = self._settings.limits
-        wanted = check(wanted, self._model, self._settings)
+        wanted = check_request(wanted, self._model, self._settings)
         if self._images and self._images + len(wanted) > limits.waiting:
             raise Refusal(429, f"The server is full: {self._images} images are under way.", wait=2)
         self._images += len(wanted)
@@ -247,7 +254,7 @@ class Server:
 _KEY_IN_OPENAPI = Security(HTTPBearer(auto_error=False, scheme_name="key"))
 
 
-def _entry(model: Description, settings: Settings) -> dict[str, Any]:
+def _entry(model: ModelDescription, settings: ServeSettings) -> dict[str, Any]:
     """Return what /v1/models says of the model: OpenAI's fields, and ours under `pe`."""
     defaults = {"steps": settings.steps, "guidance_scale": settings.guidance, "limits": settings.limits.model_dump()}
     own = asdict(model) | {"degree": model.degree} | defaults

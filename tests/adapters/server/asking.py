@@ -17,7 +17,7 @@ from diffusers.utils import logging as diffusers_log
 from PIL import Image
 from transformers.utils import logging as transformers_log
 
-from adapters.server.checks import Settings
+from adapters.server.checks import ServeSettings
 from adapters.server.command import serve
 from adapters.server.errors import ProxyMiddleware
 from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, pack_request, read_answer
@@ -30,9 +30,9 @@ BATCH = "/v1/batch/images"
 JSON = "application/json"
 
 
-def settings_of(*options: str) -> Settings:
+def settings_of(*options: str) -> ServeSettings:
     printed = CliRunner().invoke(serve, [*options, "--print-config"], catch_exceptions=False).output
-    return Settings.model_validate(yaml.safe_load(printed)["applications"][0]["args"])
+    return ServeSettings.model_validate(yaml.safe_load(printed)["applications"][0]["args"])
 
 
 @contextmanager

@@ -12,8 +12,8 @@ import pytest
 from adapters.diffusion.engine import Engine as Real
 from adapters.diffusion.items import Item, Job, Outcome
 from adapters.server.batching import Batcher
-from adapters.server.checks import Settings
-from adapters.server.models import find
+from adapters.server.checks import ServeSettings
+from adapters.server.models import find_model
 from pe.plugins.protocols import Failed
 
 A, B = Job(2), Job(3)
@@ -133,7 +133,7 @@ async def test_whatever_brings_the_worker_down_nobody_waits_for_ever_and_the_nex
 
 @in_a_loop
 async def test_an_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_be_replaced() -> None:
-    engine = Real(find(Settings(model="small")).load, device="cpu", most=4, most_on_cpu=4)
+    engine = Real(find_model(ServeSettings(model="small")).load, device="cpu", most=4, most_on_cpu=4)
     batches, drawn = Batcher(engine.run, 4, lambda *_: None), [Item(A, 1, api_class=0)]
     assert values(await batches.make(drawn))
     engine._workers[0].thread.shutdown()

@@ -16,10 +16,10 @@ from safetensors.torch import save_file
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.server import deploy
-from adapters.server.checks import Settings, digest_of
+from adapters.server.checks import ServeSettings, digest_of
 from adapters.server.command import serve
 from adapters.server.deploy import MIDDLEWARES, room_for
-from adapters.server.models import find, load
+from adapters.server.models import find_model, load_model
 from pe.errors import RecipeError
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
@@ -95,7 +95,7 @@ def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
 
 def test_the_deployment_has_the_room_that_there_is() -> None:
     def room(cores: float, cards: float, **given: Any) -> tuple[float, float, int]:
-        return room_for(Settings(model="small", **given), {"CPU": cores, "GPU": cards})
+        return room_for(ServeSettings(model="small", **given), {"CPU": cores, "GPU": cards})
 
     assert room(4, 0) == (0, 3, 1)
     assert room(2, 0, replicas=4) == (0, 0.25, 1)
@@ -119,8 +119,8 @@ def test_offline_the_named_revision_s_index_in_the_cache_decides_the_kind_of_mod
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(content)
     for revision, most in (({"revision": "words"}, 64), ({}, 256)):
-        settings = Settings(model="somebody/model", generator={"offline": True} | revision)
-        assert find(settings).most == most
+        settings = ServeSettings(model="somebody/model", generator={"offline": True} | revision)
+        assert find_model(settings).most == most
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_replica_bounds_its_memory_to_its_share_before_the_model_is_loaded(sha
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
     monkeypatch.setattr(PixelFiles, "load", load_on)
-    load(settings_of("small", "--gpus-per-replica", share))
+    load_model(settings_of("small", "--gpus-per-replica", share))
     assert (found[: len(bounds)], sorted(found[len(bounds) :])) == (bounds, loads)
 
 
@@ -165,7 +165,8 @@ def test_the_manifest_for_kubernetes_is_what_the_command_in_it_prints_which_hold
     config = yaml.safe_load(KUBERAY)["spec"]["serveConfigV2"]
     assert yaml.safe_load(config.replace("0" * 64, digest_of(KEY))) == yaml.safe_load(printed)
     (application,) = ServeDeploySchema.model_validate(yaml.safe_load(config)).applications
-    assert Settings.model_validate(application.args).gpus_per_replica == 1  # whatever Ray has when it reads the file
+    # whatever Ray has when it reads the file
+    assert ServeSettings.model_validate(application.args).gpus_per_replica == 1
     assert application.import_path == "adapters.server.deploy:build"
     cluster = yaml.safe_load(KUBERAY)["spec"]["rayClusterConfig"]
     assert cluster["authOptions"]["mode"] == "token"

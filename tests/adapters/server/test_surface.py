@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from adapters.diffusion.text_to_image import TextToImage
-from adapters.server.checks import Limits
+from adapters.server.checks import RequestLimits
 from adapters.server.formats import BatchRequest
 from adapters.server_client import ServerClient
 from pe.errors import RecipeError
@@ -73,7 +73,7 @@ def test_the_description_is_of_the_routes_there_are(small: str) -> None:
         assert [*operation.get("requestBody", {}).get("content", {})] == ([kind] if kind else [])
         assert ("security" in operation) == (path not in ("/healthz", "/readyz"))
         assert set(operation["responses"]) == {"200", "default"}
-    assert page["info"]["x-limits"] == Limits(steps=50).model_dump()
+    assert page["info"]["x-limits"] == RequestLimits(steps=50).model_dump()
     components = {"components": page["components"]}  # to which the schemas refer
     answered = page["paths"][asking.GENERATIONS]["post"]["responses"]["200"]["content"][asking.JSON]["schema"]
     jsonschema.validate(generate(small, {"prompt": "7"})[1], components | answered)
@@ -152,7 +152,7 @@ def test_models_and_errors_are_those_of_openai_s_client(small: str) -> None:
         assert model.id == client.models.retrieve("small").id == "small"
     own = model.model_extra["pe"]
     assert (own["class_count"], own["classes"][:2], own["shape"]) == (62, ["0", "1"], [28, 28, 1])
-    assert own["limits"] == Limits(steps=50).model_dump()
+    assert own["limits"] == RequestLimits(steps=50).model_dump()
     with pytest.raises(openai.NotFoundError, match="'small'") as told:
         drawn(small, model="dall-e-3")
     assert told.value.code == "model_not_found"
