@@ -342,7 +342,7 @@ def apportion(recipe: Recipe, t: int, total: int, counts: Sequence[float] | None
         positive = [max(count, 0.0) for count in counts]
         shares = positive if sum(positive) else [1.0] * len(counts)
         return tuple(least + more for more in _largest_remainders(total - least * len(counts), shares))
-    sizes = _equal(total, classes, t) if evolution.label_sizes == "equal" else _proportional(total, classes, evolution)
+    sizes = _largest_remainders(total, _public_shares(evolution, classes))
     for name, size in zip(classes, sizes, strict=True):
         if size < least:
             raise RecipeError(
@@ -352,26 +352,17 @@ def apportion(recipe: Recipe, t: int, total: int, counts: Sequence[float] | None
     return sizes
 
 
-def _equal(total: int, classes: tuple[str, ...], t: int) -> tuple[int, ...]:
-    if total % len(classes):
-        below, above = (total // len(classes) * len(classes) + more for more in (0, len(classes)))
-        fitting = f"{below} or {above}" if below else f"{above}"
-        raise RecipeError(
-            f"evolution.population: {total} members of S_{t} cannot be divided equally among {len(classes)} labels: "
-            f"take {fitting}, or state evolution.label_sizes."
-        )
-    return (total // len(classes),) * len(classes)
-
-
-def _proportional(total: int, classes: tuple[str, ...], evolution: Evolution) -> tuple[int, ...]:
-    assert isinstance(evolution.label_sizes, dict)
-    for name in evolution.label_sizes:
+def _public_shares(evolution: Evolution, classes: tuple[str, ...]) -> list[float]:
+    sizes = evolution.label_sizes
+    if sizes == "equal":
+        return [1.0] * len(classes)
+    for name in sizes:
         if name not in classes:
             raise RecipeError(f"evolution.label_sizes: unknown label '{name}'; {nearest_name(name, classes)}")
-    missing = [name for name in classes if name not in evolution.label_sizes]
+    missing = [name for name in classes if name not in sizes]
     if missing:
         raise RecipeError(f"evolution.label_sizes: label '{missing[0]}' is missing.")
-    return _largest_remainders(total, [evolution.label_sizes[name] for name in classes])
+    return [sizes[name] for name in classes]
 
 
 def _largest_remainders(total: int, shares: Sequence[float]) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ def test_schedules_reach_their_iterations_and_a_threshold_in_sigmas_is_votes():
 
 
 def test_label_sizes_divide_the_population_by_largest_remainders():
+    assert laid_out(10, **NOISE).sizes == (4, 3, 3)
     assert laid_out(10, evolution__label_sizes={"a": 1, "b": 1, "c": 1}, **NOISE).sizes == (4, 3, 3)
     assert laid_out(10, evolution__label_sizes={"a": 700, "b": 200, "c": 100}, **NOISE).sizes == (7, 2, 1)
 
@@ -69,8 +70,7 @@ STEPS = "api.steps has 1 entry, and evolution.iterations is 2: give api.steps on
 @pytest.mark.parametrize(
     ("population", "changes", "sentence"),
     [
-        (10, {}, "cannot be divided equally among 3 labels: take 9 or 12"),
-        (2, {}, "cannot be divided equally among 3 labels: take 3, or state"),
+        (2, {}, "has 0 members of label 'c'"),
         (12, {"evolution__label_sizes": {"a": 1, "b": 1}}, "label 'c' is missing"),
         (12, {"evolution__label_sizes": {"a": 1, "b": 1, "x": 1}}, "unknown label 'x'"),
         (9, {"evolution__label_sizes": {"a": 1, "b": 1, "c": 1e-9}}, "has 0 members of label 'c'"),
