@@ -305,7 +305,8 @@ def read_rows_or_faults(
     if suffix in COLUMNAR:
         yield from _columnar_rows(file, columns, together)
         return
-    with _open_text(file, encoding) as lines:
+    # The first line of JSON lines is a record, which alone must not say what the file is.
+    with _open_text(file, encoding, names is not None or suffix in _SEPARATORS) as lines:
         if suffix in _SEPARATORS:
             yield from _csv_rows(file, lines, columns)
             return
@@ -322,13 +323,13 @@ codecs.register_error("lone-surrogate", lambda error: ("\udcff", getattr(error, 
 
 
 @contextmanager
-def _open_text(file: TablePath, encoding: str) -> Iterator[_Lines]:
+def _open_text(file: TablePath, encoding: str, is_checked: bool = True) -> Iterator[_Lines]:
     """Open the lines of a file. Bytes that are not of the encoding become lone surrogates, in any encoding."""
     try:
         with file.open("rb") as content:
             head = content.read(4)
         what = next((what for mark, what in _NO_TEXT.items() if head.startswith(mark)), "")
-        if what and not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
+        if what and is_checked and not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
             raise BadTable(f"{file} {what}.")
         with file.open(encoding=with_mark(encoding), errors="lone-surrogate", newline="") as text:
             yield _Lines(file, text)
@@ -354,8 +355,8 @@ class _Lines:
             raise StopIteration
         self._taken.append(line)
         if len(line) == _MOST_CHARACTERS:
-            while self._text.readline(_MOST_CHARACTERS)[-1:] not in ("\n", "\r", ""):
-                pass
+            while line[-1:] not in ("\n", "\r", ""):
+                line = self._text.readline(_MOST_CHARACTERS)
             raise BadSample(f"{self._file} has a line of more than {_MOST_CHARACTERS:,} characters: break it up.")
         return line
 

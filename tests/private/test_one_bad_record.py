@@ -155,3 +155,19 @@ def test_labels_of_an_array_are_skipped_one_by_one(tmp_path):
     source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], on_bad_record="skip")
     samples, labels, bad, _ = valid_records(source)
     assert (len(samples), labels, bad) == (2, [0, 0], 1)
+
+
+@pytest.mark.parametrize("head", [b"\xff\xfe{", b"\xfe\xff{", b"\x1f\x8b", b"PK\x03\x04", b"PAR1"])
+def test_the_first_record_does_not_say_what_the_file_is(tmp_path, head):
+    path = write(tmp_path / "a.jsonl", head + b'\n{"text": "t0"}\n{"text": "t1"}')
+    samples, _, bad, _ = valid_records(TextTable(path, on_bad_record="skip"))
+    assert (samples, bad) == ([b"t0", b"t1"], 1)
+
+
+def test_a_line_as_long_as_may_be_takes_no_other_with_it(tmp_path):
+    for length in (2**24 - 1, 2**24, 2**24 + 1):
+        line = b'{"text": "' + b"x" * (length - 13) + b'"}\n'
+        assert len(line) == length
+        path = write(tmp_path / "a.jsonl", b'{"text": "t0"}\n' + line + b'{"text": "t1"}\n')
+        samples, _, bad, _ = valid_records(TextTable(path, on_bad_record="skip"))
+        assert (samples, bad) == ([b"t0", b"t1"], 1)
