@@ -25,7 +25,8 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """Half a character: it stands for bytes that are no text."""
 
 _NULLS = ("NAType", "NaTType")  # of pandas, which is not imported here
-_LONGEST = 2**17  # characters of a cell, as in CSV
+LONGEST = 2**13
+"""Characters of a cell, or of a name: the time of Unicode's normal form C may grow with the square of their number."""
 _MOST_DIGITS = 300
 _MOST_WORDS = 8  # of a column's name
 _LIKE_MISSING = {"?", "-", "--", ".", "na", "n/a", "n.a.", "nan", "nat", "none", "null", "<na>", "#n/a", "missing"}
@@ -62,8 +63,10 @@ def python_scalar(value: Any) -> Any:
         return value.astype("datetime64[D]").item()
     if isinstance(value, np.floating):
         value = float(str(value))
-    elif getattr(value, "ndim", None) == 0:
-        value = value.item()
+    try:
+        value = value.item() if getattr(value, "ndim", None) == 0 else value
+    except Exception:  # of whatever library
+        return UNREADABLE
     if isinstance(value, Decimal):
         is_nan = value.is_nan()
         is_huge = value.is_finite() and abs(value.adjusted()) > _MOST_DIGITS
@@ -89,8 +92,8 @@ def text_of_cell(cell: object) -> str:
     if not isinstance(cell, str | int | float | Decimal | date):
         raise BadCell(f"holds a value of type {type(cell).__name__}, which cannot be read.")
     text = str(cell)
-    if len(text) > _LONGEST:
-        raise BadCell(f"has more than {_LONGEST:,} characters.")
+    if len(text) > LONGEST:
+        raise BadCell(f"has more than {LONGEST:,} characters.")
     if SURROGATE.search(text):
         raise BadCell("holds bytes that are not text in the file's encoding. Declare `encoding` (cp1252, say).")
     return unicodedata.normalize("NFC", text).strip()

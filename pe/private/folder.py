@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
+from pe.data.cells import LONGEST
 from pe.data.samples import Array
 from pe.data.tables import LABELS_CSV, check_column, columns_of, is_clutter, read_rows, read_rows_or_faults
 from pe.errors import BadSample, PrivateDataError, nearest_name
@@ -179,14 +180,15 @@ class FolderSource(PrivateSource):
                 f"{nearest_name(unit, [RECORD, SUBFOLDER, *self.own_units])}"
             )
         folders = _top_folders(root)
-        _refuse_metadata(root, folders, classes)
+        if not (classes and self.skips):  # else a folder that no class names would stop the run
+            _refuse_metadata(root, folders, classes)
         if folders and classes is None and not self.skips:
             raise PrivateDataError(
                 f"The folder {root} has subfolders, but the class list, which is public, is not given: confirm it with "
                 f"classes: {suggestion(label_names(folders))}, or set classes: [] if the subfolders are no classes."
             )
         strangers: dict[str, str] = {}
-        paths = list(_walk(root, "", self.suffixes, strangers))
+        paths = list(_walk(root, self.suffixes, strangers))
         if strangers and not self.skips:
             remedy = f"Move {{it}} away, convert {{it}}, or list the records in {LABELS_CSV}."
             raise refusal([strangers[path] for path in sorted(strangers)], "files are not read here", remedy)
@@ -198,9 +200,12 @@ class FolderSource(PrivateSource):
                 for index, path in enumerate(paths)
                 if "/" in path
             }
-        # Where bad records are skipped, whether there are folders at all must not decide what a label is.
-        is_labelled = bool(classes) and (bool(folders) or (self.skips and len(classes or ()) > 1))
-        labels = self._folders(faults, paths, 0) if is_labelled else None
+        # Where bad records are skipped, whether there are folders at all must not decide what a label is. Of a single
+        # class, then, are all files that lie in no folder.
+        is_labelled = bool(classes) and (bool(folders) or self.skips)
+        alone = f"{classes[0]}/" if classes and len(classes) == 1 and self.skips else ""
+        placed = [path if "/" in path else f"{alone}{path}" for path in paths]
+        labels = self._folders(faults, placed, 0) if is_labelled else None
         units = self._folders(faults, paths, int(is_labelled)) if unit == SUBFOLDER else None
         return FileList(paths, labels, units, lambda index: f"{root / paths[index]}", faults)
 
@@ -279,12 +284,25 @@ def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] 
 
 
 def _top_folders(root: Path) -> list[str]:
-    return [entry.name for entry in os.scandir(root) if entry.is_dir() and not is_clutter(entry.name)]
+    folders = (entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
+    return [name for name in folders if not is_clutter(name)]
 
 
-def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: dict[str, str]) -> Iterator[str]:
-    """Yield the paths of records; add those of links and of files of other types to `strangers`, with the reasons."""
-    with os.scandir(root / below) as entries:
+def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> Iterator[str]:
+    """Yield the paths of records; add those of links and of files of other types to `strangers`, with the reasons.
+
+    A folder that cannot be read is one of them, too.
+    """
+    folders = [""]
+    while folders:
+        below = folders.pop()
+        try:
+            entries = [*os.scandir(root / below)]
+        except OSError as error:
+            if not below:
+                raise
+            strangers[below] = f"{root / below} cannot be read: {error.strerror}."
+            continue
         for entry in entries:
             path = f"{below}{entry.name}"
             if is_clutter(entry.name):
@@ -292,7 +310,7 @@ def _walk(root: Path, below: str, suffixes: frozenset[str], strangers: dict[str,
             if entry.is_symlink():
                 strangers[path] = f"{root / path} is a symbolic link: put the files themselves into the folder."
             elif entry.is_dir():
-                yield from _walk(root, f"{path}/", suffixes, strangers)
+                folders.append(f"{path}/")
             elif _suffix(entry.name) in suffixes and entry.is_file():
                 yield path
             elif _suffix(entry.name) not in _PASSED_OVER:
@@ -307,7 +325,7 @@ def _suffix(name: str) -> str:
 
 def _inside(root: Path, text: str | None, where: str) -> str:
     """Return the path below `root` that a cell of labels.csv names; PrivateDataError if the cell names none."""
-    if not text or "\0" in text:
+    if not text or "\0" in text or len(text) > LONGEST:
         raise PrivateDataError(f"{where} names no file.")
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts:

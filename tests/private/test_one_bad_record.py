@@ -1,6 +1,7 @@
 """A record with a fault is one bad record where these are skipped: all others stay as they are."""
 
 import json
+import os
 import re
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_images_of_every_kind_with_a_fault_are_skipped(tmp_path):
     (folder / "cat" / "link.png").symlink_to(folder / "cat" / "0.png")
     source = ImageFolder(folder, size=8, classes=["cat"], on_bad_record="skip")
     samples, labels, bad, _ = valid_records(source)
-    assert (len(samples), labels, bad) == (3, [0] * 3, 7)
+    assert (len(samples), labels, bad) == (4, [0] * 4, 6)  # of a single class are the files that lie in no folder, too
 
 
 def test_samples_of_a_tar_file_with_a_fault_are_skipped(tmp_path):
@@ -155,6 +156,41 @@ def test_labels_of_an_array_are_skipped_one_by_one(tmp_path):
     source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], on_bad_record="skip")
     samples, labels, bad, _ = valid_records(source)
     assert (len(samples), labels, bad) == (2, [0, 0], 1)
+
+
+def deep(path):
+    """Put a text below so many folders that no path is long enough for it."""
+    os.chdir(path)
+    for _ in range(2100):
+        os.mkdir("a")  # noqa: PTH102
+        os.chdir("a")
+    (path.__class__("x.txt")).write_text("deep")
+
+
+FOLDERS = {
+    "a link to itself": (None, lambda path: (path / "x.txt").symlink_to("x.txt")),
+    "a link through a file": (None, lambda path: (path / "x.txt").symlink_to("0.txt/x")),
+    "a link to a name that is too long": (None, lambda path: (path / "x.txt").symlink_to("y" * 300)),
+    "too deep a folder": (None, deep),
+    "a folder of a single class": (["cat"], lambda path: write(path / "dog" / "x.txt", b"a dog")),
+    "a folder beside foreign metadata": (["cat"], lambda path: write(path / "dog" / "x.txt", b"a dog")),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_no_link_and_no_folder_takes_other_files_with_it(tmp_path, name, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    classes, add = FOLDERS[name]
+    for place in ("without", "with"):
+        for number, text in enumerate(TEXTS):
+            write(tmp_path / place / ("cat" if "metadata" in name else "") / f"{number}.txt", text.encode())
+        if "metadata" in name:
+            write(tmp_path / place / "metadata.csv", b"file_name,label\n0.txt,cat")
+    add(tmp_path / "with")
+    sources = (TextFolder(tmp_path / place, classes=classes, on_bad_record="skip") for place in ("without", "with"))
+    (*without, no_bad, _), (*with_it, bad, _) = map(valid_records, sources)
+    assert (without, no_bad, bad) == (with_it, 0, 1)
+    os.system(f"rm -rf {tmp_path}/with")  # noqa: S605 - deeper than Python's own function goes
 
 
 @pytest.mark.parametrize("head", [b"\xff\xfe{", b"\xfe\xff{", b"\x1f\x8b", b"PK\x03\x04", b"PAR1"])
