@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pe.data.cells import python_scalar
+from pe.data.cells import LONGEST, python_scalar
 from pe.errors import PrivateDataError, nearest_name
 from pe.private.dataset import Labels, Units, Where
 
@@ -33,10 +33,12 @@ _ZEROS, _POINT_ZERO = re.compile(r"(?<!\d)(?<!\d\.)0+(?=\d)"), re.compile(r"^(\d
 def text_of(value: object) -> str | None:
     """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form C.
 
-    None for empty text and all other values: fractions, truth values, lists, missing values, bytes that are not UTF-8,
-    numbers of many hundred digits.
+    None for empty or very long text and all other values: fractions, truth values, lists, missing values, bytes that
+    are not UTF-8, numbers of many hundred digits.
     """
     value = python_scalar(value)
+    if isinstance(value, str | bytes) and len(value) > LONGEST:
+        return None
     if isinstance(value, str) and value.isascii():  # most are, and are in form C
         return value.strip() or None
     if isinstance(value, bytes):
@@ -81,7 +83,13 @@ class _Numbers(ABC):
         for value in values:
             if self._error:
                 return
-            self._numbers.append(self._number_of(value, text_of(value)))
+            if self._skip and isinstance(value, float) and value.is_integer():
+                value = int(value)  # a library makes all numbers fractions where one is missing
+            try:
+                name = text_of(value)
+            except Exception:  # an array may hold characters that are none
+                name = None
+            self._numbers.append(self._number_of(value, name))
 
     def _note(self, fault: str) -> None:
         """Note that the next record has no usable value: its own fault alone if such records are skipped."""
@@ -144,7 +152,7 @@ def _fault(value: object) -> str:
     if value is None or (isinstance(value, str) and not value.strip()):
         return "no label"
     if isinstance(value, str | bytes):
-        return "a label that is not text in UTF-8: rename it"
+        return "a label that is not text in UTF-8, or too long: rename it"
     return f"a label of type {type(value).__name__}: labels are names or whole numbers"
 
 

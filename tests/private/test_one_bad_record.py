@@ -207,3 +207,26 @@ def test_a_line_as_long_as_may_be_takes_no_other_with_it(tmp_path):
         path = write(tmp_path / "a.jsonl", b'{"text": "t0"}\n' + line + b'{"text": "t1"}\n')
         samples, _, bad, _ = valid_records(TextTable(path, on_bad_record="skip"))
         assert (samples, bad) == ([b"t0", b"t1"], 1)
+
+
+MARKS = "a" + "\u0315\u0300" * 40_000  # Unicode's normal form C takes very long for them
+
+
+@pytest.mark.parametrize("key", ["y", "who"])
+def test_a_long_name_takes_no_time(tmp_path, key):
+    rows = [{"text": f"t{i}", "y": "a", "who": "p"} for i in range(3)]
+    lines = [json.dumps(row) for row in [*rows, {"text": "t3", "y": "a", "who": "p", key: MARKS}]]
+    path = write(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    source = TextTable(path, label_column="y", classes=["a"], privacy_unit="who", on_bad_record="skip")
+    samples, _, bad, _ = valid_records(source)
+    assert (len(samples), bad) == (3, 1)
+
+
+def test_names_that_are_no_characters_are_skipped_one_by_one(tmp_path):
+    labels = np.array(["cat", "cat", "cat"])
+    labels.view(np.uint32)[0] = 0x110000
+    np.savez(tmp_path / "a.npz", images=PIXELS[:3], labels=labels, who=labels)
+    for unit in ("record", "who"):
+        source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], privacy_unit=unit, on_bad_record="skip")
+        samples, _, bad, _ = valid_records(source)
+        assert (len(samples), bad) == (2, 1)
