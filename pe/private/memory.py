@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -180,8 +181,9 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
     Only names of columns and the shape of an array go into what is returned, which is public: names of labels in a
     type, like values, may have been computed from the records.
     """
-    count, columns, type_names = _columns(value, where)
     unit, classes = own.get("privacy_unit", RECORD), own.get("classes")
+    named = {*arguments.values(), *own.get(COLUMNS, ()), unit}
+    count, columns, type_names = _columns(value, where, named)
     for key, name in {**arguments, "privacy_unit": unit}.items():
         if name not in columns and name != RECORD:
             raise RecipeError(f"{where}: {key} is '{name}', and the records have {list_names([*columns])}.")
@@ -277,8 +279,13 @@ def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
         yield names[value] if is_index else value
 
 
-def _columns(value: Any, where: str) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """Return the number of records, their columns, and class names that belong to a column's type, by column."""
+def _columns(
+    value: Any, where: str, named: Collection[object]
+) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
+    """Return the number of records, their columns, and class names that belong to a column's type, by column.
+
+    Where each record is a mapping, a key that the owner has not `named` is a column if most of the first ones have it.
+    """
     if isinstance(value, Mapping) and any(hasattr(one, "cast_column") for one in value.values()):
         raise RecipeError(f"{where}: private has the splits {', '.join(value)}: give one of them.")
     if hasattr(value, "cast_column") and hasattr(value, "__len__"):  # a Dataset of Hugging Face
@@ -306,7 +313,8 @@ def _columns(value: Any, where: str) -> tuple[int, Mapping[str, Values], Mapping
     pairs = [row for row in rows if isinstance(row, tuple | list) and len(row) == 2]
     keys: dict[str, Any] = {}
     if 2 * len(mappings) > len(rows):
-        keys = {str(key): key for row in mappings for key in row}
+        counts = Counter(key for row in mappings for key in row)
+        keys = {str(key): key for key, count in counts.items() if 2 * count > len(rows) or key in named}
     elif 2 * len(pairs) > len(rows):
         keys = {SAMPLE: 0, LABEL: 1}
     return len(value), {name: partial(_parts, read, key) for name, key in keys.items()} or {SAMPLE: read}, {}
@@ -326,14 +334,21 @@ def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, S
 
 
 def _in_order(values: Any) -> Iterator[Any]:
-    return iter(values) if hasattr(values, "__iter__") else (values[index] for index in range(len(values)))
+    return iter(values) if hasattr(values, "__iter__") else (_item(values, index) for index in range(len(values)))
+
+
+def _item(values: Any, index: int) -> Any:
+    try:
+        return values[index]
+    except Exception:  # this one cannot be read
+        return UNREADABLE
 
 
 def _parts(rows: Values, key: Any) -> Iterator[Any]:
     for row in rows():
         try:
             yield row.get(key) if isinstance(row, Mapping) else row[key]
-        except (TypeError, LookupError):  # this row is of another form than the others
+        except Exception:  # this row is of another form than the others
             yield UNREADABLE
 
 

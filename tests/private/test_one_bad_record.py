@@ -5,11 +5,13 @@ import os
 import re
 
 import numpy as np
+import pandas
 import pytest
 
 from pe.errors import PrivateDataError
 from pe.private.dataset import NOBODY
 from pe.private.folder import ImageFolder, TextFolder
+from pe.private.memory import source_of
 from pe.private.npz import ImageNpz
 from pe.private.tables import RowTable, TextTable
 from pe.private.webdataset import WebDataset
@@ -230,3 +232,47 @@ def test_names_that_are_no_characters_are_skipped_one_by_one(tmp_path):
         source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], privacy_unit=unit, on_bad_record="skip")
         samples, _, bad, _ = valid_records(source)
         assert (len(samples), bad) == (2, 1)
+
+
+def in_memory(records, **settings):
+    given = {"on_bad_record": "skip", "ledger_file": "l.json", **settings}
+    return valid_records(source_of(records, given, "pe.evolve", ()))
+
+
+def test_a_missing_number_makes_no_other_a_fraction():
+    for key, settings in {"label": {"classes": [0, 1]}, "who": {"privacy_unit": "who"}}.items():
+        samples, labels, bad, data = in_memory(pandas.DataFrame({"text": list("pqrs"), key: [0, 1, 0, None]}), **settings)
+        assert (len(samples), bad, data.units.tolist()[:3]) == (3, 1, [0, 1, 0] if key == "who" else [0, 1, 2])
+        assert labels == ([0, 1, 0] if key == "label" else [0, 0, 0])
+
+
+@pytest.mark.parametrize("key", ["image", "label", "labels", "texts", "class"])
+def test_a_key_of_one_record_is_no_column(key):
+    records = [{"text": f"t{i}"} for i in range(8)]
+    assert in_memory([*records, {"text": "t8", key: "rare-HIV"}])[0] == [b"t%d" % i for i in range(9)]
+
+
+class Unread:
+    """A data set, as torch has them, one of whose records cannot be read."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if index == 2:
+            raise OSError("of Jane Doe")
+        return PIXELS[index], "cat"
+
+
+class Odd:
+    ndim = 0
+
+    def item(self):
+        raise RuntimeError("of Jane Doe")
+
+
+def test_what_an_object_raises_is_the_fault_of_one_record():
+    samples, _, bad, _ = in_memory(Unread(), size=8, classes=["cat"])
+    assert (len(samples), bad) == (3, 1)
+    samples, _, bad, _ = in_memory((["p", "q"], ["cat", Odd()]), classes=["cat"])
+    assert (samples, bad) == ([b"p"], 1)
