@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import wraps
@@ -42,9 +43,8 @@ def _class_names(value: Any) -> Any:
         names.append(unicodedata.normalize("NFC", str(name)))
         if fault := class_fault(names[-1]):
             raise ValueError(f"the class name {names[-1]!r} {fault}")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{twice[0]!r} is listed twice")
+    if twice := Counter(names) - Counter({*names}):
+        raise ValueError(f"{min(twice)!r} is listed twice")
     return tuple(names)
 
 

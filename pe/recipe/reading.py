@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -158,9 +159,9 @@ def _text_of(path: Path, form: str, remedy: str = "") -> str:
 
 def _parse_json(text: str, where: str) -> Any:
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            raise RecipeError(f"{where}: '{twice[0]}' is given twice: keep one of them.")
+        counts = Counter(key for key, _ in pairs)
+        if twice := counts - Counter({*counts}):
+            raise RecipeError(f"{where}: '{min(twice)}' is given twice: keep one of them.")
         return dict(pairs)
 
     try:

@@ -4,11 +4,15 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
+import pe
 from pe.engine.viewing import ViewServer
+from pe.errors import RecipeError
+from pe.recipe.reading import read_yaml
 from tests.durability.test_damage import pe as command
 
 LARGE = 20 * 10**9  # without a byte on the disk
@@ -110,3 +114,15 @@ def test_a_file_too_large_to_read_ends_in_one_sentence(made, tmp_path, name, wor
     assert f"{name} has more than " in told.out + told.err
     assert "Traceback" not in told.err
     assert not (tmp_path / "out").exists()
+
+
+def test_many_names_in_a_recipe_take_no_long_time(tmp_path):
+    """Else a small recipe of somebody's would stop `pe view` for all runs."""
+    names, began = [f"c{i}" for i in range(100_000)], time.process_time()
+    (tmp_path / "keys.json").write_text(json.dumps(dict.fromkeys(names)))
+    (tmp_path / "recipe.yaml").write_text("x: !include keys.json")
+    assert len(read_yaml(tmp_path / "recipe.yaml")["x"]) == len(names)
+    assert len(pe.ImageFolder(tmp_path, size=8, classes=names).labels) == len(names)
+    assert time.process_time() - began < 15
+    with pytest.raises(RecipeError, match="'c7' is listed twice"):
+        pe.ImageFolder(tmp_path, size=8, classes=[*names, "c7"])
