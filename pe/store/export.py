@@ -24,7 +24,7 @@ from pe.store.certified import (
 )
 from pe.store.durable import folder_beside, publish_folder
 from pe.store.formats import Format, convert
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, FITTED, RECIPE, check_absent, without_folders, without_paths
+from pe.store.places import CERTIFICATE, CONFIDENTIAL, FITTED, PURGED, RECIPE, check_absent, without_folders, without_paths
 
 
 def export(folder: Path, to: Path, form: Format = "npz") -> Path:
@@ -106,6 +106,8 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
             path = target / name
             path.write_text(shorten(path.read_text(encoding="utf-8")), encoding="utf-8")
             files[name] = sha256(path)
+    if files.pop(PURGED, None):  # else this machine would take whatever comes back with it for a run of its own
+        (target / PURGED).unlink()
     write_certificate(target, certificate, files)
 
 

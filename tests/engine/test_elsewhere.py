@@ -22,7 +22,7 @@ from tests.endpoints.faults import Script
 from tests.endpoints.guard import Guarded
 from tests.endpoints.openai_server import OpenAIServer
 from tests.endpoints.serving import serving
-from tests.engine.small import Told, evolve, records_in
+from tests.engine.small import SETTINGS, Told, evolve, records_in
 from tests.generators import Mean, Shades
 
 SECRET = "canary-51c0ffee"  # of the one who receives the run
@@ -233,6 +233,23 @@ def test_links_in_such_a_run_are_not_followed(made, tmp_path):
         with pytest.raises((RunError, OSError), match=Path(name).name):
             act(folder)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_an_export_that_comes_back_is_no_run_of_this_machine(own):
+    """Its recipe is the one that was sent, and all else may be another's."""
+    run = pe.evolve(records_in(own), pe.api("glyphs"), out=own / "run", **SETTINGS | {"embedding": "pixels"})
+    purge(run)
+    assert is_own(run.folder)
+    folder = run.export(own / "out")
+    assert not is_own(folder)
+    assert examine(folder)[1] == []
+    (folder / "confidential").mkdir()
+    (own / "mine" / "001").mkdir(parents=True)
+    (own / "mine" / "001" / "thesis").touch()
+    (folder / "extensions").symlink_to(own / "mine")
+    with pytest.raises(RunError, match="extensions is a link"):
+        pe.extend(folder, 3, progress=pe.Progress())
+    assert (own / "mine" / "001" / "thesis").is_file()
 
 
 # The secret.
