@@ -14,7 +14,7 @@ import click
 
 from pe.cli.options import PATH, aligned
 from pe.cli.share import tell_if_unsigned
-from pe.errors import quoted
+from pe.errors import printable, quoted
 
 if TYPE_CHECKING:
     from pe.engine.status import Phase, Progressed, Status
@@ -123,7 +123,8 @@ def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, a
         values = [values for values, _ in stands]
         click.echo(json.dumps(values if is_folder else values[0]))
     else:
-        click.echo("\n".join(page.partition("\n")[0] if is_folder else page for _, page in stands))
+        lines = (line for _, page in stands for line in page.split("\n")[: 1 if is_folder else None])
+        click.echo("\n".join(map(printable, lines)))
 
 
 @contextmanager
@@ -219,4 +220,4 @@ def _phase(phase: Phase) -> str:
 def _table(comparison: Comparison) -> str:
     """Format a comparison for people."""
     rows = [("", *comparison.names), *((name, *values) for name, values in comparison.rows)]
-    return "\n".join(aligned(rows))
+    return "\n".join(map(printable, aligned(rows)))

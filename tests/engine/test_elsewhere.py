@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sqlite3
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -233,6 +234,16 @@ def test_links_in_such_a_run_are_not_followed(made, tmp_path):
         with pytest.raises((RunError, OSError), match=Path(name).name):
             act(folder)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_what_a_run_says_of_itself_is_shown_without_control_characters(made, tmp_path, capsys):
+    folder = planted(made[0].folder, tmp_path / "run", name="x")
+    with sqlite3.connect(folder / "confidential/journal.sqlite") as journal:
+        journal.execute("UPDATE events SET event = '\x1b]0;mine\x07\x1b[2J'")
+    assert command("view", folder, "--text") == 0
+    told = capsys.readouterr().out
+    assert r"\x1b]0;mine\x07\x1b[2J" in told
+    assert "\x1b" not in told
 
 
 def test_an_export_that_comes_back_is_no_run_of_this_machine(own):
