@@ -28,6 +28,7 @@ from pe.recipe.schema import OBJECT, Evolution, Recipe, check_length
 from pe.selection import Descent
 from pe.steps import Plan, Step
 from pe.store.certified import read_certificate
+from pe.store.machine import check_no_links
 from pe.store.places import CERTIFICATE
 from pe.store.run import Run
 
@@ -274,7 +275,11 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
 
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:
-    """Return the plan of a run, from its recipe; a finished run's releases are taken from its certificate."""
+    """Return the plan of a run, from its recipe; a finished run's releases are taken from its certificate.
+
+    Raise RunError for a run that was made elsewhere and holds links or pipes: whoever asks reads its files next.
+    """
+    check_no_links(run.folder)
     if not run.is_finished:
         if is_fitted(recipe.api.kind):  # whose plan may read files that the recipe names
             check_named(run.folder, recipe, (), "api")

@@ -55,10 +55,10 @@ def is_ours(folder: Path) -> bool:
 
 
 def check_no_links(folder: Path) -> None:
-    """Raise RunError if a run that was made elsewhere holds a link, which a command would follow out of the run."""
+    """Raise RunError if a run that was made elsewhere holds a link out of the run, or a pipe, which never ends."""
     for path in () if is_ours(folder) else folder.rglob("*"):
-        if path.is_symlink():
-            raise RunError(f"{path} is a link, in a run which {ELSEWHERE}: put what it points to in its place.")
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise RunError(f"{path} is a link or a pipe, in a run which {ELSEWHERE}: put the file itself in its place.")
 
 
 def _secret_file() -> Path:

@@ -1,6 +1,7 @@
 """Nothing from a run that somebody else made runs a command, reads a variable or a file, or sends a key."""
 
 import json
+import os
 import shutil
 import sqlite3
 from multiprocessing import get_context
@@ -234,6 +235,18 @@ def test_links_in_such_a_run_are_not_followed(made, tmp_path):
         with pytest.raises((RunError, OSError), match=Path(name).name):
             act(folder)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["populations/002/images.npy", "populations/000/labels.npy"])
+@pytest.mark.parametrize("make", [lambda path, mine: path.symlink_to(mine), lambda path, _: os.mkfifo(path)])
+def test_no_page_of_such_a_run_shows_what_its_links_lead_to_or_waits_for_a_pipe(made, tmp_path, name, make, capsys):
+    np.save(tmp_path / "mine.npy", np.load(made[0].folder / name))
+    folder = planted(made[0].folder, tmp_path / "run", name="x")
+    (folder / name).unlink()
+    make(folder / name, tmp_path / "mine.npy")
+    for words in (["--text"], ["--write"], ["--html", tmp_path / "page.html"], ["--write", "--confidential"]):
+        assert command("view", folder, *words) == 2
+        assert f"{name} is a link or a pipe" in capsys.readouterr().err
 
 
 def test_what_a_run_says_of_itself_is_shown_without_control_characters(made, tmp_path, capsys):
