@@ -42,7 +42,9 @@ def reach(sections: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         runs_code = names & code and not str(value).isidentifier()  # else it is a name of the plug-in's own
         addresses = {f"{key.removesuffix('kind')}{name}" for name in ("base_url", "url")}
         asks_others = key in infos and infos[key].hosts is None and not values.keys() & addresses
-        if names & _CONNECTION or runs_code or asks_others or _is_outside(str(value), folder):
+        texts = value if isinstance(value, list) else [value]
+        is_outside = "/" in key or any(_is_outside(str(text), folder) for text in texts)  # a key may be a path
+        if names & _CONNECTION or runs_code or asks_others or is_outside:
             reached[key] = value
     return reached
 

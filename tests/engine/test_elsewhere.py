@@ -118,6 +118,8 @@ def test_what_a_part_of_a_generator_or_a_pool_reaches_is_named_too(made, own, gu
         ("pool", {"kind": "public_images", "path": str(own / "scans"), "size": 4}, ("api.path",)),
         ("model", {"kind": "improved_diffusion", "model": str(own / "scans")}, ("api.model",)),
         ("another", {"kind": "improved_diffusion", "model": "./x/../../scans"}, ("api.model",)),
+        ("list", {"kind": "diffusion", "model": "m", "prompts": "p", "lora": [str(own / "scans")]}, ("api.lora",)),
+        ("weighted", {"kind": "diffusion", "model": "m", "prompts": "p", "lora": {"~/x": 1.0}}, ("api.lora.~/x",)),
     ):
         with pytest.raises(RecipeError) as refused:
             extend_run(planted(made[0].folder, own / name, api=api), 4, 0.5, Surroundings())
