@@ -96,8 +96,9 @@ class Release:
         if self.has_noise and not 1e-6 <= self.noise_multiplier <= 1e12:
             raise self._refuse("noise_multiplier", "a number from 1e-6 to 1e12")
         count, grid = self.count, self.grid
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 10**9:
-            raise self._refuse("count", "a whole number from 1 to 1e9")
+        most = 10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4  # else no total ever ends
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+            raise self._refuse("count", f"a whole number from 1 to {most:g}")
         if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= FINEST or grid & (grid - 1):
             raise self._refuse("grid", f"a power of two up to {FINEST}")
         if self.sampling is not None and (self.mechanism != "discrete_gaussian" or self.scale < CONVOLVED_FROM):

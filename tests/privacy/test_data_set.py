@@ -224,3 +224,13 @@ def test_a_run_is_either_struck_out_or_begins_to_draw_never_both(budget):
             pool.submit(attempt, budget.drew, f"{i}", 0)
         assert len(outcomes) == 1
         assert (f"{i}" in budget.read()["runs"]) == (outcomes == ["drew"])
+
+
+def test_a_ledger_whose_total_would_never_end_is_not_counted(tmp_path):
+    mine, theirs = DataSetLedger(tmp_path / "mine.json"), DataSetLedger(tmp_path / "theirs.json")
+    release = {"name": "x", "mechanism": "discrete_laplace", "sensitivity": 1.0, "noise_multiplier": 1.0}
+    release |= {"relation": "add_remove", "unit": "record", "sampling": None, "count": 10**9, "grid": 1024}
+    theirs.path.write_text(json.dumps({"format": 1, "cap": None, "runs": {"r": [release]}}))
+    with pytest.raises(PrivacyError, match="is not a ledger file"):
+        mine.add(theirs)
+    assert not mine.path.exists()
