@@ -24,7 +24,16 @@ from pe.store.certified import (
 )
 from pe.store.durable import folder_beside, publish_folder
 from pe.store.formats import Format, convert
-from pe.store.places import CERTIFICATE, CONFIDENTIAL, FITTED, PURGED, RECIPE, check_absent, without_folders, without_paths
+from pe.store.places import (
+    CERTIFICATE,
+    CONFIDENTIAL,
+    FITTED,
+    PURGED,
+    RECIPE,
+    check_absent,
+    without_folders,
+    without_paths,
+)
 
 
 def export(folder: Path, to: Path, form: Format = "npz") -> Path:

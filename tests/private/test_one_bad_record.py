@@ -190,9 +190,11 @@ def test_no_link_and_no_folder_takes_other_files_with_it(tmp_path, name, monkeyp
             write(tmp_path / place / "metadata.csv", b"file_name,label\n0.txt,cat")
     add(tmp_path / "with")
     sources = (TextFolder(tmp_path / place, classes=classes, on_bad_record="skip") for place in ("without", "with"))
-    (*without, no_bad, _), (*with_it, bad, _) = map(valid_records, sources)
+    try:
+        (*without, no_bad, _), (*with_it, bad, _) = map(valid_records, sources)
+    finally:
+        os.system(f"rm -rf {tmp_path}/with")  # deeper than Python's own function goes
     assert (without, no_bad, bad) == (with_it, 0, 1)
-    os.system(f"rm -rf {tmp_path}/with")  # noqa: S605 - deeper than Python's own function goes
 
 
 @pytest.mark.parametrize("head", [b"\xff\xfe{", b"\xfe\xff{", b"\x1f\x8b", b"PK\x03\x04", b"PAR1"])
@@ -241,7 +243,9 @@ def in_memory(records, **settings):
 
 def test_a_missing_number_makes_no_other_a_fraction():
     for key, settings in {"label": {"classes": [0, 1]}, "who": {"privacy_unit": "who"}}.items():
-        samples, labels, bad, data = in_memory(pandas.DataFrame({"text": list("pqrs"), key: [0, 1, 0, None]}), **settings)
+        samples, labels, bad, data = in_memory(
+            pandas.DataFrame({"text": list("pqrs"), key: [0, 1, 0, None]}), **settings
+        )
         assert (len(samples), bad, data.units.tolist()[:3]) == (3, 1, [0, 1, 0] if key == "who" else [0, 1, 2])
         assert labels == ([0, 1, 0] if key == "label" else [0, 0, 0])
 
