@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pe.plugins.protocols import info_of
+from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import Group, load, plugins
 
 _CONNECTION = {
@@ -15,14 +15,16 @@ _CONNECTION = {
     "headers_env", "client_cert", "client_key",
 }  # fmt: skip
 """Settings that say to which addresses this machine connects, and with which of its keys."""
+_FETCHED = {"model", "weights"}
+"""Settings of plug-ins that compute here, which name a file, or a repository that is fetched."""
 _GROUPS: tuple[Group, ...] = ("pe.adapters", "pe.embeddings")
 
 
 def reach(sections: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the settings, by dotted key, that reach things of this machine.
 
-    These are addresses, keys, code to run, environment variables, and files outside `folder`. The `kind` stands for a
-    plug-in that contacts other machines at an address of its own.
+    These are addresses, keys, code to run, environment variables, models that may be fetched, and files outside
+    `folder`. The `kind` stands for a plug-in that contacts other machines at an address of its own.
 
     Args:
         sections: of a recipe, as plain values; each plug-in in them, at any depth, has a `kind`.
@@ -42,9 +44,12 @@ def reach(sections: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         runs_code = names & code and not str(value).isidentifier()  # else it is a name of the plug-in's own
         addresses = {f"{key.removesuffix('kind')}{name}" for name in ("base_url", "url")}
         asks_others = key in infos and infos[key].hosts is None and not values.keys() & addresses
+        section, _, name = key.rpartition(".")
+        here = infos.get(f"{section}.kind".lstrip("."), PluginInfo()).hosts == ()
+        is_fetched = here and name in _FETCHED
         texts = value if isinstance(value, list) else [value]
         is_outside = "/" in key or any(_is_outside(str(text), folder) for text in texts)  # a key may be a path
-        if names & _CONNECTION or runs_code or asks_others or is_outside:
+        if names & _CONNECTION or runs_code or asks_others or is_fetched or is_outside:
             reached[key] = value
     return reached
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ without noise `epsilon`, `delta`, `budget` and `gdp_mu` are null."""
 _TOLERANCE = 1e-6
 _MOST = 10_000
 """Most charges of all releases together, and most draws of an unsampled release; `verify` refuses more, to end soon."""
+_MOST_SAMPLED = 500
+"""Most different sampled releases, each of which takes the accountant some time."""
 
 
 def build_certificate(
@@ -136,6 +139,9 @@ def certified_releases(certificate: Certificate) -> list[Release]:
         if release.sampling is None and release.count > _MOST:
             raise PrivacyError(f"Release '{release.name}' is drawn {release.count} times.")
         releases += [release] * charges
+    sampled = {replace(release, name="-") for release in releases if release.sampling is not None}
+    if len(sampled) > _MOST_SAMPLED:
+        raise PrivacyError(f"It lists {len(sampled):,} different sampled releases, more than {_MOST_SAMPLED}.")
     return releases
 
 

@@ -313,8 +313,8 @@ def _columns(
     pairs = [row for row in rows if isinstance(row, tuple | list) and len(row) == 2]
     keys: dict[str, Any] = {}
     if 2 * len(mappings) > len(rows):
-        counts = Counter(key for row in mappings for key in row)
-        keys = {str(key): key for key, count in counts.items() if 2 * count > len(rows) or key in named}
+        occurrences = Counter(key for row in mappings for key in row)
+        keys = {str(key): key for key, count in occurrences.items() if 2 * count > len(rows) or key in named}
     elif 2 * len(pairs) > len(rows):
         keys = {SAMPLE: 0, LABEL: 1}
     return len(value), {name: partial(_parts, read, key) for name, key in keys.items()} or {SAMPLE: read}, {}

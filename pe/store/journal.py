@@ -139,6 +139,9 @@ def has_tables(path: Path) -> bool:
     address = _read_only_address(path) or f"{path.absolute().as_uri()}?mode=ro"
     with _in_a_sentence(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
+        views = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchall()
+    if views:  # in the place of a table, a view may have rows without end
+        raise RunError(f"{path} is no journal of a run: it holds a view named '{views[0][0]}'.")
     return bool(version)
 
 

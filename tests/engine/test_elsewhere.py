@@ -15,6 +15,7 @@ import pe
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.errors import LimitReached, PEError, RecipeError, RunError
+from pe.plugins.reach import reach
 from pe.store.certified import reissue
 from pe.store.export import examine
 from pe.store.machine import bind, is_own
@@ -303,3 +304,10 @@ def test_a_run_that_cannot_be_bound_starts_and_says_so(tmp_path, monkeypatch):
     run = evolve(records_in(tmp_path), tmp_path / "run", progress=told, iterations=1)
     assert any("Set XDG_STATE_HOME to a folder that can be written" in line for line in told.warnings)
     assert not is_own(run.folder)
+
+
+def test_a_model_that_a_plug_in_here_would_open_or_fetch_is_named(tmp_path):
+    for kind, group in (("dinov2", "embedding"), ("causal_lm", "api"), ("pixel_diffusion", "api")):
+        found = reach({group: {"kind": kind, "model": "secret.json"}}, tmp_path)
+        assert found[f"{group}.model"] == "secret.json"
+    assert "api.model" not in reach({"api": {"kind": "openai_images", "model": "m", "base_url": None}}, tmp_path)

@@ -229,3 +229,24 @@ def test_a_delta_that_is_nearly_too_small_is_certified_without_the_smaller_ones(
     certificate = certify(Ledger(budget, Relation.ADD_REMOVE, "record", planned, MemoryStore()), {}, None)
     assert [one["delta"] for one in certificate["epsilon_at"]] == pytest.approx([1e-14, 1e-13, 1e-12])
     assert verify(certificate, folder / "nothing") == []
+
+
+def test_a_certificate_with_more_sampled_releases_than_the_accountant_can_add_up_soon_is_refused(folder):
+    certificate = certified(folder)
+    sampled = Release("fit/1", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), grid=2**30)
+    entry = {"charges": 1, "state": "planned", "unsafe": False}
+    certificate["releases"] = [
+        replace(sampled, name=f"fit/{i}", noise_multiplier=20.0 + i).to_dict() | entry for i in range(600)
+    ]
+    assert verify(certificate, folder) == [
+        "The certificate is not valid: It lists 600 different sampled releases, more than 500."
+    ]
+
+
+def test_a_covered_name_leads_nowhere_else(folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "secret.txt").write_text("mine")
+    (folder / "d").symlink_to(outside)
+    certificate = certified(folder)
+    certificate["covered"].append({"file": "d/secret.txt", "sha256": "0"})
+    assert "'d/secret.txt' is covered but missing." in verify(certificate, folder)

@@ -61,6 +61,11 @@ ODD = {
         "'c' images, 'd' tokens, 'e' seconds, 'f' text_in, 'g' image_in, 'h' text_out, 'i' image_out, 'j' megapixels, "
         "'k' cost",
     ),
+    "a view of the journal has rows without end": journal(
+        "DROP TABLE events",
+        "CREATE VIEW events AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+        "SELECT i at, i event FROM n",
+    ),
     "the recipe includes a pipe": including_a_pipe,
     "the recipe is large": lambda run: os.truncate(run / "recipe.yaml", LARGE),
     "the certificate is large": lambda run: os.truncate(run / "certificate.json", LARGE),
