@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from record import keep, where
 
-from adapters.trained.diffusion_networks import Velocity, unet
+from adapters.trained.diffusion_networks import Denoising, unet
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.settings import DPSGD, Network
 from pe.plugins.devices import keep_memory
@@ -36,7 +36,7 @@ def training(records: int) -> Training:
         steps=2**20, expected_batch=records, declared_size=records, noise_multiplier=1.0, draws=DRAWS, block=1,
         micro_batch=RECORDS,
     )  # fmt: skip
-    return Training(network(), Velocity(), settings)
+    return Training(network(), Denoising(), settings)
 
 
 def step_of(training: Training, images: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
@@ -50,7 +50,7 @@ def step_of(training: Training, images: np.ndarray, labels: np.ndarray) -> Calla
 
 def ordinary(images: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
     """Adam and a moving average over the same images, drawn as often, in one batch."""
-    model, loss, generator = network(), Velocity(), torch.Generator().manual_seed(0)
+    model, loss, generator = network(), Denoising(), torch.Generator().manual_seed(0)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999))
 

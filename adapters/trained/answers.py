@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from adapters.trained.fit import (
-    FittedMethod,
     label_numbers,
     not_fitted,
     read_json,
@@ -60,7 +59,7 @@ class CodedModel(Protocol):
         ...
 
 
-class AnswersByCodes(FittedMethod):
+class AnswersByCodes:
     """RANDOM_API and VARIATION_API of a fitted `CodedModel`. Conditions: `code` (float32, n×length)."""
 
     info = PluginInfo(hosts=(), by_label=True)
@@ -72,7 +71,6 @@ class AnswersByCodes(FittedMethod):
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
-        self._require_torch()
         with reading(folder, self.model_name):
             self._model, self._classes = self._read(folder)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from adapters.local_text import CausalLM, CausalSettings
 from adapters.public_files import paths_of, samples_of
 from adapters.text_prompts import Asking
 from adapters.text_settings import PROMPTED
-from adapters.trained.fit import Draws, Fit, FittedMethod, Sum, noisy_sums, read_json, reading
+from adapters.trained.fit import Fit, FittedMethod, noisy_sums, read_json, reading
 from adapters.trained.ranges import split
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Array, Shape, slices
@@ -94,7 +94,6 @@ class VotesForAttributes(FittedMethod):
     Variations keep their attributes.
     """
 
-    needs_torch: ClassVar[bool] = False
     info: PluginInfo
     _asking: Asking
     _config: Any
@@ -157,23 +156,23 @@ class VotesForAttributes(FittedMethod):
         spec: PluginSpec | None = self._config.encoder
         return [] if spec is None else [construct("pe.embeddings", spec.kind, spec.settings)]
 
-    def _draws(self, terms: FitTerms) -> Draws:
-        """Return one sum: vectors of norm 1 with no number below 0, so that replacing one moves it by √2."""
-        return [Sum(_COUNTS, sensitivities=(1.0, 2**0.5))]
-
     def _fit(self, fit: Fit) -> None:
-        values, terms = self._values(fit.terms.classes), fit.terms
+        terms = fit.terms
+        values = self._values(terms.classes)
+        self._check(terms)
+        # Vectors of norm 1 with no number below 0, so that replacing one moves the sum by √2.
+        release = fit.sum(_COUNTS, sensitivities=(1.0, 2**0.5))
+        fit.begin()
         ends = np.cumsum([0, *(max(map(len, lists)) for lists in values)])
         encoder = self._encoder(terms)
         try_embedding(encoder, Texts, terms.shape)
         vectors = [[_embed(encoder, Texts.of(texts)) for texts in of_label] for of_label in values]
 
-        def draw(records: PrivateRecords, release: Release, noise: Noise) -> Places:
+        def draw(records: PrivateRecords, noise: Noise) -> Places:
             votes = _votes(encoder, records, vectors, ends[:-1], self._config.votes)
             return noisy_votes(records, votes, len(terms.classes), int(ends[-1]), release, noise)
 
-        release = fit.release_of(_COUNTS)
-        noisy = fit.release(_COUNTS, draw) / release.grid
+        noisy = fit.release(release, draw) / release.grid
         deviation = release.noise_multiplier * release.sensitivity
         parts, model = zip(ends, ends[1:], values, vectors, strict=False), {}
         for name, (start, end, texts, of_label) in zip(self._asking.prompts.attributes, parts, strict=True):
@@ -182,10 +181,12 @@ class VotesForAttributes(FittedMethod):
                 label: dict(zip(of, one.tolist(), strict=True))
                 for label, of, one in zip(terms.classes, texts, shares, strict=True)
             }
-        (fit.fitting.folder / _MODEL).write_text(json.dumps(model, indent=1, ensure_ascii=False), encoding="utf-8")
+        (fit.folder / _MODEL).write_text(json.dumps(model, indent=1, ensure_ascii=False), encoding="utf-8")
 
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+    def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
         """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are declared."""
+        if not measured:
+            return []
         encoder, values = self._encoder(terms), self._values(terms.classes)
         texts = Texts.costliest(encoder.batch_size, terms.shape)
         _embed(encoder, texts)  # loads its vectors

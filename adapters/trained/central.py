@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -13,7 +13,6 @@ from scipy import ndimage
 from adapters.trained.fit import (
     Fit,
     FittedMethod,
-    Sum,
     label_numbers,
     not_fitted,
     read_json,
@@ -25,7 +24,6 @@ from adapters.trained.settings import Fraction
 from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array, UInt64Array
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
-from pe.fit.trainer import FitTerms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
@@ -104,8 +102,6 @@ class CentralImages(FittedMethod):
 
     info = PluginInfo(hosts=(), by_label=True)
     capabilities = Capabilities(max_chunk=1024)
-    needs_torch: ClassVar[bool] = False
-
     subsets: Count = 1
     rate: Annotated[float, Field(gt=0, le=1)] = 1.0
     shrink: Count = 2
@@ -113,26 +109,24 @@ class CentralImages(FittedMethod):
     clip: Annotated[float, Field(gt=0, le=1)] = 0.5
     bend: Fraction = 0.06
 
-    def __post_init__(self) -> None:
+    _centres: Pixels | None = field(default=None, init=False)
+    _classes: tuple[str, ...] = field(default=(), init=False)
+
+    def _fit(self, fit: Fit) -> None:
         if self.rate == 1 and self.subsets > 1:
             raise RecipeError(
                 f"subsets is {self.subsets}: it must be 1 where rate is 1, because all subsets would be the same."
             )
-        self._centres: Pixels | None = None
-        self._classes: tuple[str, ...] = ()
-
-    def _draws(self, terms: FitTerms) -> list[Sum]:
         sampling = Poisson(self.rate) if self.rate < 1 else None
-        return [Sum("central_images", sampling=sampling, count=self.subsets)]
-
-    def _fit(self, fit: Fit) -> None:
-        terms, folder = fit.terms, fit.fitting.folder
+        release = fit.sum("central_images", sampling=sampling, count=self.subsets)
+        fit.begin()
+        terms = fit.terms
         rule = Reading(self.shrink, self.centre, self.clip)
         length = int(np.prod(rule.small(terms.image_shape))) + 1
-        sums = fit.sums("central_images", rule, (self.subsets, len(terms.classes), length))
+        sums = fit.sums(release, rule, (self.subsets, len(terms.classes), length))
         size = terms.declared_size * self.rate / len(terms.classes)
-        np.save(folder / _CENTRES, rule.images(sums, fit.release_of("central_images"), size, terms.image_shape))
-        write_json({"classes": terms.classes}, folder / _SETTINGS)
+        np.save(fit.folder / _CENTRES, rule.images(sums, release, size, terms.image_shape))
+        write_json({"classes": terms.classes}, fit.folder / _SETTINGS)
 
     def load(self, folder: Path) -> None:
         """Answer from the central images in `folder`; raise RecipeError if there are none, or they are damaged."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,17 +12,13 @@ from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
 from adapters.diffusion.items import tensors
+from adapters.trained import trainings
 from adapters.trained.dp_sgd.gradients import Loss, Randomness
-from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.fit import Fit, label_numbers, reading, write_json
-from adapters.trained.public import PUBLIC_IMAGES, LossOf, PublicSet, drawing_by, torch_seed, train
-from adapters.trained.settings import PlainTraining
+from adapters.trained.public import LossOf, PublicSet, drawing_by, torch_seed, train
+from adapters.trained.settings import PUBLIC_IMAGES, Network, PlainTraining
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
-from pe.fit.trainer import DryRun
-
-if TYPE_CHECKING:
-    from adapters.trained.settings import Network
-    from pe.fit.trainer import FitTerms
+from pe.errors import RecipeError
 
 TIMESTEPS = 1000
 
@@ -89,22 +84,33 @@ _UNLABELLED = 0.1
 """Share of draws without a class, in training for classifier-free guidance (Ho and Salimans 2022)."""
 
 
-class Velocity:
-    """The squared error of the predicted velocity at random timesteps; a loss for DP-SGD (`Loss`) and plain training.
+PREDICTIONS = ("epsilon", "sample", "v_prediction")
+"""What a network may predict, by diffusers' words: the noise, the image or the velocity."""
 
-    For x_t = √ᾱ·x + √(1−ᾱ)·ε the network is to predict v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared error of
-    v is the squared error of x times 1 + ᾱ/(1−ᾱ). Like EDM's preconditioning, v gives a target of variance near 1 at
-    every timestep, and diffusers' schedulers sample from v directly.
+
+class Denoising:
+    """The squared error of what a network predicts at random timesteps; a loss for DP-SGD (`Loss`) and plain training.
+
+    For x_t = √ᾱ·x + √(1−ᾱ)·ε our networks predict the velocity v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared
+    error of v is the squared error of x times 1 + ᾱ/(1−ᾱ). Like EDM's preconditioning, v gives a target of variance
+    near 1 at every timestep, and diffusers' schedulers sample from v directly.
 
     Args:
         none: number of the class that means "no class", for a network that is to be guided: this class replaces the
             image's class in a tenth of the draws. None: the network has no such class.
         levels: ᾱ of each timestep; None: as `scheduler` has them.
+        predicts: what the network predicts, one of PREDICTIONS.
     """
 
-    def __init__(self, none: int | None = None, levels: Tensor | None = None) -> None:
+    def __init__(self, none: int | None = None, levels: Tensor | None = None, predicts: str = "v_prediction") -> None:
         self._levels: Tensor = scheduler().alphas_cumprod if levels is None else levels
         self._none = none
+        self._predicts = predicts
+
+    @classmethod
+    def of(cls, schedule: DDPMScheduler | DDIMScheduler) -> Denoising:
+        """Return the loss of a network by its noise schedule, whose `prediction_type` is one of PREDICTIONS."""
+        return cls(levels=schedule.alphas_cumprod, predicts=schedule.config.prediction_type)
 
     def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Return timesteps, int64, and their ᾱ, float32, (records, draws); noise, float32 (records, draws, c, h, w).
@@ -137,12 +143,29 @@ class Velocity:
         classes = label.expand(len(steps))
         if label_draws and self._none is not None:
             classes = classes.masked_fill(label_draws[0], self._none)
-        return signal * image + spread * noise, signal * noise - spread * image, classes
+        noisy = signal * image + spread * noise
+        if self._predicts == "epsilon":
+            return noisy, noise, classes
+        if self._predicts == "sample":
+            return noisy, image.expand(noisy.shape), classes
+        return noisy, signal * noise - spread * image, classes
 
 
 def square(difference: Tensor) -> Tensor:
     """Return the mean square of each image, (n,) from n×c×h×w."""
     return (difference**2).mean(dim=(1, 2, 3))
+
+
+def check_prediction(prediction: str) -> None:
+    """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in PREDICTIONS."""
+    if prediction not in PREDICTIONS:
+        words = ", ".join(PREDICTIONS)
+        raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {words}.")
+
+
+def stored_loss(folder: Path) -> Denoising:
+    """Return the loss by which the network in `folder` was fitted."""
+    return Denoising.of(DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True))
 
 
 # Training on public images, before the network sees a private one.
@@ -151,49 +174,25 @@ def square(difference: Tensor) -> Tensor:
 def pretrain(
     fit: Fit,
     model: UNet2DModel,
-    public: Callable[[], PublicSet],
+    images: Callable[[], PublicSet],
     settings: PlainTraining,
     none: int | None = None,
     name: str = PUBLIC_IMAGES,
-) -> UNet2DModel:
-    """Return `model` after training on all of `public()`, whose labels are the model's classes.
+) -> None:
+    """Train `model` on all of `images()`, whose labels are the model's classes; see `trainings.pretrain`.
 
-    A resumed fit loads the weights that it kept, see `Fit.pretrain`. The model stays on its device. `none`: see
-    `Velocity`; `name`: the images' name in messages and in the name of the file of weights.
+    The model stays on its device. `none`: see `Denoising`; `name`: of the images, for messages.
     """
     phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
-    fit.pretrain(
-        model,
-        public,
-        lambda images, step_done: train(
-            model, images, settings, _loss_of(model, none), fit.terms.seed, phase, step_done
-        ),
-        steps=settings.steps,
-        file=f"pretrained on {name}.safetensors".replace(" ", "-"),
-        images=name,
-    )
-    return model
 
+    def train_on(public: PublicSet, settings: PlainTraining, step_done: Callable[[], None]) -> None:
+        train(model, public, settings, _loss_of(model, none), fit.terms.seed, phase, step_done)
 
-def pretraining_dry_run(model: UNet2DModel, terms: FitTerms, settings: PlainTraining, name: str) -> DryRun:
-    """Return a forecast of `pretrain` by three steps on random images; raise RecipeError if memory does not suffice."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (settings.batch, *terms.image_shape), dtype=np.uint8)
-    public = PublicSet(images, np.zeros(settings.batch, dtype=np.int64), ())
-    times = [time.perf_counter()]
-
-    def steps(count: int) -> None:
-        few = settings.model_copy(update={"steps": count})
-        train(model, public, few, _loss_of(model, None), 0, "dry run", lambda: times.append(time.perf_counter()))
-
-    memory = peak_memory(next(model.parameters()).device, lambda: steps(1))  # when libraries load, too
-    steps(2)
-    parameters = sum(value.numel() for value in model.parameters())
-    return DryRun(name, settings.steps, times[-1] - times[-2], parameters, memory)
+    trainings.pretrain(fit, model, images, train_on, settings, name)
 
 
 def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:
-    loss = Velocity(none)
+    loss = Denoising(none)
 
     def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         _, channels, height, width = images.shape

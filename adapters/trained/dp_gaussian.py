@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from adapters.trained.answers import AnswersByCodes
-from adapters.trained.fit import BELOW_ONE, Fit, Sum, label_numbers, on_grid
+from adapters.trained.fit import BELOW_ONE, Fit, FittedMethod, label_numbers, on_grid
 from adapters.trained.public import Public, ReadsPublic
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.samples import slices
@@ -263,7 +263,7 @@ def _factor(covariance: Float64Array, least: float) -> Float64Array:
 
 
 @plugin
-class DPGaussian(ReadsPublic, AnswersByCodes):
+class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
     """The fit to try first, as it takes seconds: Gaussians, the baseline of all fits. For small aligned images.
 
     Every private image is cut to a ball around the mean of public images. One noisy sum releases, for each label, the
@@ -280,48 +280,42 @@ class DPGaussian(ReadsPublic, AnswersByCodes):
             enough, judged by the declared size, the number of labels, the images' size and the budget.
     """
 
-    needs_torch: ClassVar[bool] = False
     model_name: ClassVar[str] = "fitted Gaussians"
 
     public: Public
     covariance: Covariance = "auto"
 
-    def _draws(self, terms: FitTerms) -> list[Sum]:
-        return [_SUMS]
-
-    def _check(self, terms: FitTerms) -> None:
-        super()._check(terms)
-        release = _SUMS.release(terms)
-        layout = self._layout(terms, release)
+    def _fit(self, fit: Fit) -> None:
+        terms = fit.terms
+        self.public.check(terms.image_shape)
+        release = fit.sum("sums", grid=GRID)
+        deviation = release.sensitivity * release.noise_multiplier
+        layout = self._layout(terms, deviation)
         if layout.numbers > MOST_NUMBERS:
             raise RecipeError(
                 f"api.covariance is {self.covariance}: of images of {layout.dimensions:,} pixel values with "
                 f"{layout.classes} labels that takes {layout.numbers:,} numbers, more than {MOST_NUMBERS:,}: make "
                 "private.size smaller, or take covariance: auto."
             )
-        if (noise := _deviation(release) / np.sqrt(layout.shares.count)) > terms.declared_size:
+        noise_of_count = deviation / np.sqrt(layout.shares.count)
+        if noise_of_count > terms.declared_size:
             raise PrivacyError(
-                f"dp_gaussian would add noise of {noise:,.0f} to the number of records, of which "
+                f"dp_gaussian would add noise of {noise_of_count:,.0f} to the number of records, of which "
                 f"{terms.declared_size:,} are declared: raise epsilon."
             )
-
-    def _fit(self, fit: Fit) -> None:
-        terms, release = fit.terms, fit.release_of(_SUMS.name)
-        layout = self._layout(terms, release)
+        fit.begin()
         ball = Ball.of_public(self.public.read(terms.image_shape, terms.seed).images, CUT)
-        total = fit.release(
-            _SUMS.name, lambda records, release, noise: noisy_sum(records, ball, layout, release, noise)
-        )
+        total = fit.release(release, lambda records, noise: noisy_sum(records, ball, layout, release, noise))
         model = gaussians_of(
             total,
             layout,
             ball,
             grid=release.grid,
-            deviation=_deviation(release),
+            deviation=deviation,
             classes=terms.classes,
             shape=terms.image_shape,
         )
-        model.write(fit.fitting.folder / _MODEL)
+        model.write(fit.folder / _MODEL)
 
     def _read(self, folder: Path) -> tuple[Gaussians, tuple[str, ...]]:
         model = Gaussians.read(folder / _MODEL)
@@ -333,18 +327,11 @@ class DPGaussian(ReadsPublic, AnswersByCodes):
         assert isinstance(self._model, Gaussians)
         return self._model.surprises(samples, label_numbers(labels, self._classes))
 
-    def _layout(self, terms: FitTerms, release: Release) -> Layout:
+    def _layout(self, terms: FitTerms, deviation: float) -> Layout:
         """Return the layout, chosen by public numbers alone."""
         classes, dimensions = len(terms.classes), int(np.prod(terms.image_shape))
+        if self.covariance != "auto":
+            return Layout(classes, dimensions, self.covariance == "per_label")
         each = Layout(classes, dimensions, per_label=True)
-        clear = edge(each, _deviation(release), terms.declared_size / classes) <= CLEAR
-        auto = clear and each.numbers <= MOST_NUMBERS
-        per_label = auto if self.covariance == "auto" else self.covariance == "per_label"
-        return Layout(classes, dimensions, per_label)
-
-
-_SUMS = Sum("sums", grid=GRID)
-
-
-def _deviation(release: Release) -> float:
-    return release.sensitivity * release.noise_multiplier
+        is_clear = edge(each, deviation, terms.declared_size / classes) <= CLEAR
+        return Layout(classes, dimensions, is_clear and each.numbers <= MOST_NUMBERS)

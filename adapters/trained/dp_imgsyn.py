@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from adapters.trained.fit import Draws, Fit, Steps, Sum, TrainedMethod, not_fitted, read_json, reading, write_json
+from adapters.trained.fit import Fit, FittedMethod, not_fitted, read_json, reading, write_json
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
-from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
+from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd
+from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
 from pe.errors import APIError, PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms
-from pe.plugins.devices import raising_for_memory
+from pe.plugins.devices import raising_for_memory, require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from adapters.trained.dp_imgsyn_networks import CrossEntropy, Model
-
+    from adapters.trained.dp_imgsyn_networks import Model
 
 _PUBLIC = "public"
 _STATE = "settings.json"
@@ -52,7 +51,7 @@ class TeacherTraining(FineTuning):
 
 
 @plugin
-class DPImgSyn(ReadsPublic, TrainedMethod):
+class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
     """For training sets that must not look private: public images, changed for a classifier (Roy et al. 2024).
 
     The guarantee is one that the published code lacks.
@@ -76,7 +75,6 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         training: of the teacher, on the private records.
         moments_share: the share of the fit's ε that the release of the moments costs, taken alone.
         alignment: of public images.
-        device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
         batch_size: images aligned at once.
     """
 
@@ -93,53 +91,40 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
     training: TeacherTraining = TeacherTraining()
     moments_share: Share = 0.1
     alignment: Alignment = Alignment()
-    device: str | list[str] = "auto"
     batch_size: Count = 256
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._model: Model | None = None
-        self._lock = Lock()
+    _model: Any = field(default=None, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         steps = int(np.ceil(degree * self.alignment.steps))
         return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
 
-    def _draws(self, terms: FitTerms) -> Draws:
-        return [Sum("moments", self.moments_share), Steps(self.training)]
-
-    def _check(self, terms: FitTerms) -> None:
-        if len(terms.classes) < 2:
-            raise RecipeError(
-                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
-                "give labels, or take an adapter that needs none."
-            )
-        super()._check(terms)
-        if self.teacher != "small":  # refuse a teacher that does not serve before anything is charged
-            self._require_torch()
-            from adapters.trained.dp_imgsyn_networks import check_own
-
-            check_own(self.teacher, terms.image_shape, len(terms.classes), self._loss())
-        moments = Sum("moments", self.moments_share).release(terms)
-        noise = moments.sensitivity * moments.noise_multiplier
+    def _fit(self, fit: Fit) -> None:
+        terms = fit.terms
+        self._check(terms)
+        sum_of_moments = fit.sum("moments", self.moments_share)
+        noise = sum_of_moments.sensitivity * sum_of_moments.noise_multiplier
         if noise > terms.declared_size:
             raise PrivacyError(
                 f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on a sum to which "
                 f"{terms.declared_size} records add at most 1 each: take a larger share, or raise epsilon."
             )
+        training = declare_training(fit, self.training)
+        fit.begin()
+        from adapters.trained.dp_imgsyn_networks import Aim, CrossEntropy, Model, Reader, clip, factors_of, make_teacher
 
-    def _fit(self, fit: Fit) -> None:
-        from adapters.trained.dp_imgsyn_networks import Aim, Model, Reader, clip, factors_of
-
-        terms, places, folder = fit.terms, self._places(), fit.fitting.folder
         public, companions = self.public.read(terms.image_shape, terms.seed), self.alignment.companions
         if len(public.images) < companions:
             raise RecipeError(
                 f"alignment.companions is {companions}, and the public set has {len(public.images)} images: take fewer "
                 "companions, or more public images."
             )
-        reader = Reader(fit.dp_sgd(*self._start(terms), places), places[0])
+        places = self.places()
+        teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
+        dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training, places)
+        reader = Reader(teacher, places[0])
         with raising_for_memory(_too_many(f"batch_size is {self.batch_size}")):
             parts = [reader.moments(public.images[part]) for part in slices(len(public.images), self.batch_size)]
             means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -149,35 +134,45 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
             # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm of 1.
             return clip(np.hstack(reader.moments(image[None]))[0] * factors)
 
-        noisy = fit.sums("moments", vector, (len(factors),))
-        aim = Aim.of_sum(reader, noisy, factors, fit.release_of("moments").grid, terms.declared_size)
+        noisy = fit.sums(sum_of_moments, vector, (len(factors),))
+        aim = Aim.of_sum(reader, noisy, factors, sum_of_moments.grid, terms.declared_size)
         with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
             model = Model.fit(aim, public, terms.classes, self.alignment)
-        model.write(folder)
+        model.write(fit.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
-        write_json(state, folder / _STATE)
+        write_json(state, fit.folder / _STATE)
 
-    def _start(self, terms: FitTerms) -> tuple[nn.Module, CrossEntropy]:
-        return self._new_teacher(terms.image_shape, len(terms.classes), terms.seed), self._loss()
+    def _check(self, terms: FitTerms) -> None:
+        """Raise an error for terms that the method cannot serve, and for a teacher that does not serve."""
+        if len(terms.classes) < 2:
+            raise RecipeError(
+                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
+                "give labels, or take an adapter that needs none."
+            )
+        self.public.check(terms.image_shape)
+        if self.teacher != "small":
+            require_torch("trained", "An own teacher")
+            from adapters.trained.dp_imgsyn_networks import CrossEntropy, check_own
+
+            check_own(self.teacher, terms.image_shape, len(terms.classes), CrossEntropy(self.training.shift))
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder` and the recipe's public images; raise RecipeError if these changed."""
-        self._require_torch()
-        from adapters.trained.dp_imgsyn_networks import Model
+        from adapters.trained.dp_imgsyn_networks import Model, make_teacher
 
         with reading(folder, "fitted DP-ImgSyn"):
             state = read_json(folder / _STATE)
             classes, (height, width, channels) = tuple(state["classes"]), state["image_shape"]
             seed, digest = int(state["seed"]), str(state["public_sha256"])
-        teacher = self._new_teacher((height, width, channels), len(classes), seed)
+        teacher = make_teacher(self.teacher, channels, len(classes), seed)
         public = self.public.read((height, width, channels), seed)
         if self._digest(public.images) != digest:
             raise RecipeError(
                 f"api.public: the images of {self.public.place} are not those with which {folder} was fitted: name "
                 "those."
             )
-        self._model = Model.read(folder, teacher, classes, public, self.alignment, self._place())
+        self._model = Model.read(folder, teacher, classes, public, self.alignment, self.places()[0])
 
     def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return the teacher's cross-entropy on each image, float64 (n,)."""
@@ -228,20 +223,11 @@ class DPImgSyn(ReadsPublic, TrainedMethod):
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 
-    def _new_teacher(self, shape: ImageShape, classes: int, seed: int) -> nn.Module:
-        from adapters.trained.dp_imgsyn_networks import make_teacher
-
-        return make_teacher(self.teacher, shape[2], classes, seed)
-
-    def _loss(self) -> CrossEntropy:
-        from adapters.trained.dp_imgsyn_networks import CrossEntropy
-
-        return CrossEntropy(self.training.shift)
-
     def _fitted_model(self) -> Model:
         if self._model is None:
             raise not_fitted("dp_imgsyn")
-        return self._model
+        model: Model = self._model
+        return model
 
 
 def _too_many(setting: str) -> RecipeError:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.diffusion_networks import Velocity, scheduler, square
+from adapters.trained.diffusion_networks import Denoising, scheduler, square
 from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.public import drawing_by, torch_seed
 from pe.data.arrays import ImageShape
@@ -83,7 +83,7 @@ class Judge:
 
     Args:
         teacher: fixed; the discriminator is put on the teacher's device.
-        shape: c, h, w of the images.
+        shape: h, w, c of the images.
         classes: number of classes, without the one that means "no class".
         settings: of the training.
         steps: number of steps of a chain.
@@ -95,7 +95,7 @@ class Judge:
     ) -> None:
         device = next(teacher.parameters()).device
         with drawing_by(seed, "discriminator/weights"):
-            self.discriminator = Discriminator(shape[0], classes + 1).to(device)
+            self.discriminator = Discriminator(shape[2], classes + 1).to(device)
         self.chain, self._settings = Chain(steps, device), settings
         self._generator = torch.Generator(device).manual_seed(torch_seed(seed, "discriminator"))
         self._optimiser = torch.optim.Adam(self.discriminator.parameters(), lr=settings.learning_rate)
@@ -122,8 +122,9 @@ class Judge:
 
     def _walk(self, teacher: nn.Module, shape: ImageShape) -> Tensor:
         """Return all points of the teacher's chains, float32 (steps + 1, chains, c, h, w), from noise to images."""
-        size, device = (self._settings.chains, *shape), self._generator.device
-        points = [torch.randn(size, generator=self._generator, device=device)]
+        height, width, channels = shape
+        size = (self._settings.chains, channels, height, width)
+        points = [torch.randn(size, generator=self._generator, device=self._generator.device)]
         with torch.no_grad():
             for timestep in self.chain.timesteps:
                 x, timesteps = points[-1], timestep.expand(len(points[-1]))
@@ -143,7 +144,7 @@ def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor)
     return velocity
 
 
-class Distillation(Velocity):
+class Distillation(Denoising):
     """The student's loss (Equation 12): MSE(x, x_θ) + a·MSE(x_ψ, x_θ) + λ·log(1 − φ(x_θ)); a `Loss` of DP-SGD.
 
     x, x_ψ and x_θ are the next-step images of one noised record, by the velocities of truth, teacher and student; φ is

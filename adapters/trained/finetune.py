@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX
-from adapters.diffusion.text_to_image import TextToImage
 from adapters.diffusion.weights import local_model, read_json
 from adapters.prompts import TextByLabel
-from adapters.trained.diffusion import AnsweringDiffusion, labels_of
-from adapters.trained.fit import TRAINING, Fit
+from adapters.trained.diffusion_model import FittedDiffusion
+from adapters.trained.fit import Fit
 from adapters.trained.public import torch_seed
 from adapters.trained.settings import Rate
+from adapters.trained.trainings import declare_training, dp_sgd
 from pe.data.arrays import Float64Array, UInt8Array
 from pe.errors import RecipeError
+from pe.plugins.devices import require_torch
 from pe.plugins.settings import Count, Settings
-from pe.plugins.specs import plugin
+from pe.plugins.specs import construct, plugin
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from adapters.trained.dp_sgd.gradients import Loss
     from adapters.trained.finetune_models import Checkpoint
     from pe.fit.trainer import FitTerms
 
@@ -96,13 +96,13 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
 
 
 @plugin
-class FineTune(AnsweringDiffusion):
+class FineTune(FittedDiffusion):
     """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices, or on layers you choose.
 
     It is a UNet2DModel in pixel space, whose classes become the private labels, or a pipeline of Stable Diffusion 1 or
     2, fitted through its latents, with a prompt for each private label. The checkpoint counts as public: it must not
     have been trained on the private records. The run keeps the whole fitted model, with the matrices added into the
-    layers. For the other arguments see `AnsweringDiffusion`.
+    layers. For the other arguments see `FittedDiffusion`.
 
     Args:
         model: the checkpoint: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file
@@ -121,7 +121,7 @@ class FineTune(AnsweringDiffusion):
         RecipeError: a setting is out of range.
     """
 
-    info = replace(AnsweringDiffusion.info, machine_settings=(*AnsweringDiffusion.info.machine_settings, "offline"))
+    info = replace(FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, "offline"))
 
     model: str
     lora: LoRA | None = LoRA()
@@ -132,65 +132,63 @@ class FineTune(AnsweringDiffusion):
     revision: str | None = None
     offline: bool = False
 
-    def _check(self, terms: FitTerms) -> None:
-        self._require_torch()
-        checkpoint = self._checkpoint(terms)
-        checkpoint.check()
-        self._prepare(checkpoint.skeleton(), terms)
-
     def _fit(self, fit: Fit) -> None:
+        require_torch("trained", "Fitting a checkpoint")
         from adapters.trained.dp_sgd.gradients import check_gradients
         from adapters.trained.finetune_models import check_same, merge_matrices
 
-        checkpoint = self._checkpoint(fit.terms)
-        check_same(checkpoint.digest(), fit.fitting.cache)
-        network, loss = self._start(fit.terms, checkpoint)
-        if not fit.is_drawn(TRAINING):
-            check_gradients(network.to(self._place()), loss, fit.terms.image_shape, "api.model")
-        network = fit.dp_sgd(network, loss, self._places())
+        terms = fit.terms
+        checkpoint = self._checkpoint(terms)
+        checkpoint.check()
+        self._prepare(checkpoint.skeleton(), terms)
+        training = declare_training(fit, self.training)
+        fit.begin()
+        check_same(checkpoint, fit)
+        places = self.places()
+        network = self._prepare(checkpoint.network(), terms)
+        loss = checkpoint.loss(places[0])
+        if not fit.is_drawn(training.releases[0]):
+            check_gradients(network.to(places[0]), loss, terms.image_shape, "api.model")
+        dp_sgd(fit, network, loss, training, places)
         merge_matrices(network)
-        checkpoint.write(network, fit.fitting.folder)
-
-    def _start(self, terms: FitTerms, checkpoint: Checkpoint | None = None) -> tuple[nn.Module, Loss]:
-        checkpoint = checkpoint or self._checkpoint(terms)
-        return self._prepare(checkpoint.network(), terms), checkpoint.loss(self._place())
+        checkpoint.write(network, fit.folder)
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
         if not (folder / INDEX).is_file():
             super().load(folder)
             return
-        self._require_torch()
         from adapters.trained.finetune_models import PROMPTS
 
         content = read_json(folder / PROMPTS)
         height, width, channels = content["shape"]
         self._labels = tuple(content["prompts"])
-        self._model = TextToImage(
-            model=str(folder),
-            prompts=dict(content["prompts"]),
-            guidance=self.guidance,
-            steps=self.sampling.steps,
-            size=(height, width),
-            channels=channels,
-            device=self.device,
-            batch_size=self.batch_size,
-            chunk=self.sampling.chunk,
-            offline=True,
-        )
+        settings = {
+            "model": str(folder),
+            "prompts": dict(content["prompts"]),
+            "guidance": self.guidance,
+            "steps": self.sampling.steps,
+            "size": (height, width),
+            "channels": channels,
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "chunk": self.sampling.chunk,
+            "offline": True,
+        }
+        self._model = construct("pe.adapters", "diffusion", settings)
 
     def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return each image's loss, float64 (n,), as the fit computed it, averaged over fixed, public draws."""
-        self._require_torch()
-        from adapters.trained.diffusion_networks import mean_losses, stored_network
-        from adapters.trained.finetune_models import stored_latent, stored_loss
-
-        device = self._place()
         if not (folder / INDEX).is_file():
-            return mean_losses(stored_network(folder), stored_loss(folder), samples, labels, labels_of(folder), device)
+            return super().record_losses(folder, samples, labels)
+        from adapters.trained.diffusion_networks import mean_losses
+        from adapters.trained.finetune_models import stored_latent
+
+        device = self.places()[0]
         checkpoint = stored_latent(folder)
-        classes = list(checkpoint.prompts)
-        return mean_losses(checkpoint.network(), checkpoint.loss(device), samples, labels, classes, device)
+        return mean_losses(
+            checkpoint.network(), checkpoint.loss(device), samples, labels, list(checkpoint.prompts), device
+        )
 
     def _checkpoint(self, terms: FitTerms) -> Checkpoint:
         """Open the checkpoint; raise RecipeError if it is missing, or a setting is for the other kind of checkpoint."""

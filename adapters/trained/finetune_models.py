@@ -20,7 +20,7 @@ from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX, TextFiles, quiet_loading
 from adapters.diffusion.weights import read_json
 from adapters.prompts import PROMPT, Prompts, TextByLabel
-from adapters.trained.diffusion_networks import Velocity, square, write_model
+from adapters.trained.diffusion_networks import Denoising, check_prediction, square, write_model
 from adapters.trained.dp_sgd.gradients import Randomness
 from pe.data.arrays import ImageShape
 from pe.errors import RecipeError
@@ -29,7 +29,7 @@ from pe.privacy.covered import sha256
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL, UNet2DModel
 
-    from pe.fit.trainer import Kept
+    from adapters.trained.fit import Fit
 
 CHECKPOINT = "checkpoint.json"
 """Beside the fitted model: the SHA-256 of the checkpoint's files."""
@@ -79,9 +79,9 @@ class PixelCheckpoint:
         module: nn.Module = network
         return module
 
-    def loss(self, device: torch.device) -> Velocity:
+    def loss(self, device: torch.device) -> Denoising:
         """Return the checkpoint's training loss, with its noise schedule; networks within the loss are on `device`."""
-        return denoising(self.files.sampler("ddpm"))
+        return Denoising.of(self.files.sampler("ddpm"))
 
     def write(self, network: nn.Module, folder: Path) -> None:
         """Write all files that are needed to answer, and the checkpoint's digest."""
@@ -119,53 +119,13 @@ class PixelCheckpoint:
         return torch.stack([rows[starts[label]] if label in starts else mean for label in labels])
 
 
-def check_same(digest: str, intermediate: Kept) -> None:
+def check_same(checkpoint: Checkpoint, fit: Fit) -> None:
     """Keep the checkpoint's digest when a fit begins; raise RecipeError if a resumed fit has another digest."""
-    if (before := intermediate.find(CHECKPOINT)) is None:
-        intermediate.keep(CHECKPOINT, digest.encode())
-    elif before != digest.encode():
+    digest = checkpoint.digest().encode()
+    if fit.kept(CHECKPOINT, lambda: digest) != digest:
         raise RecipeError(
             "api.model holds another checkpoint than when this fit began: put that one back, or begin a new run."
         )
-
-
-def check_prediction(prediction: str) -> None:
-    """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in PREDICTIONS."""
-    if prediction not in PREDICTIONS:
-        words = ", ".join(PREDICTIONS)
-        raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {words}.")
-
-
-def denoising(schedule: Any) -> Velocity:
-    """Return the loss for what a network predicts by its noise schedule, one of PREDICTIONS: the squared error."""
-    return PREDICTIONS[schedule.config.prediction_type](levels=schedule.alphas_cumprod)
-
-
-def stored_loss(folder: Path) -> Velocity:
-    """Return the loss by which the network in `folder` was fitted."""
-    from diffusers import DDPMScheduler
-
-    return denoising(DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True))
-
-
-class _Noise(Velocity):
-    """The squared error of the predicted noise (Ho, Jain and Abbeel 2020)."""
-
-    def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        noisy, _, classes = super().add_noise(image, label, randomness)
-        return noisy, randomness[2], classes
-
-
-class _Image(Velocity):
-    """The squared error of the predicted image."""
-
-    def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        noisy, _, classes = super().add_noise(image, label, randomness)
-        return noisy, image.expand(noisy.shape), classes
-
-
-PREDICTIONS = {"epsilon": _Noise, "sample": _Image, "v_prediction": Velocity}
-"""The loss for each thing that a network may predict, by diffusers' word for it."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +176,7 @@ class LatentCheckpoint:
         from diffusers import DDPMScheduler
 
         pipeline = self._pipeline
-        within = denoising(DDPMScheduler.from_config(pipeline.scheduler.config))
+        within = Denoising.of(DDPMScheduler.from_config(pipeline.scheduler.config))
         with torch.no_grad():
             table = pipeline.encode_prompt(list(self.prompts.values()), torch.device("cpu"), 1, False)[0]
         vae = pipeline.vae.eval().requires_grad_(False)
@@ -265,12 +225,12 @@ class Latent:
         table: the prompts' embeddings, float32 labels×tokens×width, on the device.
     """
 
-    def __init__(self, within: Velocity, vae: AutoencoderKL, table: Tensor) -> None:
+    def __init__(self, within: Denoising, vae: AutoencoderKL, table: Tensor) -> None:
         self._within, self._vae, self._table = within, vae, table
         self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
-        """Return what `Velocity.draw` returns, with noise in the shape of latents."""
+        """Return what `Denoising.draw` returns, with noise in the shape of latents."""
         _, height, width = shape
         latent = self._vae.config.latent_channels, height // self._factor, width // self._factor
         return self._within.draw(records, draws, latent, generator)

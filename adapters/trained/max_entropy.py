@@ -20,7 +20,7 @@ from pydantic import Field
 
 from adapters.tables import MakesRows
 from adapters.trained.counts import GRID, Groups, label_cells, nearest_cells, noisy_counts
-from adapters.trained.fit import Draws, Fit, FittedMethod, label_numbers, not_fitted, reading
+from adapters.trained.fit import Fit, FittedMethod, label_numbers, not_fitted, reading
 from adapters.trained.ranges import BINS, Bins, Cells, Floats, Integers, count_values, narrow
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints, Declared
@@ -123,9 +123,8 @@ class MaxEntropy(FittedMethod, MakesRows):
             else 0.
     """
 
-    needs_torch: ClassVar[bool] = False
     starter: ClassVar[str] = ""
-    info = PluginInfo(modality="table", hosts=(), by_label=True, degrees=(), foretells=True)
+    info = PluginInfo(modality="table", hosts=(), by_label=True, degrees=())
 
     columns: dict[str, Column]
     constraints: tuple[Declared, ...] = ()
@@ -164,8 +163,8 @@ class MaxEntropy(FittedMethod, MakesRows):
             parts["pairs"] = pairs, (d * (d - 1) / 2) ** 0.5
         return parts | {f"votes/{i}": (votes / rounds, 1.0) for i in range(1, rounds + 1)}
 
-    def _draws(self, terms: FitTerms) -> Draws:
-        """Return the releases with the least noise that meet the budget together."""
+    def _releases(self, terms: FitTerms) -> dict[str, Release]:
+        """Return the releases by name, with the least noise that meets the budget together."""
         sensitivity = 2**0.5 if Relation(terms.relation) is Relation.REPLACE_ONE else 1.0
 
         def releases(z: float) -> list[Release]:
@@ -182,21 +181,9 @@ class MaxEntropy(FittedMethod, MakesRows):
                 for name, (share, _) in self._parts().items()
             ]
 
-        return releases(calibrate(releases, terms.budget))
+        return dict(zip(self._parts(), releases(calibrate(releases, terms.budget)), strict=True))
 
-    def _draw(self, fit: Fit, name: str, cells: Cells, number: int) -> tuple[Floats, float]:
-        """Return noisy counts of `number` cells of each label, float64 (labels, number), and the noise's deviation."""
-        labels, norm, release = len(fit.terms.classes), self._parts()[name][1], fit.release_of(name)
-        noisy = fit.release(
-            name,
-            lambda records, release, noise: noisy_counts(
-                self._columns, records, cells, labels * number, norm, release, noise
-            ),
-        )
-        counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
-        return counts, release.noise_multiplier * release.sensitivity * norm
-
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
+    def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
         """Foretell memory and time from columns, values and labels, by what others took; see `Rehearsing`."""
         columns, labels = self._columns.values(), len(terms.classes)
         pairs = self.pairs * len(columns) * (len(columns) - 1) // 2
@@ -213,9 +200,26 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     def _fit(self, fit: Fit) -> None:
         self._declare(self.columns, self.constraints)
-        self.dry_run(fit.terms)
-        sizes = np.maximum(self._draw(fit, "labels", label_cells, 1)[0], 1.0)
-        draw, keep = partial(self._draw, fit), partial(self._keep, fit)
+        releases = self._releases(fit.terms)
+        fit.declare(*releases.values())
+        fit.begin()
+        self.dry_run(fit.terms)  # refuses if memory does not suffice
+
+        def draw(name: str, cells: Cells, number: int) -> tuple[Floats, float]:
+            """Return noisy counts of cells, float64 (labels, number), and the noise's standard deviation."""
+            release, norm = releases[name], self._parts()[name][1]
+            labels = len(fit.terms.classes)
+            noisy = fit.release(
+                release,
+                lambda records, noise: noisy_counts(
+                    self._columns, records, cells, labels * number, norm, release, noise
+                ),
+            )
+            counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
+            return counts, release.noise_multiplier * release.sensitivity * norm
+
+        keep = partial(_keep, fit)
+        sizes = np.maximum(draw("labels", label_cells, 1)[0], 1.0)
         bins, shares = count_values(self._columns, self._levels, sizes, draw, keep)
         bins, shares, ends = narrow(self._columns, bins, shares, self._constraints.places, keep)
         self._restrict(*ends.T)
@@ -232,7 +236,7 @@ class MaxEntropy(FittedMethod, MakesRows):
 
         if "pairs" in self._parts():
             groups = Groups.of(self._columns, bins, [share.sum(axis=0) for share in shares])
-            counts, deviation = self._draw(fit, "pairs", groups.cells, groups.number)
+            counts, deviation = draw("pairs", groups.cells, groups.number)
             for k, pool in enumerate(pools):
                 pool.counted.append((groups.cells, counts[k], deviation))
                 pool.weigh()
@@ -242,8 +246,8 @@ class MaxEntropy(FittedMethod, MakesRows):
         for i in range(1, self._rounds + 1):
             fit.check_stop()
             rng = generator(fit.terms.seed, f"max_entropy/candidates/{i}")
-            candidates = self._keep(fit, f"candidates-{i}", [pool.draw(CANDIDATES, rng) for pool in pools])
-            counts, deviation = self._draw(fit, f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES)
+            candidates = keep(f"candidates-{i}", [pool.draw(CANDIDATES, rng) for pool in pools])
+            counts, deviation = draw(f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES)
             step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
             for k, pool in enumerate(pools):
                 pool.counted.append((nearest_cells(self._columns, [candidates[k]]), counts[k], deviation))
@@ -252,7 +256,7 @@ class MaxEntropy(FittedMethod, MakesRows):
                 pool.weigh()
         edges: dict[str, Any] = {f"edges/{j}": one for j, one in enumerate(bins.edges)}
         np.savez_compressed(
-            fit.fitting.folder / _MODEL,
+            fit.folder / _MODEL,
             classes=np.array(fit.terms.classes),
             codes=np.stack([pool.codes for pool in pools]).astype(np.int32),
             weights=np.stack([pool.weights for pool in pools]).astype(np.float32),
@@ -280,16 +284,6 @@ class MaxEntropy(FittedMethod, MakesRows):
 
         mutated = self._obeying(mutate, parents)
         pool.codes = np.concatenate([pool.draw(len(pool.codes) - len(anew), rng), mutated])
-
-    def _keep(self, fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
-        """Return the arrays, or those kept when the fit was here before: counts that are stored are of these."""
-        name = f"{name}.npz"
-        if (content := fit.fitting.cache.find(name)) is None:
-            file = io.BytesIO()
-            np.savez(file, *arrays)
-            fit.fitting.cache.keep(name, content := file.getvalue())
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays_in:
-            return [*arrays_in.values()]
 
     # The answers.
 
@@ -340,6 +334,15 @@ class MaxEntropy(FittedMethod, MakesRows):
             codes, of, places = self._places(labels, uniforms(seeds, f"{purpose}/{j}"))
             columns.append(codes[of, places, j])
         return np.stack(columns, axis=1)
+
+
+def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
+    """Return the arrays, or those kept when the fit was here before: counts that are stored are of these."""
+    file = io.BytesIO()
+    np.savez(file, *arrays)
+    content = fit.kept(f"{name}.npz", file.getvalue)
+    with np.load(io.BytesIO(content), allow_pickle=False) as kept:
+        return [*kept.values()]
 
 
 class Independent(MaxEntropy):

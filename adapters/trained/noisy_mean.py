@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -12,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from adapters.trained.answers import AnswersByCodes, write_generator
-from adapters.trained.fit import Fit, Sum
+from adapters.trained.fit import Fit, FittedMethod
 from adapters.trained.public import Noise
 from adapters.trained.settings import Fraction, Rate
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
@@ -61,28 +60,23 @@ class NoisyMean(AnswersByCodes):
     batch: Count = 200
     rate: Rate = 1e-2
 
-    @abstractmethod
-    def _features(self, terms: FitTerms) -> Features:
-        """Return the features that are summed over the records, and that the generator is fitted to match."""
-
-    def _check(self, terms: FitTerms) -> None:
-        if self.batch < max(2, len(terms.classes)):
+    def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], Features]) -> None:
+        """Release the sum of the records' features, and write a generator that is fitted to match it."""
+        terms, classes = fit.terms, len(fit.terms.classes)
+        if self.batch < max(2, classes):
             raise RecipeError(
-                f"api.batch is {self.batch}, and each step needs an image of every one of {len(terms.classes)} "
-                f"labels, and two at least: take {max(2, len(terms.classes))} or more."
+                f"api.batch is {self.batch}, and each step needs an image of every one of {classes} labels, and two at "
+                f"least: take {max(2, classes)} or more."
             )
-
-    def _draws(self, terms: FitTerms) -> list[Sum]:
-        return [Sum("mean_features")]
-
-    def _fit(self, fit: Fit) -> None:
+        mean = fit.sum("mean_features")
+        fit.begin()
         from adapters.trained.gan_networks import fit_generator
 
-        terms, features = fit.terms, self._features(fit.terms)
-        total = fit.sums("mean_features", features.of_record, (len(terms.classes), features.size))
+        features = features_of(terms)
+        total = fit.sums(mean, features.of_record, (classes, features.size))
         with fit.steps("fitting the generator", self.steps) as step_done:
             model = fit_generator(
-                total / (fit.release_of("mean_features").grid * terms.declared_size),
+                total / (mean.grid * terms.declared_size),
                 features.of_batch,
                 terms.image_shape,
                 steps=self.steps,
@@ -91,11 +85,11 @@ class NoisyMean(AnswersByCodes):
                 seed=terms.seed,
                 step_done=step_done,
             )
-        write_generator(model, terms, fit.fitting.folder)
+        write_generator(model, terms, fit.folder)
 
 
 @plugin
-class DPMERF(NoisyMean):
+class DPMERF(NoisyMean, FittedMethod):
     """Small, simple images in a minute: one noisy mean of random features (Harder et al., AISTATS 2021).
 
     Every private image becomes a vector of random features of norm 1. The vectors' sum per label is released once, with
@@ -113,22 +107,20 @@ class DPMERF(NoisyMean):
     features: Annotated[int, Field(ge=2, multiple_of=2)] = 4000
     bandwidth: Rate | Annotated[list[Rate], Field(min_length=1)] = 0.2
 
-    def _check(self, terms: FitTerms) -> None:
-        super()._check(terms)
-        if self.features < 2 * len(self._bandwidths):
+    def _fit(self, fit: Fit) -> None:
+        bandwidths = self.bandwidth if isinstance(self.bandwidth, list) else [self.bandwidth]
+        if self.features < 2 * len(bandwidths):
             raise RecipeError(
-                f"features is {self.features}, too few for {len(self._bandwidths)} bandwidths: take at least "
-                f"{2 * len(self._bandwidths)}."
+                f"features is {self.features}, too few for {len(bandwidths)} bandwidths: take at least "
+                f"{2 * len(bandwidths)}."
             )
 
-    @property
-    def _bandwidths(self) -> list[float]:
-        return self.bandwidth if isinstance(self.bandwidth, list) else [self.bandwidth]
+        def features(terms: FitTerms) -> RandomFourier:
+            dimensions = int(np.prod(terms.image_shape))
+            scaled = [bandwidth * float(np.sqrt(dimensions)) for bandwidth in bandwidths]
+            return RandomFourier(frequencies(self.features, dimensions, scaled, terms.seed))
 
-    def _features(self, terms: FitTerms) -> RandomFourier:
-        dimensions = int(np.prod(terms.image_shape))
-        bandwidths = [bandwidth * float(np.sqrt(dimensions)) for bandwidth in self._bandwidths]
-        return RandomFourier(frequencies(self.features, dimensions, bandwidths, terms.seed))
+        self.fit_to_mean(fit, features)
 
 
 def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Float64Array:
@@ -179,7 +171,7 @@ _CENTRED = 100
 
 
 @plugin
-class DPMEPF(NoisyMean):
+class DPMEPF(NoisyMean, FittedMethod):
     """To compare with `dp_merf`: one noisy mean of a pretrained network's features (Harder et al., TMLR 2023).
 
     Every private image becomes a vector of norm at most 1: the values after some stages of EfficientNet-Lite0, trained
@@ -201,16 +193,15 @@ class DPMEPF(NoisyMean):
     squares: Fraction = 0.5
     rate: Rate = 5e-3
 
-    def __post_init__(self) -> None:
-        if sorted(set(self._stages)) != self._stages:
-            raise RecipeError(f"stages is {self._stages}: it must be a list of different numbers, ascending.")
+    def _fit(self, fit: Fit) -> None:
+        stages = [2, 3, 4, 5] if self.stages is None else self.stages
+        if sorted(set(stages)) != stages:
+            raise RecipeError(f"stages is {stages}: it must be a list of different numbers, ascending.")
 
-    @property
-    def _stages(self) -> list[int]:
-        return [2, 3, 4, 5] if self.stages is None else self.stages
+        def features(terms: FitTerms) -> Perceptual:
+            return Perceptual.of(self.side, stages, self.squares, terms.image_shape, terms.seed, _CENTRED)
 
-    def _features(self, terms: FitTerms) -> Perceptual:
-        return Perceptual.of(self.side, self._stages, self.squares, terms.image_shape, terms.seed, _CENTRED)
+        self.fit_to_mean(fit, features)
 
 
 _LEAST = 1e-6

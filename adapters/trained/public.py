@@ -18,7 +18,6 @@ from scipy import ndimage
 
 from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
-from adapters.trained.fit import FittedMethod
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import ImageShape, Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
@@ -34,13 +33,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from pe.fit.trainer import FitTerms
-
 Pixels = UInt8Array
 Model = TypeVar("Model", bound="nn.Module")
 
-PUBLIC_IMAGES = "public images"
-"""Name of the public images in messages and forecasts."""
+COUNT = 12400
+"""Number of images where a recipe names none."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _CHUNK = 1024
@@ -128,26 +125,18 @@ class Source(Settings, ABC):
         """
 
 
-class Made(Source):
-    """Images that are made by the recipe's seed.
-
-    Attributes:
-        count: number of images; characters get equally many, to within one.
-    """
-
-    count: Count = 12400
-
-
-class Characters(Made):
+class Characters(Source):
     """Drawn characters.
 
     Attributes:
+        count: number of images; characters get equally many, to within one.
         characters: which are drawn; each is a label.
         white_on_black: true: light text on a dark ground; false: dark on light.
         fonts: a folder of .ttf and .otf files, or `matplotlib` for the fonts that it installs.
     """
 
     kind: Literal["glyphs"] = "glyphs"
+    count: Count = COUNT
     characters: Annotated[str, Field(min_length=1)] = CHARACTERS
     white_on_black: bool = True
     fonts: Literal["matplotlib"] | Path = "matplotlib"
@@ -182,14 +171,16 @@ class Characters(Made):
         return api
 
 
-class Noise(Made):
+class Noise(Source):
     """Low-pass filtered noise, without labels.
 
     Attributes:
+        count: number of images; characters get equally many, to within one.
         smoothing: the Gaussian filter's standard deviation, in pixels.
     """
 
     kind: Literal["noise"] = "noise"
+    count: Count = COUNT
     smoothing: Annotated[float, Field(ge=0)] = 1.0
 
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
@@ -202,34 +193,31 @@ class Noise(Made):
         return PublicSet.of_names(images, ())
 
 
-class Files(Source):
-    """Images on disk.
+_PLACE = Field(description="where the folder or the .npz file of public images is")
+
+
+class Folder(Source):
+    """A folder of image files; `labels.csv`, or the subfolder that an image lies in, names the image's label.
 
     Attributes:
         resize: how images get the size of the private ones.
     """
 
-    path: Path = Field(description="where the folder or the .npz file of public images is")
+    kind: Literal["folder"] = "folder"
+    path: Path = _PLACE
     resize: Resize = "crop"
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The folder or the file."""
+        """The folder."""
         return (self.path,)
-
-    def _check(self, there: bool, what: str) -> None:
-        if not there:
-            raise RecipeError(f"public.path: there is no {what} at '{self.path}': name the public images' place.")
-
-
-class Folder(Files):
-    """A folder of image files; `labels.csv`, or the subfolder that an image lies in, names the image's label."""
-
-    kind: Literal["folder"] = "folder"
 
     def label_names(self) -> tuple[str, ...]:
         """See `Source`; () if any image has no label."""
-        labels = folder_labels(self.path, self._files())
+        files = files_below(self.path, SUFFIXES) if self.path.is_dir() else []
+        if not files:
+            raise _missing("folder with images", self.path)
+        labels = folder_labels(self.path, files)
         names = {name for name in labels if name is not None}
         return () if None in labels else tuple(sorted(names))
 
@@ -239,20 +227,27 @@ class Folder(Files):
         images, names = read_folder(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
         return PublicSet.of_names(images, names if has_labels else ())
 
-    def _files(self) -> list[Path]:
-        files = files_below(self.path, SUFFIXES) if self.path.is_dir() else []
-        self._check(bool(files), "folder with images")
-        return files
 
+class Arrays(Source):
+    """An .npz file with `images` (m×h×w or m×h×w×c) and, where these are labelled, `labels` (m).
 
-class Arrays(Files):
-    """An .npz file with `images` (m×h×w or m×h×w×c) and, where these are labelled, `labels` (m)."""
+    Attributes:
+        resize: how images get the size of the private ones.
+    """
 
     kind: Literal["npz"] = "npz"
+    path: Path = _PLACE
+    resize: Resize = "crop"
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The file."""
+        return (self.path,)
 
     def label_names(self) -> tuple[str, ...]:
         """See `Source`."""
-        self._check(self.path.is_file(), ".npz file")
+        if not self.path.is_file():
+            raise _missing(".npz file", self.path)
         try:
             with np.load(self.path, allow_pickle=False) as archive:
                 if "images" not in archive:
@@ -264,8 +259,13 @@ class Arrays(Files):
 
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """See `Source`."""
-        self._check(self.path.is_file(), ".npz file")
+        if not self.path.is_file():
+            raise _missing(".npz file", self.path)
         return PublicSet.of_names(*read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2])))
+
+
+def _missing(what: str, path: Path) -> RecipeError:
+    return RecipeError(f"public.path: there is no {what} at '{path}': name the public images' place.")
 
 
 def _of_path(value: Any) -> Any:
@@ -279,15 +279,10 @@ Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path
 """A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise for `folder`."""
 
 
-class ReadsPublic(FittedMethod):
+class ReadsPublic:
     """A fitted generator with public images: a `pe.plugins.protocols.ReadsPublicSamples`."""
 
     public: Source | None
-
-    def _check(self, terms: FitTerms) -> None:
-        """Raise RecipeError if the public images do not serve for these terms."""
-        if self.public is not None:
-            self.public.check(terms.image_shape)
 
     def public_paths(self) -> tuple[Path, ...]:
         """See `ReadsPublicSamples`."""
@@ -295,7 +290,7 @@ class ReadsPublic(FittedMethod):
 
     def public_samples(self, shape: ImageShape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
         """See `ReadsPublicSamples`."""
-        if isinstance(self.public, Files):
+        if isinstance(self.public, Folder | Arrays):
             yield from images_at(self.public.path, shape, rule or self.public.resize)
 
 

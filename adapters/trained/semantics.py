@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adapters.diffusion.items import tensors
-from adapters.trained.fit import Draws, Fit, Sum, TrainedMethod
+from adapters.trained.fit import Fit
 from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by, train
 from adapters.trained.settings import PlainTraining, Share
+from adapters.trained.trainings import ByDPSGD
 from pe.data.arrays import Int64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
@@ -123,8 +124,16 @@ def train_query(
     return Query(train(model, public, settings, loss_of, seed, "query", step_done).eval(), device)
 
 
+def declared_semantics(fit: Fit, k: int, share: float) -> Release:
+    """Declare the release of the noisy counts of semantics, of which each record has k.
+
+    A record adds 1 to k bins of its own label's row (Theorem 3.1). Under replace-one it may take as many away.
+    """
+    return fit.sum("semantics", share, (math.sqrt(k), math.sqrt(2 * k)), fractional=False)
+
+
 @plugin
-class SelectsPublic(ReadsPublic, TrainedMethod):
+class SelectsPublic(ReadsPublic, ByDPSGD):
     """A fit that asks once, under DP, which public images are most like the private ones (Li et al., USENIX 2024).
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
@@ -143,8 +152,34 @@ class SelectsPublic(ReadsPublic, TrainedMethod):
     semantics_share: Share = 0.05
     query: QueryTraining = QueryTraining()
 
-    def _check(self, terms: FitTerms) -> None:
-        super()._check(terms)
+    def select_public(self, fit: Fit) -> Callable[[], PublicSet]:
+        """Declare the release of the semantics; return a function that gives the selected images after `fit.begin`.
+
+        The images have the private labels' numbers. Raises RecipeError if the public images do not serve.
+        """
+        terms = fit.terms
+        self._check_labels(terms)
+        release = declared_semantics(fit, self.semantics, self.semantics_share)
+
+        def selected() -> PublicSet:
+            public = self.public.read(terms.image_shape, terms.seed)
+            query: Query | None = None
+            if not fit.is_drawn(release):
+                with fit.steps("training the semantic query", self.query.steps) as step_done:
+                    query = train_query(public, self.query, terms.seed, self.places()[0], step_done)
+
+            def draw(records: PrivateRecords, noise: Noise) -> Counts:
+                assert query is not None, "a stored release is not drawn again"
+                sizes = len(terms.classes), public.classes
+                return noisy_semantics(records, lambda image: query.tops(image, self.semantics), *sizes, release, noise)
+
+            return public.select(chosen_semantics(fit.release(release, draw), self.semantics))
+
+        return selected
+
+    def _check_labels(self, terms: FitTerms) -> None:
+        """Raise RecipeError unless there are public labels enough."""
+        self.public.check(terms.image_shape)
         names, count = self.public.label_names(), self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
@@ -156,27 +191,3 @@ class SelectsPublic(ReadsPublic, TrainedMethod):
                 f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which takes {count} public "
                 f"labels, and the public set has {len(names)}: take fewer semantics, or more public labels."
             )
-
-    def _draws(self, terms: FitTerms) -> Draws:
-        return [self._semantics_sum(), *super()._draws(terms)]
-
-    def _semantics_sum(self) -> Sum:
-        # A record adds 1 to k bins of its own label's row (Theorem 3.1). Under replace-one it may take as many away
-        # elsewhere.
-        k = self.semantics
-        return Sum("semantics", self.semantics_share, (math.sqrt(k), math.sqrt(2 * k)), fractional=False)
-
-    def _select(self, fit: Fit) -> PublicSet:
-        """Return the public images of each label's semantics, labelled by the private labels' numbers."""
-        terms, query = fit.terms, None
-        public = self.public.read(terms.image_shape, terms.seed)
-        if not fit.is_drawn("semantics"):
-            with fit.steps("training the semantic query", self.query.steps) as step_done:
-                query = train_query(public, self.query, terms.seed, self._place(), step_done)
-
-        def draw(records: PrivateRecords, release: Release, noise: Noise) -> Counts:
-            assert query is not None, "a stored release is not drawn again"
-            sizes = len(terms.classes), public.classes
-            return noisy_semantics(records, lambda image: query.tops(image, self.semantics), *sizes, release, noise)
-
-        return public.select(chosen_semantics(fit.release("semantics", draw), self.semantics))

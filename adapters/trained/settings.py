@@ -21,6 +21,10 @@ GRID = 2**30
 loses less than 10^−4·C to rounding, and each of its numbers fits into 32 bits."""
 
 
+PUBLIC_IMAGES = "public images"
+"""Name of the public images in messages and forecasts."""
+
+
 class PlainTraining(Settings):
     """Training on public images, or on images made from releases.
 

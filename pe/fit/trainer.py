@@ -49,20 +49,23 @@ class Kept:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
 
-    def find(self, name: str) -> bytes | None:
-        """Return the content kept under `name`, or None."""
-        path = None if self._folder is None else self._folder / name
-        return path.read_bytes() if path is not None and path.is_file() else None
+    def get(self, name: str, compute: Callable[[], bytes]) -> bytes:
+        """Return what is kept under `name`; or compute it, keep it durably and return it.
 
-    def keep(self, name: str, content: bytes) -> None:
-        """Store `content` durably; it must depend on private records through releases only.
+        It must depend on private records through releases only.
 
         Raises:
             RunError: the disk refuses it.
         """
-        if self._folder is not None:
-            self._folder.mkdir(exist_ok=True)
-            write_durably(self._folder / name, content)
+        if self._folder is None:
+            return compute()
+        path = self._folder / name
+        if path.is_file():
+            return path.read_bytes()
+        content = compute()
+        self._folder.mkdir(exist_ok=True)
+        write_durably(path, content)
+        return content
 
 
 @dataclass(frozen=True)
@@ -210,8 +213,13 @@ class DryRun:
 class Rehearsing(Protocol):
     """A `Trainer` that can forecast its fit."""
 
-    def dry_run(self, terms: FitTerms) -> Sequence[DryRun]:
-        """Measure some of each part's work on made-up samples; no record is read, nothing is kept.
+    def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
+        """Forecast each part of the fit; no record is read, nothing is kept.
+
+        Args:
+            terms: of the fit.
+            measured: whether some of the work is done here on made-up samples, to measure it. If not, only what
+                follows from public numbers is told, at no cost: it is part of every plan.
 
         If its `PluginInfo.foretells`, it measures nothing.
 

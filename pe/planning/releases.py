@@ -141,9 +141,9 @@ def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
     Without `measured`, only what public numbers foretell is tried.
     """
     trainer = _trainer(recipe)
-    if not isinstance(trainer, Rehearsing) or not (measured or info_of(trainer).foretells):
+    if not isinstance(trainer, Rehearsing):
         return ()
-    return tuple(trainer.dry_run(fit_terms(recipe)))
+    return tuple(trainer.dry_run(fit_terms(recipe), measured))
 
 
 def check_fit(recipe: Recipe) -> None:

@@ -177,7 +177,6 @@ class PluginInfo:
         fitted_before: True for a `Trainer` that an earlier run fitted, so that no share of the budget is set apart.
         fit_share: the share of ε that a `Trainer` is fitted with where a recipe that evolves it names none; None: the
             recipe must name it.
-        foretells: True for a `Trainer` whose `dry_run` follows from public numbers, so that it is part of every plan.
         standard_inception: True for an embedding if distances between its vectors are FID and KID as published.
 
     Raises:
@@ -199,7 +198,6 @@ class PluginInfo:
     anew: bool = False
     fitted_before: bool = False
     fit_share: float | None = None
-    foretells: bool = False
     standard_inception: bool = False
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ def test_the_error_of_another_device_is_the_training_s() -> None:
 
 
 def places(device: str | list[str]) -> list[str]:
-    return [str(one) for one in DPDM(device=device)._places()]
+    return [str(one) for one in DPDM(device=device).places()]
 
 
 def test_every_gpu_that_is_named_has_a_share() -> None:

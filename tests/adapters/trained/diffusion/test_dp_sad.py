@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.trained.diffusion_networks import Velocity, scheduler, unet
+from adapters.trained.diffusion_networks import Denoising, scheduler, unet
 from adapters.trained.dp_sad_networks import Chain, Distillation, Judge
 from adapters.trained.public import tensors
 from adapters.trained.settings import Discrimination, Network
@@ -37,7 +37,7 @@ def networks(*phases: str) -> list[Any]:
 
 def judge(teacher: nn.Module) -> Judge:
     settings = Discrimination(steps=3, batch=4, chains=6)
-    return Judge(teacher.requires_grad_(False), (1, 8, 8), len(CLASSES), settings, 5, 0)
+    return Judge(teacher.requires_grad_(False), SHAPE, len(CLASSES), settings, 5, 0)
 
 
 def test_the_teacher_has_its_share_of_the_budget_and_the_student_all_the_rest() -> None:
@@ -85,7 +85,7 @@ def test_a_step_of_the_chain_is_the_sampler_s_own() -> None:
         torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
-def losses(loss: Velocity, student: Any) -> torch.Tensor:
+def losses(loss: Denoising, student: Any) -> torch.Tensor:
     drawn = tuple(part[0] for part in loss.draw(1, 6, (1, 8, 8), torch.Generator().manual_seed(3)))
     with torch.no_grad():
         return loss(student, tensors(records().samples[:1], CPU)[0], torch.tensor(1), drawn)
@@ -96,7 +96,7 @@ def test_each_term_of_the_loss_can_be_left_out() -> None:
     seen, none = judge(teacher), len(CLASSES)
     plain = losses(Distillation(teacher, None, 0, 0, none), student)
     judged = losses(Distillation(teacher, seen, 0, 1, none), student)
-    torch.testing.assert_close(plain, losses(Velocity(none), student))
+    torch.testing.assert_close(plain, losses(Denoising(none), student))
     assert (losses(Distillation(teacher, None, 1, 0, none), student) > plain).all()
     torch.testing.assert_close(losses(Distillation(student, None, 1, 0, none), student), plain)  # nothing to learn
     assert (judged < plain).all()  # log(1 − φ) is negative

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from adapters.trained.diffusion import PrivImage
 from adapters.trained.diffusion_networks import (
-    Velocity,
+    Denoising,
     scheduler,
     unet,
 )
+from adapters.trained.fit import Recording
 from adapters.trained.public import Folder, PublicSet, train
-from adapters.trained.semantics import QueryTraining, Tops, chosen_semantics, noisy_semantics, train_query
+from adapters.trained.semantics import (
+    QueryTraining,
+    Tops,
+    chosen_semantics,
+    declared_semantics,
+    noisy_semantics,
+    train_query,
+)
 from adapters.trained.settings import Network, PlainTraining
 from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
@@ -40,7 +46,7 @@ def images(count: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_the_loss_is_that_of_the_schedule_which_samples() -> None:
-    loss, schedule = Velocity(), scheduler()
+    loss, schedule = Denoising(), scheduler()
     drawn = tuple(part[0] for part in loss.draw(1, 5, (1, 8, 8), torch.Generator().manual_seed(3)))
     steps, _, noise = drawn
     x, seen = images(5), []
@@ -62,7 +68,7 @@ def test_plain_training_learns_and_repeats_itself_to_the_last_bit() -> None:
     rng = np.random.default_rng(0)
     pixels = np.repeat(np.where(np.arange(32) % 2, 220, 30)[:, None, None, None], 64, axis=1).reshape(32, 8, 8, 1)
     public = PublicSet((pixels + rng.integers(0, 10, pixels.shape)).astype(np.uint8), np.arange(32) % 2, ("a", "b"))
-    loss, ends = Velocity(), []
+    loss, ends = Denoising(), []
     for _ in range(2):
         model, losses = unet(TINY, SHAPE, 2, 0, "test"), []
 
@@ -119,8 +125,7 @@ LABELS, SEMANTICS = 3, 7
 
 
 def declared(budget: Budget, k: int, relation: Relation) -> Release:
-    alone = replace(PrivImage(public=source(PUBLIC), semantics=k)._semantics_sum(), share=1.0)
-    return alone.release(terms(budget=budget, relation=relation))
+    return declared_semantics(Recording(terms(budget=budget, relation=relation)), k, 1.0)
 
 
 RELEASES = {k: declared(BUDGET, k, Relation.ADD_REMOVE) for k in (1, 2, 3, 4)}

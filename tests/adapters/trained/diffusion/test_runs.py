@@ -61,14 +61,14 @@ def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, first = make("dp_ldm"), {}
-    begin = type(model)._begin
+    pretrained = type(model).pretrained
 
     def remembered(fit: object) -> object:
-        network = begin(model, fit)
+        network = pretrained(model, fit)
         first.update({name: value.clone() for name, value in network.state_dict().items()})
         return network
 
-    monkeypatch.setattr(model, "_begin", remembered)
+    monkeypatch.setattr(model, "pretrained", remembered)
     model.fit(fitting(model, tmp_path))
     after = PixelFiles.find(str(tmp_path), None, offline=True).network().state_dict()
     moved = {name for name, value in after.items() if not torch.equal(value, first[name])}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.trained.diffusion_networks import Velocity
+from adapters.trained.diffusion_networks import Denoising
 from adapters.trained.dp_imgsyn_networks import CrossEntropy, make_teacher
 from adapters.trained.dp_sad_networks import Distillation, Judge
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
@@ -34,7 +34,7 @@ WHOLE = ("to_k", "group_norm", "conv_in", "linear_1", "class_embedding")
 def student(_):
     teacher = deepcopy(unet("teacher")).eval().requires_grad_(False)
     learning = Discrimination(steps=1, batch=4, chains=4)
-    judge = Judge(teacher, (1, 8, 8), CLASSES - 1, learning, 5, 0)
+    judge = Judge(teacher, (8, 8, 1), CLASSES - 1, learning, 5, 0)
     return unet(), Distillation(teacher, judge, 1.0, 1.0, CLASSES - 1)
 
 
@@ -66,7 +66,7 @@ def latent(pipeline):
 
 
 LOSSES = {
-    "diffusion": lambda _: (unet(), Velocity()),
+    "diffusion": lambda _: (unet(), Denoising()),
     "classifier": lambda _: (resnet(), Classifying()),
     "dp_sad": student,
     "dp_imgsyn": teacher,

@@ -13,8 +13,8 @@ from scipy import stats
 
 from adapters.trained.dp_sgd.gradients import clipped_sum
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.fit import block_releases
 from adapters.trained.settings import GRID
+from adapters.trained.trainings import block_releases
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation
 from tests.adapters.trained.dp_sgd.models import SIDE, Recording, Showing, Weights, gradients_of, images_of, plain

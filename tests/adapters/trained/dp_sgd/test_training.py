@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from adapters.trained.diffusion_networks import Velocity
+from adapters.trained.diffusion_networks import Denoising
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.fit import block_releases, calibrate_training
 from adapters.trained.settings import GRID, FineTuning
+from adapters.trained.trainings import block_releases, calibrate_training
 from pe.errors import PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
@@ -87,7 +87,7 @@ class Remembering:
         return self.loss(*args)
 
 
-ORDINARY = [("sgd", unet, Velocity(), 3), ("adam", resnet, Classifying(), 1)]
+ORDINARY = [("sgd", unet, Denoising(), 3), ("adam", resnet, Classifying(), 1)]
 
 
 @pytest.mark.parametrize(("optimiser", "make", "loss", "draws"), ORDINARY, ids=["sgd", "adam"])
@@ -133,7 +133,7 @@ def whole(**changes):
 
 
 def test_two_blocks_of_five_steps_are_one_of_ten_bit_by_bit(tmp_path):
-    images, labels, loss = images_of(9), labels_of(9), Velocity()
+    images, labels, loss = images_of(9), labels_of(9), Denoising()
     noise = UnsafeSeededNoise(2)
     once = Training(unet(), loss, whole(block=10))
     at_once = once.block(once.start(), images, labels, noise)

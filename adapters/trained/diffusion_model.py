@@ -1,0 +1,149 @@
+"""A diffusion model in pixel space that answers once it is fitted, and the network that most methods fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from adapters.diffusion.items import describe_steps
+from adapters.trained.fit import Fit, FittedMethod, label_numbers, not_fitted, read_json, reading
+from adapters.trained.settings import Network
+from adapters.trained.trainings import ByDPSGD, PlannedTraining, declare_training, dp_sgd
+from pe.data.arrays import Float64Array, UInt8Array
+from pe.plugins.protocols import Answer, Capabilities, GenerationAPI, PluginInfo, RandomRequest, VariationRequest
+from pe.plugins.settings import Count, Settings
+from pe.plugins.specs import construct, plugin
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DModel
+
+    from pe.fit.trainer import FitTerms
+
+
+class Sampling(Settings):
+    """Sampling of the fitted model; see `pixel_diffusion`.
+
+    Attributes:
+        steps: number of denoising steps from pure noise to an image, at most 1,000 (the noise schedule's timesteps).
+        sampler: ddim or ddpm.
+        eta: randomness of ddim: with 0 the first noise determines the image, with 1 it is as random as ddpm.
+        chunk: most images in one request.
+    """
+
+    steps: Annotated[int, Field(ge=1, le=1000)] = 25
+    sampler: Literal["ddim", "ddpm"] = "ddim"
+    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
+    chunk: Count = 1024
+
+
+@plugin
+class FittedDiffusion(ByDPSGD, FittedMethod):
+    """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
+
+    Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
+    denoises it again (SDEdit), as `pixel_diffusion` does. Both use the moving average of the weights.
+
+    Args:
+        sampling: of images from the fitted model.
+        batch_size: images per forward pass of sampling; None: found by trying.
+    """
+
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("device", "batch_size", "training.micro_batch"),
+        by_label=True,
+    )
+    sampling: Sampling = Sampling()
+    batch_size: Count | None = None
+
+    _model: GenerationAPI | None = field(default=None, init=False)
+    _labels: tuple[str, ...] = field(default=(), init=False)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Any mix of labels in a request; two requests at once, of which the second waits for the first."""
+        return Capabilities(self.sampling.chunk, 2)
+
+    def describe_degree(self, degree: float, iteration: int = 1) -> str:
+        """Describe what this degree means for this generator."""
+        return describe_steps(self.sampling.steps, degree)
+
+    def load(self, folder: Path) -> None:
+        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        self.load_guided(folder, 1.0)
+
+    def load_guided(self, folder: Path, guidance: float) -> None:
+        """Do what `load` does, with a scale of classifier-free guidance."""
+        labels = labels_of(folder)
+        self._labels = tuple(dict.fromkeys(labels))
+        settings = {
+            **self.sampling.model_dump(),
+            "model": str(folder),
+            # A label may have had several classes.
+            "classes": {label: [i for i, own in enumerate(labels) if own == label] for label in self._labels},
+            "guidance": guidance,
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "offline": True,
+        }
+        self._model = construct("pe.adapters", "pixel_diffusion", settings)
+
+    def random_api(self, request: RandomRequest) -> Answer:
+        """Sample new images of each label's class."""
+        return self._answering(request.labels).random_api(request)
+
+    def variation_api(self, request: VariationRequest) -> Answer:
+        """Noise each parent and denoise it again (SDEdit)."""
+        return self._answering(request.labels).variation_api(request)
+
+    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
+        """Return the denoising loss of each image, float64 (n,), averaged over fixed, public noise and timesteps."""
+        from adapters.trained.diffusion_networks import mean_losses, stored_loss, stored_network
+
+        network = stored_network(folder)
+        return mean_losses(network, stored_loss(folder), samples, labels, labels_of(folder), self.places()[0])
+
+    def _answering(self, labels: Sequence[str]) -> GenerationAPI:
+        if self._model is None:
+            raise not_fitted("The diffusion model")
+        label_numbers(labels, self._labels)
+        return self._model
+
+
+def labels_of(folder: Path) -> list[str]:
+    """Return the label of each class of the model in `folder`; raise RecipeError if there is none."""
+    with reading(folder, "fitted diffusion model"):
+        return list(map(str, read_json(folder / "classes.json")["labels"]))
+
+
+@plugin
+class OwnNetwork(ByDPSGD):
+    """A fitted diffusion model with the toolkit's own UNet; for all other arguments see `FittedDiffusion`.
+
+    Args:
+        network: size of the UNet.
+    """
+
+    network: Network = Network()
+
+    def declare_dp_sgd(self, fit: Fit) -> PlannedTraining:
+        """Declare DP-SGD, which gets what is left of the budget; raise RecipeError for images of an unsuitable size."""
+        self.network.levels(*fit.terms.image_shape[:2])
+        return declare_training(fit, self.training)
+
+    def new(self, terms: FitTerms, classes: int) -> UNet2DModel:
+        """Return a new, untrained network with `classes` classes, on the first device."""
+        from adapters.trained.diffusion_networks import unet
+
+        return unet(self.network, terms.image_shape, classes, terms.seed, "weights").to(self.places()[0])
+
+    def finish(self, fit: Fit, model: UNet2DModel, training: PlannedTraining) -> None:
+        """Train the model by DP-SGD, and write it."""
+        from adapters.trained.diffusion_networks import Denoising, write_model
+
+        dp_sgd(fit, model, Denoising(), training, self.places())
+        write_model(model, fit.terms.classes, fit.folder)

@@ -1,0 +1,249 @@
+"""Trainings within a fit: DP-SGD on the private records, whose releases are declared, and training on public images.
+
+A `Recording` in place of a `Fit` measures them on made-up images.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from adapters.trained.fit import Fit, Recording, part_of
+from adapters.trained.public import PublicSet
+from adapters.trained.settings import DPSGD, GRID, PUBLIC_IMAGES, FineTuning, PlainTraining
+from pe.data.arrays import Float32Array, ImageShape
+from pe.errors import PrivacyError
+from pe.fit.trainer import FIT, DryRun, PrivateRecords
+from pe.plugins.devices import check_arithmetic, choose_devices
+from pe.plugins.specs import plugin
+from pe.privacy.calibration import calibrate
+from pe.privacy.ledger import Budget
+from pe.privacy.noise import Noise
+from pe.privacy.release import Poisson, Relation, Release
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from adapters.trained.dp_sgd.gradients import Loss
+    from adapters.trained.dp_sgd.training import Training
+
+TRAINING = f"{FIT}training"
+
+Train = Callable[[PublicSet, PlainTraining, Callable[[], None]], object]
+"""Trains a network on images by these settings; calls the function after each step, whose exceptions end it."""
+
+
+def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record") -> tuple[Release, ...]:
+    """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
+
+    Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times, in units of the clip.
+    Under replace-one, one record's gradient takes another's place: the sensitivity is 2, and the noise multiplier,
+    which counts in sensitivities, is σ/2. Raises PrivacyError for a unit other than a record, or σ out of range.
+    """
+    if unit != "record":
+        raise PrivacyError(
+            f"DP-SGD clips the gradient of a record, so it protects no '{unit}': take private.privacy_unit: record."
+        )
+    sensitivity = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
+    sampling = Poisson(settings.rate) if settings.rate < 1 else None
+    return tuple(
+        Release(
+            name=f"{name}/{block + 1}",
+            mechanism="discrete_gaussian",
+            sensitivity=sensitivity,
+            noise_multiplier=settings.sigma / sensitivity,
+            relation=relation,
+            unit=unit,
+            sampling=sampling,
+            count=settings.steps_from(block * settings.block),
+            grid=GRID,
+        )
+        for block in range(settings.blocks)
+    )
+
+
+@lru_cache(maxsize=64)
+def calibrate_training(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()) -> DPSGD:
+    """Return `settings` with the least noise for which the training and `others` together meet `budget`.
+
+    Raises PrivacyError if `others` take all of the budget, or leave too little for one useful step. Cached: where
+    records are sampled, the search takes many seconds.
+    """
+
+    def least(settings: DPSGD) -> float:
+        return calibrate(lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)], budget)
+
+    sigma = least(settings)
+    if sigma > settings.expected_batch:
+        # Refuse if, in one step alone, the noise in any direction exceeds what all its records could add there.
+        single = least(settings.model_copy(update={"steps": 1}))
+        if single > settings.expected_batch:
+            raise PrivacyError(
+                f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for "
+                f"one single step, which expects {settings.expected_batch} records: the noise drowns even what all of "
+                "them agree on; raise privacy.epsilon, or the training's share of it."
+            )
+    return settings.with_noise(sigma)
+
+
+@dataclass(frozen=True)
+class PlannedTraining:
+    """A training by DP-SGD that a fit has declared."""
+
+    name: str  # also the prefix of its releases' names
+    settings: DPSGD  # with the noise that its budget asks for
+    releases: tuple[Release, ...]  # one for each block of steps
+
+
+def declare_training(
+    fit: Fit, training: FineTuning, name: str = TRAINING, share: float | None = None
+) -> PlannedTraining:
+    """Declare a training by DP-SGD, with the least noise that meets its budget; raise RecipeError or PrivacyError.
+
+    Args:
+        fit: of which it is a part.
+        training: the training's section of the recipe.
+        name: of the training and, with a number after it, of its releases.
+        share: the share of the fit's ε that it costs, taken alone; None: all that the releases before it leave.
+    """
+    terms, relation = fit.terms, Relation(fit.terms.relation)
+    settings = training.dp_sgd(terms.declared_size)
+    block_releases(settings.with_noise(1.0), name, relation, terms.unit)  # check the unit before the search
+    if share is None:
+        settings = calibrate_training(settings, terms.budget, relation, fit.releases)
+    else:
+        settings = calibrate_training(settings, part_of(terms, share).budget, relation)
+    planned = PlannedTraining(name, settings, block_releases(settings, name, relation, terms.unit))
+    fit.declare(*planned.releases)
+    fit.trainings += 1
+    return planned
+
+
+def dp_sgd(
+    fit: Fit,
+    model: nn.Module,
+    loss: Loss,
+    training: PlannedTraining,
+    devices: Sequence[torch.device],
+    *,
+    task: str = "training on the private records",
+    between: Callable[[Training, Float32Array], None] | None = None,
+) -> None:
+    """Train the model by all blocks of a declared training; stored blocks are used again, the others are drawn.
+
+    Guarantee: the releases'. The private records are read only while a block is drawn.
+
+    Args:
+        fit: in which it was declared. A `Recording` measures it; a network that learns between two blocks is left out.
+        model: see `Training`; changed in place.
+        loss: of one record.
+        training: what `declare_training` returned.
+        devices: those that share each step.
+        task: the training's name in messages.
+        between: called with the training and its state, public or released, before the first block and after each.
+    """
+    from adapters.trained.dp_sgd.training import Training, dry_run
+
+    if isinstance(fit, Recording):
+        fit.add_cost(dry_run(model, loss, fit.terms.image_shape, training.settings, devices, training.name))
+        return
+    engine = Training(model, loss, training.settings, *devices)
+    state = engine.start()
+    if between is not None:
+        between(engine, state)
+
+    def draw(records: PrivateRecords, noise: Noise) -> Float32Array:
+        return engine.block(state, records.samples, records.labels, noise)
+
+    with fit.fitting.progress.task(task, training.settings.steps) as progress:
+        for release in training.releases:
+            fit.check_stop()
+            state = fit.release(release, draw)
+            if between is not None:
+                between(engine, state)
+            progress.advance(release.count)
+    engine.load(state)
+
+
+def pretrain(
+    fit: Fit,
+    model: nn.Module,
+    images: Callable[[], PublicSet],
+    train: Train,
+    settings: PlainTraining,
+    name: str = PUBLIC_IMAGES,
+) -> None:
+    """Train `model` on public images, or load the weights that an interrupted fit kept after this training.
+
+    Args:
+        fit: of which it is a part. A `Recording` measures it.
+        model: changed in place.
+        images: gives the images; not called if the weights were kept.
+        train: trains `model` on them.
+        settings: of the training.
+        name: of the images, in messages and in the name of the file of weights.
+    """
+    from safetensors.torch import load, save
+
+    if isinstance(fit, Recording):
+        fit.add_cost(_measured(model, train, settings, name, fit.terms.image_shape))
+        return
+
+    def trained() -> bytes:
+        public = images()
+        with fit.steps(f"training on {name}", settings.steps) as step_done:
+            train(public, settings, step_done)
+        return save({key: value.cpu().contiguous() for key, value in model.state_dict().items()})
+
+    model.load_state_dict(load(fit.kept(f"pretrained on {name}.safetensors".replace(" ", "-"), trained)))
+
+
+def _measured(model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape) -> DryRun:
+    """Return a training's cost by three steps on random images; raise RecipeError if memory does not suffice."""
+    from adapters.trained.dp_sgd.training import peak_memory
+
+    made = np.random.default_rng(0).integers(0, 256, (settings.batch, *shape), dtype=np.uint8)
+    public = PublicSet.of_names(made, ())
+    times = [time.perf_counter()]
+
+    def steps(count: int) -> None:
+        few = settings.model_copy(update={"steps": count})
+        train(public, few, lambda: times.append(time.perf_counter()))
+
+    memory = peak_memory(next(model.parameters()).device, lambda: steps(1))  # when libraries load, too
+    steps(2)
+    parameters = sum(value.numel() for value in model.parameters())
+    return DryRun(name, settings.steps, times[-1] - times[-2], parameters, memory)
+
+
+@plugin
+class ByDPSGD:
+    """Settings of a method that trains by DP-SGD.
+
+    Args:
+        training: DP-SGD on the private records.
+        device: auto, cpu, cuda, cuda:1, or a list of GPUs, which share each step of DP-SGD.
+    """
+
+    training: FineTuning = FineTuning()
+    device: str | list[str] = "auto"
+
+    def __post_init__(self) -> None:
+        check_arithmetic(self.device, "fp32")
+
+    def check_machine(self) -> None:
+        """Raise RecipeError if the device is not there."""
+        choose_devices(self.device)
+
+    def places(self) -> list[torch.device]:
+        """Return the devices that share each step; the CPU in place of MPS, as DP-SGD needs float64."""
+        import torch
+
+        devices = choose_devices(self.device)
+        return devices if devices[0].type == "cuda" else [torch.device("cpu")]
