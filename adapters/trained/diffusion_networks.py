@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
-from adapters.diffusion.items import tensors
 from adapters.trained import trainings
 from adapters.trained.dp_sgd.gradients import Loss, Randomness
 from adapters.trained.fit import Fit, label_numbers, reading, write_json
-from adapters.trained.public import LossOf, PublicSet, drawing_by, torch_seed, train
+from adapters.trained.public import LossOf, PublicSet, drawing_by, losses_one_by_one, torch_seed, train
 from adapters.trained.settings import PUBLIC_IMAGES, Network, PlainTraining
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.errors import RecipeError
@@ -244,12 +242,11 @@ def mean_losses(
     The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of the network's
     classes. Raises RecipeError if a label of an image is not among them.
     """
-    numbers = torch.from_numpy(label_numbers(labels, classes)).to(device)
     model, shape = network.to(device).eval(), (images.shape[3], *images.shape[1:3])
     generator = torch.Generator().manual_seed(torch_seed(0, "record-losses"))
     randomness = tuple(part[0].to(device) for part in loss.draw(1, DRAWS, shape, generator))
-    losses = np.empty(len(images))
-    with torch.inference_mode():
-        for i, (pixels, number) in enumerate(zip(images, numbers, strict=True)):
-            losses[i] = float(loss(model, tensors(pixels[None], device)[0], number, randomness).mean())
-    return losses
+
+    def mean_loss(image: Tensor, label: Tensor) -> Tensor:
+        return loss(model, image[0], label[0], randomness).mean()
+
+    return losses_one_by_one(images, label_numbers(labels, classes), device, mean_loss)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from adapters.trained.fit import Fit, FittedMethod, not_fitted, read_json, reading, write_json
+from adapters.trained.fit import Fit, FittedMethod, label_numbers, not_fitted, read_json, reading, write_json
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
 from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd
-from pe.data.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
+from pe.data.arrays import Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
 from pe.errors import APIError, PrivacyError, RecipeError
@@ -113,7 +113,16 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             )
         training = declare_training(fit, self.training)
         fit.begin()
-        from adapters.trained.dp_imgsyn_networks import Aim, CrossEntropy, Model, Reader, clip, factors_of, make_teacher
+        from adapters.trained.dp_imgsyn_networks import (
+            Aim,
+            CrossEntropy,
+            Reader,
+            align_companions,
+            clip,
+            factors_of,
+            make_teacher,
+            write_model,
+        )
 
         public, companions = self.public.read(terms.image_shape, terms.seed), self.alignment.companions
         if len(public.images) < companions:
@@ -137,8 +146,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         noisy = fit.sums(sum_of_moments, vector, (len(factors),))
         aim = Aim.of_sum(reader, noisy, factors, sum_of_moments.grid, terms.declared_size)
         with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
-            model = Model.fit(aim, public, terms.classes, self.alignment)
-        model.write(fit.folder)
+            way = align_companions(public.images, len(terms.classes), aim, self.alignment)
+        write_model(aim, way, fit.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
         write_json(state, fit.folder / _STATE)
@@ -177,38 +186,36 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
     def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return the teacher's cross-entropy on each image, float64 (n,)."""
         self.load(folder)
-        return self._fitted_model().losses(samples, labels)
+        model = self._fitted_model()
+        return model.losses(samples, label_numbers(labels, model.labels))
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Return public images, each drawn by a seed and aligned to its label."""
-        model = self._fitted_model()
-        labels = model.numbers(request.labels)
-        starts = [model.anew(int(seed)) for seed in request.seeds]
-        images = np.stack([image for image, _ in starts])
-        return self._answer(images, labels, np.zeros(len(labels), dtype=np.int64), np.array([i for _, i in starts]))
+        count = len(request)
+        return self._answer(request, [None] * count, np.full(count, -1), 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Add noise to each parent and align it again, or align another public image in its place."""
-        model = self._fitted_model()
         if not isinstance(request.samples, Images):
             raise APIError("DP-ImgSyn varies images, and the parents are none.")
-        labels = model.numbers(request.labels)
-        places = request.conditions.get(_PUBLIC, np.full(len(labels), -1, dtype=np.int64))
-        starts = [
-            model.start_of_variation(image, int(place), request.degree, int(seed))
-            for image, place, seed in zip(request.samples.array, places, request.seeds, strict=True)
-        ]
-        images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
-        return self._answer(images, labels, begin, places)
+        places = request.conditions.get(_PUBLIC, np.full(len(request), -1))
+        return self._answer(request, list(request.samples.array), places, request.degree)
 
     def _answer(
         self,
-        images: Float32Array,
-        labels: Int64Array,
-        begin: Int64Array,
+        request: RandomRequest | VariationRequest,
+        parents: Sequence[UInt8Array | None],
         places: Int64Array,
+        degree: float,
     ) -> Answer:
+        """Return a sample for each item, which starts from its parent, if it has one; see `Model.start`."""
         model = self._fitted_model()
+        labels = label_numbers(request.labels, model.labels)
+        starts = [
+            model.start(parent, int(place), degree, int(seed))
+            for parent, place, seed in zip(parents, places, request.seeds, strict=True)
+        ]
+        images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
         refusal = APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.")
         with raising_for_memory(refusal), self._lock:
             batches = [

@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness, check_gradients, check_stateless
-from adapters.trained.fit import label_numbers, reading, rng_of, write_weights
-from adapters.trained.public import PublicSet, drawing_by
+from adapters.trained.fit import reading, rng_of, write_weights
+from adapters.trained.public import PublicSet, drawing_by, losses_one_by_one
 from adapters.trained.settings import Alignment
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
@@ -140,18 +140,21 @@ class Aim:
         return cls(reader, *(torch.from_numpy(each).float().to(reader.device) for each in (means, deviations)))
 
 
-def align_companions(images: Tensor, targets: Tensor, aim: Aim, settings: Alignment) -> Way:
-    """Align public images, float32 n×c×h×w in [−1, 1], to labels, int64 (n,); return their moments before each step."""
-    pixels = images.clone().requires_grad_()
+def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Alignment) -> Way:
+    """Align evenly spaced public images to the labels in turn; return their moments before each step."""
+    device = aim.reader.device
+    rows = np.linspace(0, len(images) - 1, settings.companions).astype(np.int64)
+    targets = torch.arange(len(rows), device=device) % classes
+    pixels = tensors(images[rows], device).requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
     means, squares = [], []
     for _ in range(settings.steps):
         logits, mean, square = aim.reader(pixels)
         means.append(mean.detach().mean(dim=0))
         squares.append(square.detach().mean(dim=0))
-        feature = settings.feature * len(images) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
+        feature = settings.feature * len(rows) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
         _step(optimiser, feature + _others(pixels, logits, targets, settings).sum(), pixels)
-    none = torch.zeros((0, len(aim.means)), device=images.device)
+    none = torch.zeros((0, len(aim.means)), device=device)
     return Way(torch.stack(means), torch.stack(squares)) if means else Way(none, none)
 
 
@@ -210,6 +213,13 @@ def _step(optimiser: torch.optim.Adam, loss: Tensor, pixels: Tensor) -> None:
         pixels.clamp_(-1, 1)
 
 
+def write_model(aim: Aim, way: Way, folder: Path) -> None:
+    """Write the teacher and the moments, as .safetensors."""
+    write_weights(aim.reader.teacher.state_dict(), folder / _TEACHER)
+    values = aim.means, aim.deviations, way.means, way.squares
+    write_weights(dict(zip(_TENSORS, values, strict=True)), folder / _MOMENTS)
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """The fitted model; each image that it makes is independent of the others."""
@@ -219,21 +229,6 @@ class Model:
     public: PublicSet  # the images to begin with
     labels: tuple[str, ...]  # the label names, in the teacher's order
     alignment: Alignment  # settings of the alignment
-
-    @classmethod
-    def fit(cls, aim: Aim, public: PublicSet, labels: Sequence[str], alignment: Alignment) -> Model:
-        """Return the model, after aligning the companions (evenly spaced public images) to the labels in turn."""
-        device = aim.reader.device
-        rows = np.linspace(0, len(public.images) - 1, alignment.companions).astype(np.int64)
-        targets = torch.arange(len(rows), device=device) % len(labels)
-        way = align_companions(tensors(public.images[rows], device), targets, aim, alignment)
-        return cls(aim, way, public, tuple(labels), alignment)
-
-    def write(self, folder: Path) -> None:
-        """Write the teacher and the moments, as .safetensors."""
-        write_weights(self.aim.reader.teacher.state_dict(), folder / _TEACHER)
-        values = self.aim.means, self.aim.deviations, self.way.means, self.way.squares
-        write_weights(dict(zip(_TENSORS, values, strict=True)), folder / _MOMENTS)
 
     @classmethod
     def read(
@@ -257,35 +252,32 @@ class Model:
         aim = Aim(Reader(teacher.to(device), device), means, deviations)
         return cls(aim, Way(*(each[: alignment.steps] for each in way)), public, tuple(labels), alignment)
 
-    def numbers(self, labels: Sequence[str]) -> Int64Array:
-        """Return the teacher's number of each label, int64 (n,); raise RecipeError for a label that it lacks."""
-        return label_numbers(labels, self.labels)
+    def losses(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
+        """Return the teacher's cross-entropy on each image, float64 (n,)."""
+        reader = self.aim.reader
 
-    def losses(self, images: UInt8Array, labels: Sequence[str]) -> Float64Array:
-        """Return the teacher's cross-entropy on each image, float64 (n,); it sees one image at a time."""
-        losses = np.empty(len(images))
-        with torch.no_grad():
-            for i, (image, number) in enumerate(zip(images, self.numbers(labels), strict=True)):
-                logits, *_ = self.aim.reader(tensors(image[None], self.aim.reader.device))
-                losses[i] = -float(logits[0].log_softmax(dim=0)[number])
-        return losses
+        def cross_entropy(image: Tensor, label: Tensor) -> Tensor:
+            return -reader(image)[0][0].log_softmax(dim=0)[label[0]]
 
-    def anew(self, seed: int) -> tuple[Pixels, int]:
-        """Return a public image drawn by `seed`, float32 h×w×c in [−1, 1], and its place in the public set."""
-        place = int(rng_of(seed).integers(len(self.public.images)))
-        return _levels(self.public.images[place]), place
+        return losses_one_by_one(images, labels, reader.device, cross_entropy)
 
-    def start_of_variation(
-        self, parent: UInt8Array, place: int, degree: float, seed: int
+    def start(
+        self, parent: UInt8Array | None, place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
-        """Return the image that a variation starts from, its alignment's first step, and its public image's place."""
-        rng, steps = rng_of(seed), len(self.way.means)
+        """Return the image that a sample starts from, its alignment's first step, and its public image's place.
+
+        A new sample, which has no parent, starts from a public image that is drawn by `seed`.
+        """
+        rng = rng_of(seed)
+        steps = len(self.way.means)
         other = int(rng.integers(len(self.public.images)))
-        if rng.random() < degree**2:
+        if parent is None or rng.random() < degree**2:
             return _levels(self.public.images[other]), np.int64(0), np.int64(other)
-        noise = ndimage.gaussian_filter(rng.standard_normal(parent.shape), (1, 1, 0))
-        start = np.clip(_levels(parent) + _LOUDEST * degree * noise / noise.std(), -1, 1) if degree else _levels(parent)
-        return start.astype(np.float32), np.int64(steps - math.ceil(degree * steps)), np.int64(place)
+        image = _levels(parent)
+        if degree:
+            noise = ndimage.gaussian_filter(rng.standard_normal(parent.shape), (1, 1, 0))
+            image = np.clip(image + _LOUDEST * degree * noise / noise.std(), -1, 1).astype(np.float32)
+        return image, np.int64(steps - math.ceil(degree * steps)), np.int64(place)
 
     def align_batch(self, images: Pixels, labels: Int64Array, begin: Int64Array) -> tuple[UInt8Array, Pixels]:
         """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them, float32 (n, classes)."""

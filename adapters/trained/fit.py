@@ -35,6 +35,9 @@ Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 Vector = Callable[[npt.NDArray[Any]], Float64Array]
 """Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,)."""
 
+_FINE = 2**20
+"""A grid for any release until its own is known."""
+
 BELOW_ONE = 1 - 1e-9
 """Factor that keeps a vector's norm at most 1, whatever rounding does."""
 
@@ -77,36 +80,17 @@ def part_of(terms: FitTerms, share: float) -> FitTerms:
 
 
 @lru_cache(maxsize=64)
-def sum_release(
-    terms: FitTerms,
-    name: str,
-    share: float = 1.0,
-    sensitivities: tuple[float, float] = (1.0, 2.0),
-    fractional: bool = True,
-    sampling: Poisson | None = None,
-    count: int = 1,
-    grid: int | None = None,
-) -> Release:
-    """Return a sum's release with the least discrete noise that keeps to its share of ε; see `Fit.sum`.
+def _calibrated(release: Release, budget: Budget, fractional: bool | None) -> Release:
+    """Return `release` with the least noise that meets the budget, and the grid for it, unless `fractional` is None.
 
     Raises PrivacyError if no noise suffices. Cached: where records are sampled, the search takes seconds.
     """
-    sensitivity = sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
 
-    def release(z: float) -> Release:
-        return Release(
-            name=f"{FIT}{name}",
-            mechanism="discrete_gaussian",
-            sensitivity=sensitivity,
-            noise_multiplier=z,
-            relation=terms.relation,
-            unit=terms.unit,
-            sampling=sampling,
-            count=count,
-            grid=grid or grid_for(z, sensitivity, fractional=fractional),
-        )
+    def with_noise(z: float) -> Release:
+        grid = release.grid if fractional is None else grid_for(z, release.sensitivity, fractional=fractional)
+        return replace(release, noise_multiplier=z, grid=grid)
 
-    return release(calibrate(lambda z: [release(z)], part_of(terms, share).budget))
+    return with_noise(calibrate(lambda z: [with_noise(z)], budget))
 
 
 class Fit:
@@ -161,7 +145,20 @@ class Fit:
             count: number of sums, one for each subset.
             grid: integer steps per 1 of the sum; None: as many as `grid_for` returns.
         """
-        release = sum_release(self.terms, name, share, sensitivities, fractional, sampling, count, grid)
+        terms = self.terms
+        sensitivity = sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
+        release = Release(
+            name=f"{FIT}{name}",
+            mechanism="discrete_gaussian",
+            sensitivity=sensitivity,
+            noise_multiplier=1.0,
+            relation=terms.relation,
+            unit=terms.unit,
+            sampling=sampling,
+            count=count,
+            grid=grid or _FINE,
+        )
+        release = _calibrated(release, part_of(terms, share).budget, None if grid else fractional)
         self.declare(release)
         return release
 

@@ -15,10 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.fit import reading
-from adapters.trained.public import PublicSet, torch_seed
+from adapters.trained.public import PublicSet, losses_one_by_one, torch_seed
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 
@@ -197,13 +196,10 @@ def read_discriminator(file: Path, classes: int, shape: ImageShape) -> Discrimin
 
 
 def real_losses(model: Discriminator, images: UInt8Array, labels: Int64Array) -> Float64Array:
-    """Return the loss of calling each image real, float64 (n,); the model sees one image at a time."""
-    losses = np.empty(len(images))
-    with torch.inference_mode():
-        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-            logit = model(tensors(image[None], torch.device("cpu")), torch.tensor([label]))
-            losses[i] = float(functional.softplus(-logit))
-    return losses
+    """Return the loss of calling each image real, float64 (n,)."""
+    return losses_one_by_one(
+        images, labels, torch.device("cpu"), lambda image, label: functional.softplus(-model(image, label))
+    )
 
 
 # The generator learns from the discriminator, and both from public images. No private record is seen here.

@@ -19,7 +19,7 @@ from scipy import ndimage
 from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.settings import PlainTraining
-from pe.data.arrays import ImageShape, Int64Array, UInt8Array
+from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
 from pe.data.samples import generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
@@ -343,6 +343,22 @@ def train(
         for mean, parameter in zip(average, model.parameters(), strict=True):
             parameter.copy_(mean)
     return model
+
+
+def losses_one_by_one(
+    images: Pixels, labels: Int64Array, device: torch.device, loss: Callable[[Tensor, Tensor], Tensor]
+) -> Float64Array:
+    """Return the loss of each image, float64 (n,), which is computed without the others.
+
+    `loss` gets an image, float32 1×c×h×w in [−1, 1], and its label, int64 (1,).
+    """
+    import torch
+
+    losses = np.empty(len(images))
+    with torch.inference_mode():
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            losses[i] = float(loss(tensors(image[None], device), torch.tensor([label], device=device)))
+    return losses
 
 
 def torch_seed(seed: int, phase: str) -> int:

@@ -39,17 +39,13 @@ Train = Callable[[PublicSet, PlainTraining, Callable[[], None]], object]
 """Trains a network on images by these settings; calls the function after each step, whose exceptions end it."""
 
 
-def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "record") -> tuple[Release, ...]:
+def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Release, ...]:
     """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
 
     Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times, in units of the clip.
     Under replace-one, one record's gradient takes another's place: the sensitivity is 2, and the noise multiplier,
-    which counts in sensitivities, is σ/2. Raises PrivacyError for a unit other than a record, or σ out of range.
+    which counts in sensitivities, is σ/2. The unit is a record. Raises PrivacyError for σ out of range.
     """
-    if unit != "record":
-        raise PrivacyError(
-            f"DP-SGD clips the gradient of a record, so it protects no '{unit}': take private.privacy_unit: record."
-        )
     sensitivity = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
     sampling = Poisson(settings.rate) if settings.rate < 1 else None
     return tuple(
@@ -59,7 +55,6 @@ def block_releases(settings: DPSGD, name: str, relation: Relation, unit: str = "
             sensitivity=sensitivity,
             noise_multiplier=settings.sigma / sensitivity,
             relation=relation,
-            unit=unit,
             sampling=sampling,
             count=settings.steps_from(block * settings.block),
             grid=GRID,
@@ -114,12 +109,16 @@ def declare_training(
     """
     terms, relation = fit.terms, Relation(fit.terms.relation)
     settings = training.dp_sgd(terms.declared_size)
-    block_releases(settings.with_noise(1.0), name, relation, terms.unit)  # check the unit before the search
+    if terms.unit != "record":
+        raise PrivacyError(
+            f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}': set private.privacy_unit to "
+            "record."
+        )
     if share is None:
         settings = calibrate_training(settings, terms.budget, relation, fit.releases)
     else:
         settings = calibrate_training(settings, part_of(terms, share).budget, relation)
-    planned = PlannedTraining(name, settings, block_releases(settings, name, relation, terms.unit))
+    planned = PlannedTraining(name, settings, block_releases(settings, name, relation))
     fit.declare(*planned.releases)
     fit.trainings += 1
     return planned
