@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -64,26 +64,22 @@ class AnswersByCodes:
 
     info = PluginInfo(hosts=(), by_label=True)
     capabilities = Capabilities(max_chunk=1024)
-    model_name: ClassVar[str] = "fitted generator of this kind"
 
     _model: CodedModel | None = None
     _classes: tuple[str, ...] = ()
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
-        with reading(folder, self.model_name):
-            self._model, self._classes = self._read(folder)
-
-    def _read(self, folder: Path) -> tuple[CodedModel, tuple[str, ...]]:
-        """Return the model in `folder` and its label names."""
         from safetensors.torch import load_file
 
         from adapters.trained.gan_networks import Generator
 
-        settings = read_json(folder / _SETTINGS)
-        model = Generator(len(settings["classes"]), tuple(settings["image_shape"]))
-        model.load_state_dict(load_file(folder / _WEIGHTS))
-        return model.eval(), tuple(settings["classes"])
+        with reading(folder, "fitted generator of this kind"):
+            settings = read_json(folder / _SETTINGS)
+            self._classes = tuple(settings["classes"])
+            model = Generator(len(self._classes), tuple(settings["image_shape"]))
+            model.load_state_dict(load_file(folder / _WEIGHTS))
+        self._model = model.eval()
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Make new images, each from a code drawn by its seed."""

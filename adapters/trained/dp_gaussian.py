@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from adapters.trained.answers import AnswersByCodes
-from adapters.trained.fit import BELOW_ONE, Fit, FittedMethod, label_numbers, on_grid
+from adapters.trained.fit import BELOW_ONE, Fit, FittedMethod, label_numbers, on_grid, reading
 from adapters.trained.public import Public, ReadsPublic
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.samples import slices
@@ -280,8 +280,6 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
             enough, judged by the declared size, the number of labels, the images' size and the budget.
     """
 
-    model_name: ClassVar[str] = "fitted Gaussians"
-
     public: Public
     covariance: Covariance = "auto"
 
@@ -317,9 +315,11 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         )
         model.write(fit.folder / _MODEL)
 
-    def _read(self, folder: Path) -> tuple[Gaussians, tuple[str, ...]]:
-        model = Gaussians.read(folder / _MODEL)
-        return model, model.classes
+    def load(self, folder: Path) -> None:
+        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        with reading(folder, "fitted Gaussians"):
+            self._model = Gaussians.read(folder / _MODEL)
+        self._classes = self._model.classes
 
     def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return −2·log density of each image under its label's Gaussian, up to a constant: float64 (n,)."""

@@ -20,7 +20,7 @@ from torch.nn import functional
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness, check_gradients, check_stateless
 from adapters.trained.fit import reading, rng_of, write_weights
-from adapters.trained.public import PublicSet, drawing_by, losses_one_by_one
+from adapters.trained.public import PublicSet, descend, drawing_by, losses_one_by_one
 from adapters.trained.settings import Alignment
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
@@ -206,9 +206,7 @@ def _others(pixels: Tensor, logits: Tensor, targets: Tensor, settings: Alignment
 
 
 def _step(optimiser: torch.optim.Adam, loss: Tensor, pixels: Tensor) -> None:
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
+    descend(optimiser, loss)
     with torch.no_grad():
         pixels.clamp_(-1, 1)
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Denoising, scheduler, square
 from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.public import drawing_by, torch_seed
+from adapters.trained.public import descend, drawing_by, torch_seed
 from pe.data.arrays import ImageShape
 from pe.data.samples import slices
 
@@ -115,9 +115,7 @@ class Judge:
             level = self.chain.after(steps).repeat(2)
             logits = self.discriminator(torch.cat([of_teacher, of_student]), level, classes.repeat(2))
             targets = torch.cat([torch.ones(len(steps)), torch.zeros(len(steps))]).to(logits)
-            self._optimiser.zero_grad()
-            functional.binary_cross_entropy_with_logits(logits, targets).backward()  # type: ignore[no-untyped-call]
-            self._optimiser.step()
+            descend(self._optimiser, functional.binary_cross_entropy_with_logits(logits, targets))
         self.discriminator.requires_grad_(False)
 
     def _walk(self, teacher: nn.Module, shape: ImageShape) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.fit import reading
-from adapters.trained.public import PublicSet, losses_one_by_one, torch_seed
+from adapters.trained.public import PublicSet, descend, losses_one_by_one, torch_seed
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 
@@ -113,9 +113,7 @@ def fit_generator(
             mean = shares @ features(model(torch.randn(batch, CODE), labels))
             cosine = (direction * mean).sum(dim=1)
             loss = -(cosine * cosine.abs() / mean.square().sum(dim=1)).sum()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+            descend(optimiser, loss)
             falling.step()
             step_done()
     return model.eval()
@@ -243,9 +241,7 @@ class Learner:
             loss = functional.softplus(-discriminator(images * 2 - 1, labels)).mean()
             if (images * (1 - images)).mean() < _FLAT:
                 loss = loss + functional.relu(logits.abs() - _NEAR).square().mean()
-            self._optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimiser.step()
+            descend(self._optimiser, loss)
             self._follow()
         discriminator.requires_grad_(True)
 
@@ -284,10 +280,9 @@ def train_on_public(
     for _ in range(settings.steps):
         images, labels = public.draw(batches, settings.batch, device)
         fakes, kinds = learner.fakes()
-        optimiser.zero_grad()
-        real, fake = discriminator(images, labels), discriminator(fakes, kinds)
-        (functional.softplus(-real).mean() + functional.softplus(fake).mean()).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        real = functional.softplus(-discriminator(images, labels))
+        fake = functional.softplus(discriminator(fakes, kinds))
+        descend(optimiser, real.mean() + fake.mean())
         learner.learn(discriminator, 1)
         step_done()
     generator.load_state_dict(learner.average.state_dict())

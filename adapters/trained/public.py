@@ -345,6 +345,13 @@ def train(
     return model
 
 
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Do one step of the optimiser down the gradient of `loss`."""
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
 def losses_one_by_one(
     images: Pixels, labels: Int64Array, device: torch.device, loss: Callable[[Tensor, Tensor], Tensor]
 ) -> Float64Array:

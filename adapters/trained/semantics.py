@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,34 +71,17 @@ def chosen_semantics(noisy: Counts, k: int) -> Counts:
     return np.array(rows, dtype=np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Query:
-    """The semantic query function: it names the most probable public labels, the semantics, of an image."""
-
-    classifier: nn.Module  # float32 (n, semantics) from n×c×h×w in [−1, 1], trained
-    device: torch.device  # of the classifier
-
-    def tops(self, image: UInt8Array, k: int) -> Counts:
-        """Return the k most probable public labels of one image, uint8 h×w×c: int64 (k,), all different.
-
-        One image is classified at a time, so that the answer depends on no other image, to the last bit.
-        """
-        import torch
-
-        with torch.no_grad():
-            logits = self.classifier(tensors(image[None], self.device))[0].double()
-        labels: Counts = logits.log_softmax(dim=0).topk(k).indices.cpu().numpy()
-        return labels
-
-
 def train_query(
-    public: PublicSet, settings: QueryTraining, seed: int, device: torch.device, step_done: Callable[[], None]
-) -> Query:
-    """Return a query function trained on a labelled public set: three convolutions with GroupNorm, and a dense layer.
+    public: PublicSet, k: int, settings: QueryTraining, seed: int, device: torch.device, step_done: Callable[[], None]
+) -> Tops:
+    """Return the semantic query function: it names the k most probable public labels, the semantics, of an image.
+
+    It is a classifier that is trained on a labelled public set: three convolutions with GroupNorm, and a dense layer.
 
     Raises:
         RecipeError: memory does not suffice.
     """
+    import torch
     from torch import nn
     from torch.nn import functional
 
@@ -121,7 +103,16 @@ def train_query(
     def loss_of(images: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:
         return functional.cross_entropy(model(images), labels)
 
-    return Query(train(model, public, settings, loss_of, seed, "query", step_done).eval(), device)
+    classifier = train(model, public, settings, loss_of, seed, "query", step_done).eval()
+
+    def tops(image: UInt8Array) -> Counts:
+        # One image is classified at a time, so that the answer depends on no other image, to the last bit.
+        with torch.no_grad():
+            logits = classifier(tensors(image[None], device))[0].double()
+        labels: Counts = logits.log_softmax(dim=0).topk(k).indices.cpu().numpy()
+        return labels
+
+    return tops
 
 
 def declared_semantics(fit: Fit, k: int, share: float) -> Release:
@@ -163,15 +154,15 @@ class SelectsPublic(ReadsPublic, ByDPSGD):
 
         def selected() -> PublicSet:
             public = self.public.read(terms.image_shape, terms.seed)
-            query: Query | None = None
+            tops: Tops | None = None
             if not fit.is_drawn(release):
+                device = self.places()[0]
                 with fit.steps("training the semantic query", self.query.steps) as step_done:
-                    query = train_query(public, self.query, terms.seed, self.places()[0], step_done)
+                    tops = train_query(public, self.semantics, self.query, terms.seed, device, step_done)
 
             def draw(records: PrivateRecords, noise: Noise) -> Counts:
-                assert query is not None, "a stored release is not drawn again"
-                sizes = len(terms.classes), public.classes
-                return noisy_semantics(records, lambda image: query.tops(image, self.semantics), *sizes, release, noise)
+                assert tops is not None, "a stored release is not drawn again"
+                return noisy_semantics(records, tops, len(terms.classes), public.classes, release, noise)
 
             return public.select(chosen_semantics(fit.release(release, draw), self.semantics))
 

@@ -228,15 +228,11 @@ class Network(Settings):
                 height, width, times = height // 2, width // 2, times + 1
             return _FIRST, *[_FURTHER] * times
         times = len(self.channels) - 1
-        if min(height, width) < _LEAST * 2**times:
-            raise RecipeError(
-                f"network.channels has {times + 1} levels, which halve an image {times} times, and images of "
-                f"{height}×{width} pixels are too small for that: take fewer levels, or images of at least "
-                f"{_LEAST * 2**times} pixels a side."
-            )
-        if height % 2**times or width % 2**times:
+        least = _LEAST * 2**times
+        if min(height, width) < least or height % 2**times or width % 2**times:
             raise RecipeError(
                 f"network.channels has {times + 1} levels, which halve an image {times} times, and {height}×{width} "
-                f"cannot be halved so often: take fewer levels, or sides that {2**times} divides."
+                f"cannot be halved so often: take fewer levels, or sides of at least {least} pixels that {2**times} "
+                "divides."
             )
         return self.channels

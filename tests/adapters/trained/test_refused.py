@@ -25,7 +25,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dp_gaussian", {"public": "no_such_folder"}, "no folder with images at"),
     ("dp_gaussian", {"public": "nowhere.npz"}, r"there is no \.npz file at '.*nowhere\.npz'"),
     ("dp_merf", {"features": 2, "bandwidth": [1, 2]}, "too few for 2 bandwidths: take at least 4"),
-    ("dpdm", {"network": {"channels": [8, 8, 8, 8]}}, "8×8 pixels are too small for that"),
+    (
+        "dpdm",
+        {"network": {"channels": [8, 8, 8, 8]}},
+        "8×8 cannot be halved so often: take fewer levels",
+    ),
     ("privimage", {"public": "UNLABELLED"}, "has no labels, and PrivImage selects by them"),
     ("privimage", {"semantics": 3}, "takes 15 public labels, and the public set has 7: take"),
     ("privimage", {"easy": [EASY | {"share": 0.9}]}, r"have shares of ε that add up to 1\.1, which leaves DP-SGD"),
