@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 Codes = Float32Array
 
-_WEIGHTS, _SETTINGS = "generator.safetensors", "settings.json"
+_WEIGHTS = "generator.safetensors"
+_SETTINGS = "settings.json"
 
 
 def draw_codes(seeds: UInt64Array, length: int) -> Codes:
@@ -41,7 +42,7 @@ def draw_codes(seeds: UInt64Array, length: int) -> Codes:
 
 
 def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:
-    """Return √(1−d²)·z + d·ξ for each code z, with a new ξ drawn by its seed; the result is standard normal if z is."""
+    """Return √(1−d²)·z + d·ξ for each code z, with a new ξ drawn by its seed. The result is standard normal if z is."""
     d = np.float32(degree)
     return np.asarray(np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32)
 
@@ -69,7 +70,7 @@ class AnswersByCodes:
     _classes: tuple[str, ...] = ()
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
         from safetensors.torch import load_file
 
         from adapters.trained.gan_networks import Generator

@@ -116,8 +116,8 @@ class VotesForAttributes(FittedMethod):
         most = max(map(len, chain.from_iterable(self._values(terms.classes))))
         if self._config.votes >= most:
             raise RecipeError(
-                f"api.votes is {self._config.votes}, and no attribute has more than {most} values, so that votes would "
-                "choose nothing: list more values, or let a text vote for fewer."
+                f"`api.votes` is {self._config.votes}, but no attribute has more than {most} values, so votes would "
+                "choose nothing. List more values, or let a text vote for fewer."
             )
         wordings = str((self._config.prompts, self._config.wordings, self._config.expansion))
         for name, values in self._asking.prompts.attributes.items():
@@ -174,7 +174,8 @@ class VotesForAttributes(FittedMethod):
 
         noisy = fit.release(release, draw) / release.grid
         deviation = release.noise_multiplier * release.sensitivity
-        parts, model = zip(ends, ends[1:], values, vectors, strict=False), {}
+        parts = zip(ends, ends[1:], values, vectors, strict=False)
+        model = {}
         for name, (start, end, texts, of_label) in zip(self._asking.prompts.attributes, parts, strict=True):
             shares = map(_correct, _split(noisy[:, start:end], texts, deviation), of_label)
             model[name] = {
@@ -187,7 +188,8 @@ class VotesForAttributes(FittedMethod):
         """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are declared."""
         if not measured:
             return []
-        encoder, values = self._encoder(terms), self._values(terms.classes)
+        encoder = self._encoder(terms)
+        values = self._values(terms.classes)
         texts = Texts.costliest(encoder.batch_size, terms.shape)
         _embed(encoder, texts)  # loads its vectors
         started = time.perf_counter()
@@ -197,7 +199,7 @@ class VotesForAttributes(FittedMethod):
         return [DryRun(f"{FIT}{_COUNTS}", 1, seconds, counts, memory=None)]
 
     def load(self, folder: Path) -> None:
-        """Draw by the shares in `folder` from now on; raise RecipeError if there are none, or they are damaged."""
+        """Draw by the shares in `folder` from now on. Raise RecipeError if there are none, or they are damaged."""
         prompts = self._asking.prompts
         with reading(folder, "shares of attributes"):
             model: Mapping[str, Any] = read_json(folder / _MODEL)
@@ -211,7 +213,7 @@ class VotesForAttributes(FittedMethod):
 def _votes(
     encoder: Embedding, records: PrivateRecords, vectors: list[list[Float64Array]], starts: Places, count: int
 ) -> Places:
-    """Return the cells that each text votes for, int64 (n, attributes · count); below 0: none.
+    """Return the cells that each text votes for, int64 (n, attributes · count), below 0 for none.
 
     They follow from the text, its label and the values' public vectors: texts are embedded in blocks of one size,
     and vectors are of whole numbers, so that sums of their products are exact in any order.
@@ -230,11 +232,12 @@ def _votes(
 
 
 def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
-    """Return the texts' vectors as whole numbers, float64 (n, d) of length GRID, about; NaN where the embedding fails.
+    """Return the texts' vectors as whole numbers, float64 (n, d) of length about GRID, NaN where that fails.
 
     They are embedded in blocks of one size, the last one filled up with empty texts.
     """
-    size, blocks = embedding.batch_size, [np.zeros((0, 0))] if not len(texts) else []
+    size = embedding.batch_size
+    blocks = [np.zeros((0, 0))] if not len(texts) else []
     for part in slices(len(texts), size):
         block = texts.array[part]
         filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
@@ -249,7 +252,8 @@ def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> l
 
     Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
     """
-    are_alike, parts = all(of == values[0] for of in values), []
+    are_alike = all(of == values[0] for of in values)
+    parts = []
     for k, of_label in enumerate(values):
         some = (counts if are_alike else counts[k : k + 1])[:, : len(of_label)]
         parts.append(split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0])

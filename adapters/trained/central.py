@@ -37,7 +37,8 @@ COUNTING = 0.2
 _FEWEST = 0.25
 """A label's noisy count is raised to at least this fraction of its value if all labels had equally many records."""
 
-_CENTRES, _SETTINGS = "central.npy", "settings.json"
+_CENTRES = "central.npy"
+_SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,14 @@ class CentralImages(FittedMethod):
         write_json({"classes": terms.classes}, fit.folder / _SETTINGS)
 
     def load(self, folder: Path) -> None:
-        """Answer from the central images in `folder`; raise RecipeError if there are none, or they are damaged."""
+        """Answer from the central images in `folder`. Raise RecipeError if there are none, or they are damaged."""
         with reading(folder, "central images"):
             classes = tuple(read_json(folder / _SETTINGS)["classes"])
             centres = np.load(folder / _CENTRES, allow_pickle=False)
             if centres.dtype != np.uint8 or centres.ndim != 5 or centres.shape[1] != len(classes):
                 raise ValueError("another form")
-        self._centres, self._classes = centres, classes
+        self._centres = centres
+        self._classes = classes
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Return, for each seed and label, a bent copy of one of the label's central images, drawn by the seed."""
@@ -164,7 +166,7 @@ def _generators(seeds: UInt64Array) -> list[np.random.Generator]:
 
 
 def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:
-    """Return an image shifted, turned, stretched and sheared by normal draws times `strength`; 0 changes nothing."""
+    """Return an image shifted, turned, stretched and sheared by normal draws times `strength`. 0 changes nothing."""
     matrix = np.eye(2) + strength * rng.standard_normal((2, 2))
     middle = (np.array(image.shape[:2]) - 1) / 2
     offset = middle - matrix @ (middle + strength * rng.standard_normal(2) * image.shape[:2])

@@ -42,7 +42,8 @@ def noisy_counts(
     """
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     weights = np.trunc(release.grid * BELOW_ONE / norm / of_unit[unit]).astype(np.int64)
-    codes, labels = columns.codes(Rows(records.samples)), records.labels.astype(np.int64)
+    codes = columns.codes(Rows(records.samples))
+    labels = records.labels.astype(np.int64)
     total = np.zeros(number, np.int64)
     for start in range(0, len(codes), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -52,7 +53,7 @@ def noisy_counts(
 
 
 def label_cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
-    """Return each row's label as its cell; see `Cells`."""
+    """Return each row's label as its cell. See `Cells`."""
     return np.arange(len(codes)), labels
 
 
@@ -65,7 +66,7 @@ class Groups:
 
     @classmethod
     def of(cls, columns: Columns, bins: Bins, shares: list[Floats]) -> Groups:
-        """Group neighbouring bins of numbers; of categories the rarest are one group. `shares`: of all labels."""
+        """Group neighbouring bins of numbers, and the rarest categories. `shares`: of all labels."""
         group = []
         for column, share in zip(columns.values(), shares, strict=True):
             middle = (np.cumsum(share) - share / 2) / share.sum()
@@ -98,7 +99,8 @@ def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
     vectors = [columns.whole_vectors(one) for one in candidates]
 
     def cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
-        places, rows = np.empty(len(codes), np.int64), columns.whole_vectors(codes)
+        places = np.empty(len(codes), np.int64)
+        rows = columns.whole_vectors(codes)
         for k, one in enumerate(vectors):
             places[labels == k] = k * len(one) + nearest(rows[labels == k], one)
         return np.arange(len(codes)), places
@@ -107,7 +109,7 @@ def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
 
 
 def nearest(vectors: Floats, candidates: Floats) -> Integers:
-    """Return the nearest candidate of each vector of whole numbers, the first of equals, int64 (n,); exact."""
+    """Return the exact nearest candidate of each vector of whole numbers, the first of equals, int64 (n,)."""
     squares = np.square(candidates).sum(axis=1)
     blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))
     places = [np.argmin(squares - 2 * (block @ candidates.T), axis=1) for block in blocks]

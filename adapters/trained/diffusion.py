@@ -1,4 +1,4 @@
-"""Diffusion models in pixel space, fitted on the private records; the kinds differ in the training before DP-SGD."""
+"""Diffusion models in pixel space, fitted on the private records. The kinds differ in the training before DP-SGD."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LearnsFromPublic(ReadsPublic, OwnNetwork):
     pretraining: PlainTraining = PlainTraining()
 
     def declare_dp_sgd(self, fit: Fit) -> PlannedTraining:
-        """See `OwnNetwork`; raise RecipeError if the public images do not serve, too."""
+        """See `OwnNetwork`. Raise RecipeError if the public images do not serve, too."""
         self.public.check(fit.terms.image_shape)
         return super().declare_dp_sgd(fit)
 
@@ -148,7 +148,7 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
         yield from samples_of(self._generators, shape, rule)
 
     def declare_easy(self, fit: Fit, taken: float = 0.0) -> None:
-        """Declare the releases of all generators; raise RecipeError if these, and the share `taken`, leave nothing."""
+        """Declare the releases of all generators. Raise RecipeError if these, and the share `taken`, leave nothing."""
         total = taken + sum(one.share for one in self.easy)
         if total >= 1:
             raise RecipeError(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Sampling(Settings):
-    """Sampling of the fitted model; see `pixel_diffusion`.
+    """Sampling of the fitted model. See `pixel_diffusion`.
 
     Attributes:
         steps: number of denoising steps from pure noise to an image, at most 1,000 (the noise schedule's timesteps).
@@ -65,7 +65,7 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any mix of labels in a request; two requests at once, of which the second waits for the first."""
+        """Any mix of labels in a request. Two requests at once, of which the second waits for the first."""
         return Capabilities(self.sampling.chunk, 2)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -73,7 +73,7 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
         return describe_steps(self.sampling.steps, degree)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
         self.load_guided(folder, 1.0)
 
     def load_guided(self, folder: Path, guidance: float) -> None:
@@ -115,14 +115,14 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
 
 
 def labels_of(folder: Path) -> list[str]:
-    """Return the label of each class of the model in `folder`; raise RecipeError if there is none."""
+    """Return the label of each class of the model in `folder`. Raise RecipeError if there is none."""
     with reading(folder, "fitted diffusion model"):
         return list(map(str, read_json(folder / "classes.json")["labels"]))
 
 
 @plugin
 class OwnNetwork(ByDPSGD):
-    """A fitted diffusion model with the toolkit's own UNet; for all other arguments see `FittedDiffusion`.
+    """A fitted diffusion model with the toolkit's own UNet. For all other arguments see `FittedDiffusion`.
 
     Args:
         network: size of the UNet.
@@ -131,7 +131,7 @@ class OwnNetwork(ByDPSGD):
     network: Network = Network()
 
     def declare_dp_sgd(self, fit: Fit) -> PlannedTraining:
-        """Declare DP-SGD, which gets what is left of the budget; raise RecipeError for images of an unsuitable size."""
+        """Declare DP-SGD, which gets what is left of the budget. Raise RecipeError for images of an unsuitable size."""
         self.network.levels(*fit.terms.image_shape[:2])
         return declare_training(fit, self.training)
 

@@ -1,4 +1,4 @@
-"""The network of the fitted diffusion models: diffusers' UNet2DModel, conditioned on the class; its loss and files."""
+"""The network of the fitted diffusion models (diffusers' UNet2DModel, conditioned on the class), its loss and files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction")
 
 
 class Denoising:
-    """The squared error of what a network predicts at random timesteps; a loss for DP-SGD (`Loss`) and plain training.
+    """The squared error of what a network predicts at random timesteps. A loss for DP-SGD (`Loss`) and plain training.
 
     For x_t = √ᾱ·x + √(1−ᾱ)·ε our networks predict the velocity v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared
     error of v is the squared error of x times 1 + ᾱ/(1−ᾱ). Like EDM's preconditioning, v gives a target of variance
@@ -111,7 +111,7 @@ class Denoising:
         return cls(levels=schedule.alphas_cumprod, predicts=schedule.config.prediction_type)
 
     def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
-        """Return timesteps, int64, and their ᾱ, float32, (records, draws); noise, float32 (records, draws, c, h, w).
+        """Return timesteps, int64, their ᾱ, float32, (records, draws), and noise, float32 (records, draws, c, h, w).
 
         For a network that is to be guided, also bool (records, draws): True for a draw without a class. A record's
         timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean gradient over the
@@ -128,7 +128,7 @@ class Denoising:
         return steps, levels, noise, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses, (draws,); `image` and `label` are one for all draws, or one for each draw."""
+        """Return the losses, (draws,). `image` and `label` are one for all draws, or one for each draw."""
         noisy, target, classes = self.add_noise(image, label, randomness)
         output = model(noisy, randomness[0], class_labels=classes).sample
         return square(output[:, : target.shape[1]] - target)
@@ -137,7 +137,8 @@ class Denoising:
         """Return the network's inputs, targets and classes, one per draw, for one image or for one image per draw."""
         steps, level, noise, *label_draws = randomness
         share = level[:, None, None, None]
-        signal, spread = share.sqrt(), (1 - share).sqrt()
+        signal = share.sqrt()
+        spread = (1 - share).sqrt()
         classes = label.expand(len(steps))
         if label_draws and self._none is not None:
             classes = classes.masked_fill(label_draws[0], self._none)
@@ -158,7 +159,7 @@ def check_prediction(prediction: str) -> None:
     """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in PREDICTIONS."""
     if prediction not in PREDICTIONS:
         words = ", ".join(PREDICTIONS)
-        raise RecipeError(f"api.model predicts '{prediction}', and those that can be fitted predict one of {words}.")
+        raise RecipeError(f"`api.model` predicts '{prediction}'. Use a model that predicts one of {words}.")
 
 
 def stored_loss(folder: Path) -> Denoising:
@@ -177,7 +178,7 @@ def pretrain(
     none: int | None = None,
     name: str = PUBLIC_IMAGES,
 ) -> None:
-    """Train `model` on all of `images()`, whose labels are the model's classes; see `trainings.pretrain`.
+    """Train `model` on all of `images()`, whose labels are the model's classes. See `trainings.pretrain`.
 
     The model stays on its device. `none`: see `Denoising`; `name`: of the images, for messages.
     """
@@ -220,7 +221,7 @@ def write_model(
 
 
 def stored_network(folder: Path) -> UNet2DModel:
-    """Read the network that a fit left in `folder`; raise RecipeError if there is none."""
+    """Read the network that a fit left in `folder`. Raise RecipeError if there is none."""
     with reading(folder, "fitted diffusion model"):
         return UNet2DModel.from_pretrained(folder / "unet", local_files_only=True)
 
@@ -242,7 +243,8 @@ def mean_losses(
     The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of the network's
     classes. Raises RecipeError if a label of an image is not among them.
     """
-    model, shape = network.to(device).eval(), (images.shape[3], *images.shape[1:3])
+    model = network.to(device).eval()
+    shape = (images.shape[3], *images.shape[1:3])
     generator = torch.Generator().manual_seed(torch_seed(0, "record-losses"))
     randomness = tuple(part[0].to(device) for part in loss.draw(1, DRAWS, shape, generator))
 

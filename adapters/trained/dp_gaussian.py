@@ -64,14 +64,14 @@ class Ball:
 
     @classmethod
     def of_public(cls, images: UInt8Array, quantile: float) -> Ball:
-        """Return the ball around the mean of public images, uint8 (m, h, w, c); radius: a quantile of the distances."""
+        """Return the ball around the mean of public images, uint8 (m, h, w, c). Radius: a quantile of distances."""
         pixels = images.reshape(len(images), -1) / 255.0
         centre = pixels.mean(axis=0)
         distances = np.sqrt(np.square(pixels - centre).sum(axis=1))
         return cls(centre, max(float(np.quantile(distances, quantile)), 1 / 255))
 
     def inside(self, images: UInt8Array) -> Float64Array:
-        """Return vectors u, float64 (n, d), each a function of its own image alone, to the last bit; ‖u‖ ≤ 1."""
+        """Return vectors u, ‖u‖ ≤ 1, float64 (n, d), each a function of its own image alone, to the last bit."""
         u = (images.reshape(len(images), -1) / 255.0 - self.centre) / self.radius
         norms = np.sqrt(np.square(u).sum(axis=1, keepdims=True))
         cut: Float64Array = u / np.maximum(norms, 1)
@@ -100,13 +100,15 @@ class Layout:
 
     def split(self, total: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, list[Int64Array]]:
         """Return views: counts, sums (classes, d), squares (groups, d), and, per group, products above the diagonal."""
-        k, d, g = self.classes, self.dimensions, self.groups
+        k = self.classes
+        d = self.dimensions
+        g = self.groups
         counts, sums, squares, products = np.split(total, np.cumsum([k, k * d, g * d]))
         return counts, sums.reshape(k, d), squares.reshape(g, d), list(products.reshape(g, -1))
 
 
 def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise) -> Int64Array:
-    """Return the noisy sum of all records' v, int64 (numbers,), in grid steps; `layout` gives each label its places.
+    """Return the noisy sum of all records' v, int64 (numbers,), in grid steps. `layout` gives each label its places.
 
     Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v/n are rounded toward zero on the grid;
     for products above the diagonal, u/√n is rounded toward zero on a coarser grid, then multiplied in integers. No
@@ -115,7 +117,8 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
     total = np.zeros(layout.numbers, dtype=np.int64)
     counts, sums, squares, products = layout.split(total)
     above = np.triu(np.ones((layout.dimensions, layout.dimensions), dtype=np.bool_), 1)
-    shares, labels = layout.shares, records.labels.astype(np.int64)
+    shares = layout.shares
+    labels = records.labels.astype(np.int64)
     groups = labels if layout.per_label else np.zeros_like(labels)
     fine = math.sqrt(math.sqrt(2 * shares.product) * release.grid * BELOW_ONE)
     for rows, unit_sizes in _blocks(records):
@@ -165,7 +168,7 @@ class Gaussians:
         return int(self.factors.shape[2])
 
     def images(self, codes: Float32Array, labels: Int64Array) -> UInt8Array:
-        """Return mean + F·z for each code, uint8 (n, h, w, c); an image depends on its own code and label alone."""
+        """Return mean + F·z for each code, uint8 (n, h, w, c). An image depends on its own code and label alone."""
         images = np.empty((len(codes), self.means.shape[1]), dtype=np.uint8)
         for image, code, label in zip(images, codes, labels, strict=True):
             pixels = self.means[label] + self.factors[label % len(self.factors)] @ code.astype(np.float64)
@@ -184,7 +187,8 @@ class Gaussians:
         for i, (image, label) in enumerate(zip(pixels, labels, strict=True)):
             along, variances = parts[label % len(parts)]
             y = image - self.means[label]
-            squares, least = np.square(along.T @ y), variances.min(initial=1.0)
+            squares = np.square(along.T @ y)
+            least = variances.min(initial=1.0)
             across = max(0.0, float(y @ y - squares.sum()))
             logs = np.log(variances).sum() + (len(y) - len(variances)) * math.log(least)
             losses[i] = (squares / variances).sum() + across / least + logs
@@ -202,7 +206,7 @@ class Gaussians:
 
     @classmethod
     def read(cls, file: Path) -> Gaussians:
-        """Read a file that `write` wrote; raise ValueError or another error if it is missing or damaged."""
+        """Read a file that `write` wrote. Raise ValueError or another error if it is missing or damaged."""
         with np.load(file, allow_pickle=False) as archive:
             classes, shape, means, factors = (archive[name] for name in _NAMES)
         height, width, channels = map(int, shape)
@@ -223,7 +227,7 @@ def gaussians_of(
     classes: tuple[str, ...],
     shape: ImageShape,
 ) -> Gaussians:
-    """Return the Gaussians that follow from the noisy sums; eigenvalues up to the `edge` of the noise are dropped.
+    """Return the Gaussians that follow from the noisy sums. Eigenvalues up to the `edge` of the noise are dropped.
 
     A label's noisy count is raised to at least the standard deviation of the count's noise.
     `deviation`: the standard deviation of the noise, in units of ‖v‖.
@@ -254,7 +258,7 @@ def _directions(factor: Float64Array) -> tuple[Float64Array, Float64Array]:
 
 
 def _factor(covariance: Float64Array, least: float) -> Float64Array:
-    """Return F such that F·Fᵀ is the covariance without eigenvalues up to `least`; columns by falling eigenvalue."""
+    """Return F such that F·Fᵀ is the covariance without eigenvalues up to `least`. Columns go by falling eigenvalue."""
     from scipy.linalg import eigh
 
     values, vectors = eigh(covariance, subset_by_value=(least, np.inf))
@@ -316,7 +320,7 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         model.write(fit.folder / _MODEL)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
         with reading(folder, "fitted Gaussians"):
             self._model = Gaussians.read(folder / _MODEL)
         self._classes = self._model.classes
@@ -329,7 +333,8 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
 
     def _layout(self, terms: FitTerms, deviation: float) -> Layout:
         """Return the layout, chosen by public numbers alone."""
-        classes, dimensions = len(terms.classes), int(np.prod(terms.image_shape))
+        classes = len(terms.classes)
+        dimensions = int(np.prod(terms.image_shape))
         if self.covariance != "auto":
             return Layout(classes, dimensions, self.covariance == "per_label")
         each = Layout(classes, dimensions, per_label=True)

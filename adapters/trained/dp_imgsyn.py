@@ -124,7 +124,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             write_model,
         )
 
-        public, companions = self.public.read(terms.image_shape, terms.seed), self.alignment.companions
+        public = self.public.read(terms.image_shape, terms.seed)
+        companions = self.alignment.companions
         if len(public.images) < companions:
             raise RecipeError(
                 f"alignment.companions is {companions}, and the public set has {len(public.images)} images: take fewer "
@@ -156,8 +157,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         """Raise an error for terms that the method cannot serve, and for a teacher that does not serve."""
         if len(terms.classes) < 2:
             raise RecipeError(
-                "api.kind is dp_imgsyn, whose teacher tells labels apart, and private.classes has fewer than two: "
-                "give labels, or take an adapter that needs none."
+                "`dp_imgsyn` needs two labels or more, which its teacher learns to tell apart. Set `private.classes`, "
+                "or use another generator."
             )
         self.public.check(terms.image_shape)
         if self.teacher != "small":
@@ -167,13 +168,15 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             check_own(self.teacher, terms.image_shape, len(terms.classes), CrossEntropy(self.training.shift))
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder` and the recipe's public images; raise RecipeError if these changed."""
+        """Answer from the model in `folder` and the recipe's public images. Raise RecipeError if these changed."""
         from adapters.trained.dp_imgsyn_networks import Model, make_teacher
 
         with reading(folder, "fitted DP-ImgSyn"):
             state = read_json(folder / _STATE)
-            classes, (height, width, channels) = tuple(state["classes"]), state["image_shape"]
-            seed, digest = int(state["seed"]), str(state["public_sha256"])
+            classes = tuple(state["classes"])
+            height, width, channels = state["image_shape"]
+            seed = int(state["seed"])
+            digest = str(state["public_sha256"])
         teacher = make_teacher(self.teacher, channels, len(classes), seed)
         public = self.public.read((height, width, channels), seed)
         if self._digest(public.images) != digest:
@@ -208,7 +211,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         places: Int64Array,
         degree: float,
     ) -> Answer:
-        """Return a sample for each item, which starts from its parent, if it has one; see `Model.start`."""
+        """Return a sample for each item, which starts from its parent, if it has one. See `Model.start`."""
         model = self._fitted_model()
         labels = label_numbers(request.labels, model.labels)
         starts = [
@@ -226,7 +229,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
 
     def _digest(self, images: UInt8Array) -> str:
-        """Return a SHA-256 of the images; if they are drawn, of their shape alone, as fonts differ between machines."""
+        """Return a SHA-256 of the images, or of their shape if they are drawn, as fonts differ between machines."""
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 

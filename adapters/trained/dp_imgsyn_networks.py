@@ -28,7 +28,8 @@ from pe.errors import PluginError, RecipeError
 Pixels = Float32Array
 
 _BETAS = (0.5, 0.99)
-_TEACHER, _MOMENTS = "teacher.safetensors", "moments.safetensors"
+_TEACHER = "teacher.safetensors"
+_MOMENTS = "moments.safetensors"
 _TENSORS = ("means", "deviations", "way_means", "way_squares")
 
 _LOUDEST = 0.5
@@ -61,7 +62,7 @@ def factors_of(means: Float64Array, squares: Float64Array, widths: tuple[int, ..
 
 
 def clip(vector: Float64Array) -> Float64Array:
-    """Cut a vector to an L2 norm of 1; return zero for one that is not finite."""
+    """Cut a vector to an L2 norm of 1. Return zero for one that is not finite."""
     if not np.isfinite(vector).all():
         return np.zeros_like(vector)
     norm = float(np.linalg.norm(vector))
@@ -80,7 +81,8 @@ class Reader:
     """
 
     def __init__(self, teacher: nn.Module, device: torch.device) -> None:
-        self.teacher, self.device = teacher.eval().requires_grad_(False), device
+        self.teacher = teacher.eval().requires_grad_(False)
+        self.device = device
         self._layers = [module for module in teacher.modules() if isinstance(module, nn.GroupNorm)]
         self.widths = tuple(layer.num_channels for layer in self._layers)
 
@@ -134,20 +136,21 @@ class Aim:
 
     @classmethod
     def of_sum(cls, reader: Reader, noisy: Int64Array, factors: Float64Array, grid: int, declared_size: int) -> Aim:
-        """Return the noisy sum divided by the DECLARED size; variances are at least LEAST_VARIANCE. Post-processing."""
+        """Return the noisy sum divided by the DECLARED size. Variances are at least LEAST_VARIANCE. Post-processing."""
         means, squares = np.split(noisy / (grid * declared_size) / factors, 2)
         deviations = np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE))
         return cls(reader, *(torch.from_numpy(each).float().to(reader.device) for each in (means, deviations)))
 
 
 def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Alignment) -> Way:
-    """Align evenly spaced public images to the labels in turn; return their moments before each step."""
+    """Align evenly spaced public images to the labels in turn. Return their moments before each step."""
     device = aim.reader.device
     rows = np.linspace(0, len(images) - 1, settings.companions).astype(np.int64)
     targets = torch.arange(len(rows), device=device) % classes
     pixels = tensors(images[rows], device).requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
-    means, squares = [], []
+    means = []
+    squares = []
     for _ in range(settings.steps):
         logits, mean, square = aim.reader(pixels)
         means.append(mean.detach().mean(dim=0))
@@ -159,7 +162,7 @@ def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Align
 
 
 def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, settings: Alignment) -> Tensor:
-    """Return each image, aligned as if it were one more companion; no other image of `images` changes the result.
+    """Return each image, aligned as if it were one more companion. No other image of `images` changes the result.
 
     The images are public, or evolved from public ones, float32 n×c×h×w in [−1, 1]. `targets`, int64 (n,), are labels.
     `begin`, int64 (n,), is the step from which each image is moved: 0 for all k steps, k for none.
@@ -167,14 +170,16 @@ def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, se
     size = settings.companions + 1
     pixels = images.clone().requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
-    best, least = images, total_variation(images)
+    best = images
+    least = total_variation(images)
     moving = torch.ones(len(images), dtype=torch.bool, device=images.device)
     for step in range(len(way.means)):
         logits, mean, square = aim.reader(pixels)
         means = ((size - 1) * way.means[step] + mean) / size
         squares = ((size - 1) * way.squares[step] + square) / size
         feature = settings.feature * size * _distance(means, squares, aim)
-        here, active = pixels.detach().clone(), begin <= step
+        here = pixels.detach().clone()
+        active = begin <= step
         _step(optimiser, ((feature + _others(pixels, logits, targets, settings)) * active).sum(), pixels)
         with torch.no_grad():
             pixels.copy_(torch.where(active[:, None, None, None], pixels, here))
@@ -220,7 +225,7 @@ def write_model(aim: Aim, way: Way, folder: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The fitted model; each image that it makes is independent of the others."""
+    """The fitted model. Each image that it makes is independent of the others."""
 
     aim: Aim  # the teacher and the private images' moments, noisy
     way: Way  # the companions' moments before each step
@@ -238,7 +243,7 @@ class Model:
         alignment: Alignment,
         device: torch.device,
     ) -> Model:
-        """Read the model in `folder`, `teacher`'s weights included; `alignment` may have fewer steps than the fit."""
+        """Read the model in `folder`, `teacher`'s weights included. `alignment` may have fewer steps than the fit."""
         with reading(folder, "DP-ImgSyn of this teacher"):
             teacher.load_state_dict(load_file(folder / _TEACHER))
             values = load_file(folder / _MOMENTS)
@@ -338,14 +343,15 @@ def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) ->
 
 
 class CrossEntropy:
-    """The cross-entropy of shifted copies of a record; a `Loss` of DP-SGD."""
+    """The cross-entropy of shifted copies of a record. A `Loss` of DP-SGD."""
 
     def __init__(self, shift: int) -> None:
         self._shift = shift
 
     def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Draw shifts down and to the right, int64 (records, draws, 2)."""
-        size, device = (records, draws, 2), generator.device
+        size = (records, draws, 2)
+        device = generator.device
         return (torch.randint(-self._shift, self._shift + 1, size, generator=generator, device=device),)
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:

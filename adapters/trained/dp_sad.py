@@ -41,7 +41,7 @@ class Teaching(FineTuning):
 
 
 class Learning(FineTuning):
-    """DP-SGD of DP-SAD's student; before each block the discriminator learns."""
+    """DP-SGD of DP-SAD's student. Before each block the discriminator learns."""
 
     block: Count = 10
 
@@ -117,10 +117,11 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
         write_model(student, terms.classes, fit.folder)
 
     def _teacher(self, fit: Fit, teaching: PlannedTraining | None) -> UNet2DModel:
-        """Return the teacher, trained on public images, then by DP-SGD; the settings may leave out either training."""
+        """Return the teacher, trained on public images, then by DP-SGD. The settings may leave out either training."""
         from adapters.trained.diffusion_networks import Denoising, pretrain, with_new_classes
 
-        terms, none = fit.terms, len(fit.terms.classes)
+        terms = fit.terms
+        none = len(fit.terms.classes)
         source = self.public
         if source is None:
             model = self.new(terms, none + 1)

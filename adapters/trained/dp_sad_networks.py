@@ -24,7 +24,7 @@ _AT_ONCE = 256
 
 
 class Discriminator(nn.Module):
-    """Three convolutions with GroupNorm, scaled and shifted by time and class; output: the logit of "by the teacher".
+    """Three convolutions with GroupNorm, scaled and shifted by time and class, to the logit of "by the teacher".
 
     `classes`: number of classes, the one that means "no class" included.
     """
@@ -67,9 +67,12 @@ class Chain:
 
     def next_image(self, noisy: Tensor, velocity: Tensor, steps: Tensor) -> Tensor:
         """Return x_s, n×c×h×w, one step after x_t = `noisy`, by a network's `velocity` at x_t: DDIM without noise."""
-        level, after = self._levels[steps + 1][:, None, None, None], self.after(steps)[:, None, None, None]
-        signal, spread = level.sqrt(), (1 - level).sqrt()
-        image, noise = signal * noisy - spread * velocity, spread * noisy + signal * velocity
+        level = self._levels[steps + 1][:, None, None, None]
+        after = self.after(steps)[:, None, None, None]
+        signal = level.sqrt()
+        spread = (1 - level).sqrt()
+        image = signal * noisy - spread * velocity
+        noise = spread * noisy + signal * velocity
         return after.sqrt() * image + (1 - after).sqrt() * noise
 
 
@@ -96,7 +99,8 @@ class Judge:
         device = next(teacher.parameters()).device
         with drawing_by(seed, "discriminator/weights"):
             self.discriminator = Discriminator(shape[2], classes + 1).to(device)
-        self.chain, self._settings = Chain(steps, device), settings
+        self.chain = Chain(steps, device)
+        self._settings = settings
         self._generator = torch.Generator(device).manual_seed(torch_seed(seed, "discriminator"))
         self._optimiser = torch.optim.Adam(self.discriminator.parameters(), lr=settings.learning_rate)
         self._classes = self._draw(classes, settings.chains)
@@ -108,8 +112,10 @@ class Judge:
         for _ in range(self._settings.steps):
             step = self._draw(len(self.chain.timesteps), self._settings.batch)
             which = self._draw(self._settings.chains, self._settings.batch)
-            noisy, of_teacher = self._points[step, which], self._points[step + 1, which]
-            steps, classes = self.chain.timesteps[step], self._classes[which]
+            noisy = self._points[step, which]
+            of_teacher = self._points[step + 1, which]
+            steps = self.chain.timesteps[step]
+            classes = self._classes[which]
             with torch.no_grad():
                 of_student = self.chain.next_image(noisy, _velocity(student, noisy, steps, classes), steps)
             level = self.chain.after(steps).repeat(2)
@@ -125,7 +131,8 @@ class Judge:
         points = [torch.randn(size, generator=self._generator, device=self._generator.device)]
         with torch.no_grad():
             for timestep in self.chain.timesteps:
-                x, timesteps = points[-1], timestep.expand(len(points[-1]))
+                x = points[-1]
+                timesteps = timestep.expand(len(points[-1]))
                 velocities = [
                     _velocity(teacher, x[part], timesteps[part], self._classes[part])
                     for part in slices(len(x), _AT_ONCE)
@@ -143,7 +150,7 @@ def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor)
 
 
 class Distillation(Denoising):
-    """The student's loss (Equation 12): MSE(x, x_θ) + a·MSE(x_ψ, x_θ) + λ·log(1 − φ(x_θ)); a `Loss` of DP-SGD.
+    """The student's loss (Equation 12): MSE(x, x_θ) + a·MSE(x_ψ, x_θ) + λ·log(1 − φ(x_θ)). A `Loss` of DP-SGD.
 
     x, x_ψ and x_θ are the next-step images of one noised record, by the velocities of truth, teacher and student; φ is
     the discriminator's probability. On this schedule every step turns image and noise by the same angle, so the squared
@@ -169,8 +176,10 @@ class Distillation(Denoising):
         none: int,
     ) -> None:
         super().__init__(none)
-        self.judge, self._teacher = judge, teacher
-        self._imitation, self._adversarial = imitation, adversarial
+        self.judge = judge
+        self._teacher = teacher
+        self._imitation = imitation
+        self._adversarial = adversarial
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
         """Return the losses of ONE record, (draws,)."""

@@ -51,7 +51,7 @@ class LoRA(Settings):
 
 
 def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: int) -> nn.Module:
-    """Return `model` with LoRA matrices put in; only the matrices and the chosen `layers` have `requires_grad`.
+    """Return `model` with LoRA matrices put in. Only the matrices and the chosen `layers` have `requires_grad`.
 
     Raises RecipeError for an ending that no layer has, a layer that is not covered or named twice, or nothing to train.
     """
@@ -154,7 +154,7 @@ class FineTune(FittedDiffusion):
         checkpoint.write(network, fit.folder)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
         if not (folder / INDEX).is_file():
             super().load(folder)
             return
@@ -191,7 +191,7 @@ class FineTune(FittedDiffusion):
         )
 
     def _checkpoint(self, terms: FitTerms) -> Checkpoint:
-        """Open the checkpoint; raise RecipeError if it is missing, or a setting is for the other kind of checkpoint."""
+        """Open the checkpoint. Raise RecipeError if it is missing, or a setting is for the other kind of checkpoint."""
         from adapters.trained.finetune_models import PixelCheckpoint, latent_checkpoint
 
         place = None if self.model == "small" else local_model(self.model)
@@ -202,21 +202,21 @@ class FineTune(FittedDiffusion):
             return latent_checkpoint(place, self.prompts, terms.classes, terms.image_shape)
         for name in ("prompts", "guidance"):
             if getattr(self, name) is not None:
-                raise RecipeError(f"{name} is given, but api.model is in pixel space, and takes none: leave it out.")
+                raise RecipeError(f"`api.{name}` cannot be used: `api.model` is in pixel space. Remove it.")
         files = PixelFiles.find(self.model, self.revision, self.offline)
         return PixelCheckpoint(files, terms.classes, terms.image_shape, self.classes)
 
     def _check_pipeline(self) -> None:
         """Raise RecipeError if a setting that a pipeline needs is missing, or one that it does not take is given."""
         if self.prompts is None:
-            raise RecipeError("prompts is missing: give a public text for each label, as api.model draws from text.")
+            raise RecipeError("`api.prompts` is missing: `api.model` draws from text. Write one for each label.")
         if self.classes is not None:
-            raise RecipeError("classes is given, but api.model draws from text: give prompts in their place.")
+            raise RecipeError("`api.classes` cannot be used: `api.model` draws from text. Set `api.prompts` instead.")
         if (self.sampling.sampler, self.sampling.eta) != ("ddim", 0.0):
-            raise RecipeError("sampling.sampler or sampling.eta is given, but api.model has a sampler of its own.")
+            raise RecipeError("`api.sampling.sampler` and `eta` cannot be used: `api.model` has its own. Remove them.")
 
     def _prepare(self, network: nn.Module, terms: FitTerms) -> nn.Module:
-        """Return `network`, set to train the chosen parameters alone; raise RecipeError for unsuitable settings."""
+        """Return `network`, set to train the chosen parameters alone. Raise RecipeError for unsuitable settings."""
         embedding = getattr(network, "class_embedding", None)
         layers = self.layers if self.layers is not None else () if embedding is None else ("class_embedding",)
         prepare(network, self.lora, layers, torch_seed(terms.seed, "lora"))

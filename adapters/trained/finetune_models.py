@@ -67,11 +67,11 @@ class PixelCheckpoint:
         check_prediction(self.files.scheduler.get("prediction_type", "epsilon"))
 
     def skeleton(self) -> nn.Module:
-        """Return the network, so that its layers can be checked; its weights may be missing."""
+        """Return the network, so that its layers can be checked. Its weights may be missing."""
         return self.network()
 
     def network(self) -> nn.Module:
-        """Return the network on the CPU, in float32; its classes are the labels, see `_first_rows`."""
+        """Return the network on the CPU, in float32. Its classes are the labels, see `_first_rows`."""
         network = self.files.network().eval()
         rows = self._first_rows(network)
         network.class_embedding = nn.Embedding(len(rows), rows.shape[1], _weight=rows)
@@ -80,7 +80,7 @@ class PixelCheckpoint:
         return module
 
     def loss(self, device: torch.device) -> Denoising:
-        """Return the checkpoint's training loss, with its noise schedule; networks within the loss are on `device`."""
+        """Return the checkpoint's training loss, with its noise schedule. Networks within the loss are on `device`."""
         return Denoising.of(self.files.sampler("ddpm"))
 
     def write(self, network: nn.Module, folder: Path) -> None:
@@ -100,10 +100,11 @@ class PixelCheckpoint:
         A label begins with the embedding of the class that `classes` gives for it, or that has its name; if there is
         neither, with the mean of all. If there are no classes, labels begin at zero: the network starts as it was.
         """
-        labels, classes = self.labels, self.classes
+        labels = self.labels
+        classes = self.classes
         if network.class_embedding is None:
             if classes:
-                raise RecipeError("classes is given, but the checkpoint has no classes: leave it out.")
+                raise RecipeError("`api.classes` cannot be used: the checkpoint has no classes. Remove it.")
             return torch.zeros(len(labels), network.time_embedding.linear_2.out_features)
         rows = network.class_embedding.weight.detach().float()
         count = self.files.class_count() or 0
@@ -120,7 +121,7 @@ class PixelCheckpoint:
 
 
 def check_same(checkpoint: Checkpoint, fit: Fit) -> None:
-    """Keep the checkpoint's digest when a fit begins; raise RecipeError if a resumed fit has another digest."""
+    """Keep the checkpoint's digest when a fit begins. Raise RecipeError if a resumed fit has another digest."""
     digest = checkpoint.digest().encode()
     if fit.kept(CHECKPOINT, lambda: digest) != digest:
         raise RecipeError(
@@ -217,7 +218,7 @@ Checkpoint = PixelCheckpoint | LatentCheckpoint
 
 
 class Latent:
-    """The squared error of the network's prediction on a record's latent; a `Loss` of DP-SGD.
+    """The squared error of the network's prediction on a record's latent. A `Loss` of DP-SGD.
 
     Args:
         within: the loss that gets a latent in place of an image; it adds the noise.
@@ -226,7 +227,9 @@ class Latent:
     """
 
     def __init__(self, within: Denoising, vae: AutoencoderKL, table: Tensor) -> None:
-        self._within, self._vae, self._table = within, vae, table
+        self._within = within
+        self._vae = vae
+        self._table = table
         self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
@@ -253,7 +256,7 @@ class Latent:
 
 
 def latent_checkpoint(model: Path, prompts: TextByLabel, labels: Sequence[str], shape: ImageShape) -> LatentCheckpoint:
-    """Open the pipeline in the folder `model`, with the labels' prompts; raise RecipeError if a prompt is missing."""
+    """Open the pipeline in the folder `model`, with the labels' prompts. Raise RecipeError if a prompt is missing."""
     texts = prompts if isinstance(prompts, str) else {str(label): text for label, text in prompts.items()}
     of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[PROMPT]
     by_label = dict(zip(labels, map(str, of_labels), strict=True))
@@ -280,7 +283,8 @@ class LowRank(nn.Module):
 
     def __init__(self, base: nn.Linear | nn.Conv2d, rank: int, scale: float) -> None:
         super().__init__()
-        self.base, self.scale = base.requires_grad_(False), scale
+        self.base = base.requires_grad_(False)
+        self.scale = scale
         out, *inner = base.weight.shape
         wide = torch.empty(rank, *inner)
         nn.init.kaiming_uniform_(wide, a=math.sqrt(5))
@@ -305,7 +309,7 @@ class LowRank(nn.Module):
 
 
 def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) -> None:
-    """Put matrices beside named layers, Linear or zero-padded Conv2d without groups; raise RecipeError for others."""
+    """Put matrices beside named layers, Linear or zero-padded Conv2d without groups. Raise RecipeError for others."""
     for name in names:
         layer = model.get_submodule(name)
         convolution = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros"

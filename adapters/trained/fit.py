@@ -106,15 +106,13 @@ class Fit:
     """
 
     fitting: Fitting
+    terms: FitTerms
+    releases: tuple[Release, ...] = ()
+    trainings: int = 0
 
     def __init__(self, fitting: Fitting) -> None:
-        self._declare_for(fitting.terms)
         self.fitting = replace(fitting, private=cache(fitting.private))
-
-    def _declare_for(self, terms: FitTerms) -> None:
-        self.terms = terms
-        self.releases: tuple[Release, ...] = ()
-        self.trainings = 0
+        self.terms = fitting.terms
 
     @property
     def folder(self) -> Path:
@@ -228,7 +226,7 @@ class _Recorded(Exception):
 
 
 class Recording(Fit):
-    """Runs a method to record what it declares; reads no record and draws nothing.
+    """Runs a method to record what it declares. Reads no record and draws nothing.
 
     Args:
         terms: of the fit.
@@ -240,12 +238,12 @@ class Recording(Fit):
     """
 
     def __init__(self, terms: FitTerms, tries: bool = False) -> None:
-        self._declare_for(terms)
+        self.terms = terms
         self._tries = tries
         self.costs: list[DryRun] = []
 
     def record(self, method: Callable[[Fit], None]) -> Recording:
-        """Run `method`; raise what it raises if it cannot be fitted on these terms."""
+        """Run `method`. Raise what it raises if it cannot be fitted on these terms."""
         with suppress(_Recorded):
             method(self)
         return self
@@ -264,7 +262,7 @@ class Recording(Fit):
         return compute()
 
     def add_cost(self, cost: DryRun) -> None:
-        """Record the cost of a training; end the method after its last training by DP-SGD."""
+        """Record the cost of a training. End the method after its last training by DP-SGD."""
         self.costs.append(cost)
         self.trainings -= bool(cost.blocks)
         if not self.trainings:
@@ -283,7 +281,7 @@ class FittedMethod(ABC):
         """
 
     def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
-        """See `Trainer`; raise PrivacyError if the budget is too small, or the unit larger than the method protects."""
+        """See `Trainer`. Raise PrivacyError if the budget is too small, or the unit larger than the method protects."""
         return Recording(terms).record(self._fit).releases
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
@@ -291,7 +289,7 @@ class FittedMethod(ABC):
         return Recording(terms, tries=True).record(self._fit).costs if measured else []
 
     def fit(self, fitting: Fitting) -> None:
-        """See `Trainer`; raise what `plan_releases` does, and RecipeError if memory does not suffice.
+        """See `Trainer`. Raise what `plan_releases` does, and RecipeError if memory does not suffice.
 
         Guarantee: the declared releases'; everything besides is post-processing of them, or public. The private records
         are read only while a release is drawn. A resumed fit takes stored releases and weights, and repeats the rest.
@@ -303,7 +301,7 @@ class FittedMethod(ABC):
 
 
 def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
-    """Return the number of each label, int64 (n,); raise RecipeError for a label that the model was not fitted for."""
+    """Return the number of each label, int64 (n,). Raise RecipeError for a label that the model was not fitted for."""
     if unknown := sorted(set(labels) - set(classes)):
         names = ", ".join(f"'{name}'" for name in sorted(set(classes)))
         raise RecipeError(
@@ -314,13 +312,13 @@ def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
 
 
 def not_fitted(kind: str) -> APIError:
-    """Return the error for a generator that is asked before it is fitted; `kind`: its name in the message."""
+    """Return the error for a generator that is asked before it is fitted. `kind`: its name in the message."""
     return APIError(f"{kind} answers once it is fitted: `pe run` does that first.")
 
 
 @contextmanager
 def reading(folder: Path, model: str) -> Iterator[None]:
-    """Raise RecipeError if a fitted model's files, read within the block, are missing or damaged; `model`: its kind."""
+    """Raise RecipeError if a fitted model's files, read within the block, are missing or damaged. `model`: its kind."""
     try:
         yield
     except PEError:
@@ -336,7 +334,7 @@ def rng_of(seed: int) -> np.random.Generator:
 
 
 def read_json(file: Path) -> Any:
-    """Return what a JSON file holds; raise OSError or ValueError if it is missing or damaged."""
+    """Return what a JSON file holds. Raise OSError or ValueError if it is missing or damaged."""
     return json.loads(read_bytes(file))
 
 

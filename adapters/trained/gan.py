@@ -25,7 +25,7 @@ _DISCRIMINATOR = "discriminator.safetensors"
 
 @plugin
 class FittedGAN(AnswersByCodes, ByDPSGD):
-    """A GAN: DP-SGD trains the discriminator to tell records from generated images; the generator learns from it alone.
+    """A GAN: DP-SGD trains the discriminator to tell records from generated images. The generator learns from it alone.
 
     The generator learns between the discriminator's blocks, at no cost in ε: it sees released weights only. A sample
     carries the code z that it was made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ.
@@ -45,7 +45,7 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
     pretraining: PlainTraining = PlainTraining(steps=2000, batch=64, learning_rate=1e-3)
 
     def fit_gan(self, fit: Fit, public: Callable[[], PublicSet] | None) -> None:
-        """Fit both networks, and write them; `public` gives the images to train them on first, if there are any.
+        """Fit both networks, and write them. `public` gives the images to train them on first, if there are any.
 
         DP-SGD is the last that the fit declares.
         """
@@ -55,7 +55,9 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
 
         from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Generator, Learner, train_on_public
 
-        terms, classes, places = fit.terms, len(fit.terms.classes), self.places()
+        terms = fit.terms
+        classes = len(fit.terms.classes)
+        places = self.places()
         with drawing_by(terms.seed, "gan/weights"):
             discriminator = Discriminator(classes, terms.image_shape)
             generator = Generator(classes, terms.image_shape)
@@ -102,7 +104,8 @@ class DPGAN(ReadsPublic, FittedGAN, FittedMethod):
     public: Public | None = None
 
     def _fit(self, fit: Fit) -> None:
-        source, terms = self.public, fit.terms
+        source = self.public
+        terms = fit.terms
         if source is None:
             self.fit_gan(fit, None)
             return

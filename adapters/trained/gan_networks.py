@@ -1,4 +1,4 @@
-"""The generator of images from codes, fitted to a noisy mean or against a discriminator; and the discriminator."""
+"""The generator of images from codes, fitted to a noisy mean or against a discriminator, and the discriminator."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Generator(nn.Module):
         return images[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
 
     def images(self, codes: Float32Array, labels: Int64Array) -> UInt8Array:
-        """Return uint8 (n, h, w, c); an image depends on its own code and label alone, to within a grey level."""
+        """Return uint8 (n, h, w, c). An image depends on its own code and label alone, to within a grey level."""
         self.eval()
         with torch.no_grad():
             pixels = self(torch.from_numpy(codes), torch.from_numpy(labels))
@@ -151,7 +151,7 @@ class Discriminator(nn.Module):
 
 
 class DiscriminatorLoss:
-    """The logistic loss of telling a record from generated images (Goodfellow et al. 2014); a `Loss` of DP-SGD.
+    """The logistic loss of telling a record from generated images (Goodfellow et al. 2014). A `Loss` of DP-SGD.
 
     Args:
         generator: computed from public values and earlier releases alone; this loss does not train it.
@@ -159,7 +159,8 @@ class DiscriminatorLoss:
     """
 
     def __init__(self, generator: Generator, classes: int) -> None:
-        self._generator, self._classes = generator, classes
+        self._generator = generator
+        self._classes = classes
 
     def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their random labels."""
@@ -177,8 +178,9 @@ class DiscriminatorLoss:
 
 
 def generate(generator: Generator, codes: Tensor, labels: Tensor) -> Tensor:
-    """Return images, float32 n×c×h×w in [−1, 1]; each depends on its own code and label alone."""
-    training, device = generator.training, next(generator.parameters()).device
+    """Return images, float32 n×c×h×w in [−1, 1]. Each depends on its own code and label alone."""
+    training = generator.training
+    device = next(generator.parameters()).device
     with torch.no_grad():
         images: Tensor = generator.eval()(codes.to(device), labels.to(device))
     generator.train(training)
@@ -186,7 +188,7 @@ def generate(generator: Generator, codes: Tensor, labels: Tensor) -> Tensor:
 
 
 def read_discriminator(file: Path, classes: int, shape: ImageShape) -> Discriminator:
-    """Read a discriminator; raise RecipeError if there is none, or it is damaged."""
+    """Read a discriminator. Raise RecipeError if there is none, or it is damaged."""
     model = Discriminator(classes, shape)
     with reading(file.parent, "fitted discriminator"):
         model.load_state_dict(load_file(file))
@@ -205,7 +207,8 @@ def real_losses(model: Discriminator, images: UInt8Array, labels: Int64Array) ->
 
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
-_FLAT, _NEAR = 1e-3, 3.0
+_FLAT = 1e-3
+_NEAR = 3.0
 """A generator whose pixels are all nearly black or white, as when it has learned first that digits are mostly black,
 gets almost no gradient, because its sigmoid is flat there. While the sigmoid's mean slope is below _FLAT, logits are
 drawn back to within ±_NEAR; at other times they are not, because a black background is a trait of digits, too."""
@@ -224,14 +227,16 @@ class Learner:
     """
 
     def __init__(self, generator: Generator, classes: int, settings: PlainTraining, seed: int) -> None:
-        self.generator, self._classes, self._settings = generator, classes, settings
+        self.generator = generator
+        self._classes = classes
+        self._settings = settings
         self.average = deepcopy(generator)
         device = next(generator.parameters()).device
         self._random = torch.Generator(device).manual_seed(torch_seed(seed, "gan/codes"))
         self._optimiser = torch.optim.Adam(generator.parameters(), lr=settings.learning_rate, betas=_BETAS)
 
     def learn(self, discriminator: nn.Module, steps: int | None = None) -> None:
-        """Train the generator against `discriminator`, for `steps` steps; None: as many as the settings say."""
+        """Train the generator against `discriminator`, for `steps` steps, or as many as the settings say."""
         discriminator.requires_grad_(False)
         self.generator.train()
         for _ in range(self._settings.steps if steps is None else steps):
@@ -251,7 +256,8 @@ class Learner:
         return generate(self.generator, codes, labels), labels
 
     def _draw(self) -> tuple[Tensor, Tensor]:
-        batch, device = self._settings.batch, self._random.device
+        batch = self._settings.batch
+        device = self._random.device
         codes = torch.randn((batch, CODE), generator=self._random, device=device)
         return codes, torch.randint(self._classes, (batch,), generator=self._random, device=device)
 
@@ -272,7 +278,7 @@ def train_on_public(
     seed: int,
     step_done: Callable[[], None],
 ) -> None:
-    """Train both networks on public images, a step of each in turn; the generator ends with its average weights."""
+    """Train both networks on public images, a step of each in turn. The generator ends with its average weights."""
     device = next(discriminator.parameters()).device
     batches = np.random.default_rng(torch_seed(seed, "gan/batches"))
     optimiser = torch.optim.Adam(discriminator.parameters(), lr=settings.learning_rate, betas=_BETAS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -33,13 +33,28 @@ from pe.privacy.release import Relation, Release
 
 LEVELS = 3
 """The most times that a number's ranges are counted, each time in finer ones where there is much."""
-POOL, CANDIDATES, ROUNDS, RENEWALS, STAYING = 20_000, 200, 8, 3, 0.3
-"""A label's rows in the pool, candidates in a round, rounds, renewals of the pool before them; share that stays."""
-STEPS, REDRAWN = (0.25, 0.03), 0.2
-"""Step of a mutation, as a share of a number's range, in the first and last round; rate at which a value is redrawn."""
-PENALTY, ITERATIONS = 0.25, 60
-"""Weight of the entropy, chosen on other tables (benchmarks/results/tables.md); iterations of L-BFGS."""
-OF_LABELS, OF_VOTES, OF_PAIRS, OF_PAIRS_ALONE = 0.01, 0.59, 0.3, 0.69
+POOL = 20_000
+"""A label's rows in the pool."""
+CANDIDATES = 200
+"""A label's candidates in a round of votes."""
+ROUNDS = 8
+"""Rounds of votes where most columns are ordered."""
+RENEWALS = 3
+"""Renewals of the pool before the votes."""
+STAYING = 0.3
+"""Share of the pool that a renewal leaves."""
+STEPS = (0.25, 0.03)
+"""Step of a mutation in the first and last round, as a share of a number's range."""
+REDRAWN = 0.2
+"""Rate at which a mutation draws a value anew."""
+PENALTY = 0.25
+"""Weight of the entropy, chosen on other tables (benchmarks/results/tables.md)."""
+ITERATIONS = 60
+"""Iterations of L-BFGS."""
+OF_LABELS = 0.01
+OF_VOTES = 0.59
+OF_PAIRS = 0.3
+OF_PAIRS_ALONE = 0.69
 """Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what is left."""
 _MODEL = "pool.npz"
 _ROW = "row"
@@ -54,7 +69,9 @@ def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) ->
     """
     from scipy.optimize import minimize
 
-    scale, columns, count = np.sqrt(variances), matrix.T.tocsr(), matrix.shape[1]
+    scale = np.sqrt(variances)
+    columns = matrix.T.tocsr()
+    count = matrix.shape[1]
 
     def weights(dual: Floats) -> tuple[Floats, float]:
         exponents = columns @ (dual / scale)
@@ -93,7 +110,8 @@ class _Pool:
         """Give the rows the weights that agree with all noisy counts."""
         from scipy.sparse import csr_array, vstack
 
-        count, blocks = len(self.codes), []
+        count = len(self.codes)
+        blocks = []
         for cells, values, _ in self.counted:
             rows, places = cells(self.codes, np.zeros(count, np.int64))
             blocks.append(csr_array((np.ones(len(places)), (places, rows)), shape=(len(values), count)))
@@ -138,24 +156,34 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     # The releases.
 
+    @cached_property
+    def _declared(self) -> Columns:
+        """The columns as declared, by which a fit is planned. Those of a fitted model may be narrower."""
+        return Columns(self.columns)
+
     @property
     def _rounds(self) -> int:
-        ordered = sum(column.is_ordered for column in self._columns.values())
-        return (ROUNDS if 2 * ordered > len(self._columns) else 0) if self.rounds == "auto" else self.rounds
+        if self.rounds != "auto":
+            return self.rounds
+        ordered = sum(column.is_ordered for column in self._declared.values())
+        return ROUNDS if 2 * ordered > len(self._declared) else 0
 
     @property
     def _levels(self) -> list[list[int]]:
         """The columns whose values are counted at each level, the coarsest first."""
-        sizes = [one.size if one.is_ordered else 1 for one in self._columns.values()]
+        sizes = [one.size if one.is_ordered else 1 for one in self._declared.values()]
         levels = [[j for j, size in enumerate(sizes) if level == 0 or size > BINS**level] for level in range(LEVELS)]
         return [one for one in levels if one]
 
     def _parts(self) -> dict[str, tuple[float, float]]:
         """Return for each release its share of 1/σ², and the L2 norm of what a record adds to its counts."""
-        levels, d, rounds = self._levels, len(self._columns), self._rounds
+        levels = self._levels
+        d = len(self._declared)
+        rounds = self._rounds
         votes = OF_VOTES if rounds else 0.0
         pairs = (OF_PAIRS if rounds else OF_PAIRS_ALONE) if self.pairs and d > 1 else 0.0
-        values, all_levels = 1 - OF_LABELS - pairs - votes, sum(map(len, levels))
+        values = 1 - OF_LABELS - pairs - votes
+        all_levels = sum(map(len, levels))
         parts = {"labels": (OF_LABELS, 1.0)}
         for level, some in enumerate(levels, 1):
             parts[f"values/{level}"] = values * len(some) / all_levels, len(some) ** 0.5
@@ -184,8 +212,9 @@ class MaxEntropy(FittedMethod, MakesRows):
         return dict(zip(self._parts(), releases(calibrate(releases, terms.budget)), strict=True))
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """Foretell memory and time from columns, values and labels, by what others took; see `Rehearsing`."""
-        columns, labels = self._columns.values(), len(terms.classes)
+        """Foretell memory and time from columns, values and labels, by what others took. See `Rehearsing`."""
+        columns = self._declared.values()
+        labels = len(terms.classes)
         pairs = self.pairs * len(columns) * (len(columns) - 1) // 2
         size = sum(2 if one.is_ordered else one.size + 1 for one in columns)  # of a row's vector
         row = 64 * pairs + 17 * size * (self._rounds > 0) + 24 * (labels + 4) * len(columns)
@@ -199,15 +228,16 @@ class MaxEntropy(FittedMethod, MakesRows):
     # The fit.
 
     def _fit(self, fit: Fit) -> None:
-        self._declare(self.columns, self.constraints)
         releases = self._releases(fit.terms)
         fit.declare(*releases.values())
         fit.begin()
+        self._declare(self.columns, self.constraints)
         self.dry_run(fit.terms)  # refuses if memory does not suffice
 
         def draw(name: str, cells: Cells, number: int) -> tuple[Floats, float]:
             """Return noisy counts of cells, float64 (labels, number), and the noise's standard deviation."""
-            release, norm = releases[name], self._parts()[name][1]
+            release = releases[name]
+            norm = self._parts()[name][1]
             labels = len(fit.terms.classes)
             noisy = fit.release(
                 release,
@@ -275,7 +305,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         self._constraints = Constraints(self._columns, self.constraints)
 
     def _renew(self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator) -> None:
-        """Replace the pool's rows: some stay, by weight; the others are mutated, and draw values `anew` at a rate."""
+        """Replace the pool's rows: some stay, by weight. The others are mutated, and draw values `anew` at a rate."""
         parents = pool.draw(len(anew), rng)
 
         def mutate(_: int) -> Codes:
@@ -288,10 +318,11 @@ class MaxEntropy(FittedMethod, MakesRows):
     # The answers.
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
         with reading(folder, "weighted rows"), np.load(folder / _MODEL, allow_pickle=False) as file:
             self._classes = tuple(file["classes"].tolist())
-            codes, weights = file["codes"].astype(np.int64), file["weights"].astype(np.float64)
+            codes = file["codes"].astype(np.int64)
+            weights = file["weights"].astype(np.float64)
             if codes.shape != (len(self._classes), weights.shape[1], len(self._columns)):
                 raise ValueError("arrays of other shapes")
             self._restrict(*file["ends"].T)
@@ -299,7 +330,7 @@ class MaxEntropy(FittedMethod, MakesRows):
             self._model = codes, np.cumsum(weights, axis=1)
 
     def _places(self, labels: Sequence[str], numbers: Floats) -> tuple[Codes, Integers, Integers]:
-        """Return the model's codes; for each label, and number in [0, 1), the label's index and a place in its pool."""
+        """Return the model's codes and, for each label and number in [0, 1), its index and a place in its pool."""
         if self._model is None:
             raise not_fitted("This generator")
         codes, ends = self._model

@@ -42,7 +42,7 @@ class Features(Protocol):
         ...
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """Return c·φ(x), (n, D), of images, float32 (n, h, w, c) in [0, 1], with one c > 0 for all; differentiable."""
+        """Return c·φ(x), (n, D), differentiable, of images, float32 (n, h, w, c) in [0, 1], with one c > 0 for all."""
         ...
 
 
@@ -62,11 +62,12 @@ class NoisyMean(AnswersByCodes):
 
     def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], Features]) -> None:
         """Release the sum of the records' features, and write a generator that is fitted to match it."""
-        terms, classes = fit.terms, len(fit.terms.classes)
+        terms = fit.terms
+        classes = len(fit.terms.classes)
         if self.batch < max(2, classes):
             raise RecipeError(
-                f"api.batch is {self.batch}, and each step needs an image of every one of {classes} labels, and two at "
-                f"least: take {max(2, classes)} or more."
+                f"`api.batch` is {self.batch}, but each step needs an image of each of {classes} labels, and at least "
+                f"two images. Set it to {max(2, classes)} or more."
             )
         mean = fit.sum("mean_features")
         fit.begin()
@@ -124,7 +125,7 @@ class DPMERF(NoisyMean, FittedMethod):
 
 
 def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Float64Array:
-    """Return W of `RandomFourier`, float64 (count/2, dimensions), from a public seed; a block of rows per bandwidth."""
+    """Return W of `RandomFourier`, float64 (count/2, dimensions), from a public seed. Bandwidths have a block each."""
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
@@ -134,7 +135,7 @@ def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: 
 
 @dataclass(frozen=True, eq=False)
 class RandomFourier:
-    """φ(x) = √(2/D)·(cos Wx, sin Wx), of norm 1; a `Features`.
+    """φ(x) = √(2/D)·(cos Wx, sin Wx), of norm 1. A `Features`.
 
     With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x − y‖²/(2·bandwidth²)); with
     several bandwidths, near the mean of their kernels.
@@ -148,7 +149,7 @@ class RandomFourier:
         return 2 * len(self.frequencies)
 
     def of_record(self, image: UInt8Array) -> Float64Array:
-        """See `Features`; the matrix-vector product is of this record alone, so no other record affects rounding."""
+        """See `Features`. The matrix-vector product is of this record alone, so no other record affects rounding."""
         angles = self.frequencies @ (image.reshape(-1) / 255.0)
         features: Float64Array = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(len(self.frequencies))
         return features
@@ -210,7 +211,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Perceptual:
-    """φ(x) = (√w_j · (b_j − c_j)/‖b_j − c_j‖)_j with Σ w_j = 1, so that ‖φ(x)‖ ≤ 1; a `Features`.
+    """φ(x) = (√w_j · (b_j − c_j)/‖b_j − c_j‖)_j with Σ w_j = 1, so that ‖φ(x)‖ ≤ 1. A `Features`.
 
     The blocks b_j(x) are the values after each chosen stage of EfficientNet-Lite0, one per channel and place, then
     their squares; c_j is the mean of a block over public noise images.
@@ -245,7 +246,7 @@ class Perceptual:
         return sum(centre.shape[1] for centre in self.centres)
 
     def of_record(self, image: UInt8Array) -> Float64Array:
-        """See `Features`; the guarantee holds whatever numbers the network returns."""
+        """See `Features`. The guarantee holds whatever numbers the network returns."""
         # Each block is brought to norm 1 in float64, and one that is not finite, or nearly zero, counts as zero. The
         # network is frozen, keeps no statistics and sees the image alone.
         import torch

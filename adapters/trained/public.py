@@ -54,7 +54,7 @@ class PublicSet:
 
     @classmethod
     def of_names(cls, images: Pixels, names: Sequence[str]) -> PublicSet:
-        """Return a set of `images`, with the label name of each in `names`; () if the images are not labelled."""
+        """Return a set of `images`, with the label name of each in `names`, which is empty if they are not labelled."""
         if not names:
             return cls(images, np.zeros(len(images), dtype=np.int64), ())
         unique, labels = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
@@ -62,9 +62,10 @@ class PublicSet:
 
     @classmethod
     def of_generator(cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str) -> PublicSet:
-        """Return `count` images made by a generator; the numbers of images per label differ by at most one."""
+        """Return `count` images made by a generator. The numbers of images per label differ by at most one."""
         places = np.arange(count, dtype=np.int64)
-        seeds, labels = item_seeds(seed, purpose, places, np.zeros_like(places)), places % len(names)
+        seeds = item_seeds(seed, purpose, places, np.zeros_like(places))
+        labels = places % len(names)
         parts = []
         for chunk in slices(count, _CHUNK):
             request = RandomRequest(tuple(names[label] for label in labels[chunk]), seeds[chunk])
@@ -84,7 +85,7 @@ class PublicSet:
         return max(1, len(self.names))
 
     def select(self, semantics: Int64Array) -> PublicSet:
-        """Return the images whose label is in a row of `semantics`, relabelled by row number; rows are disjoint."""
+        """Return the images whose label is in a row of `semantics`, relabelled by row number. Rows are disjoint."""
         new = np.full(self.classes, -1, dtype=np.int64)
         for label, row in enumerate(semantics):
             new[row] = label
@@ -93,22 +94,22 @@ class PublicSet:
 
 
 class Source(Settings, ABC):
-    """Source of public images. Only `read` decodes images; the other methods raise RecipeError as `read` does."""
+    """Source of public images. Only `read` decodes images. The other methods raise RecipeError as `read` does."""
 
     kind: str
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files or folders it reads; empty if its images are made."""
+        """The files or folders it reads, none if its images are made."""
         return ()
 
     @property
     def place(self) -> str:
-        """Its path, or its kind if its images are made; for messages."""
+        """Its path, or its kind if its images are made, for messages."""
         return str(self.paths[0]) if self.paths else self.kind
 
     def label_names(self) -> tuple[str, ...]:
-        """Return the names of the public labels; () if the images are not labelled."""
+        """Return the names of the public labels, none if the images are not labelled."""
         return ()
 
     def check(self, shape: ImageShape) -> None:
@@ -117,7 +118,7 @@ class Source(Settings, ABC):
 
     @abstractmethod
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """Return all public images, height×width×channels as in `shape`; images that are made are drawn by `seed`.
+        """Return all public images, height×width×channels as in `shape`. Images that are made are drawn by `seed`.
 
         Raises:
             RecipeError: there are none, or they cannot have that shape.
@@ -184,7 +185,7 @@ class Noise(Source):
     smoothing: Annotated[float, Field(ge=0)] = 1.0
 
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """See `Source`; grey on average, with black and white three standard deviations away."""
+        """See `Source`. Images are grey on average, with black and white three standard deviations away."""
         rng = generator(seed, "public/noise")
         images = np.empty((self.count, *shape), dtype=np.uint8)
         for image in images:
@@ -197,7 +198,7 @@ _PLACE = Field(description="where the folder or the .npz file of public images i
 
 
 class Folder(Source):
-    """A folder of image files; `labels.csv`, or the subfolder that an image lies in, names the image's label.
+    """A folder of image files, where `labels.csv`, or the subfolder that an image lies in, names the image's label.
 
     Attributes:
         resize: how images get the size of the private ones.
@@ -213,7 +214,7 @@ class Folder(Source):
         return (self.path,)
 
     def label_names(self) -> tuple[str, ...]:
-        """See `Source`; () if any image has no label."""
+        """See `Source`. There are none if any image has no label."""
         files = files_below(self.path, SUFFIXES) if self.path.is_dir() else []
         if not files:
             raise _missing("folder with images", self.path)
@@ -315,7 +316,7 @@ def train(
     phase: str,
     step_done: Callable[[], None],
 ) -> Model:
-    """Train `model`; return it with the moving average of its weights. On a CPU, the arguments determine every bit.
+    """Train `model`. Return it with the moving average of its weights. On a CPU, the arguments determine every bit.
 
     `seed` and the training's name `phase` give its randomness. `step_done` is called after every step, and may end the
     training by an exception. Raises RecipeError if memory does not suffice.
@@ -375,7 +376,7 @@ def torch_seed(seed: int, phase: str) -> int:
 
 @contextmanager
 def drawing_by(seed: int, phase: str) -> Iterator[None]:
-    """Let PyTorch draw by `torch_seed` within the block; its own generators are left as they were."""
+    """Let PyTorch draw by `torch_seed` within the block. Its own generators are left as they were."""
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""Ranges of a table's columns, and the noisy number of records in each; finer ones where there is much."""
+"""Ranges of a table's columns, finer where there is much, and the noisy number of records in each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bins:
 
     @classmethod
     def of(cls, columns: Columns) -> Bins:
-        """Return a bin for each category, and at most BINS for an ordered column; missing values, if any, have one."""
+        """Return a bin for each category, at most BINS for an ordered column, and one for missing values, if any."""
         edges = []
         for one in columns.values():
             ends = cut(0, one.size, BINS) if one.is_ordered else np.arange(one.size + 1)
@@ -113,8 +113,9 @@ def count_values(
 
 
 def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: float) -> Mask:
-    """Mark the bins of column j that hold records: of a number or date, see `occupied`; else all, bool (bins,)."""
-    column, marks = [*columns.values()][j], np.ones(len(counts), bool)
+    """Mark the bins of column j that hold records, bool (bins,): for a number or date see `occupied`, otherwise all."""
+    column = [*columns.values()][j]
+    marks = np.ones(len(counts), bool)
     if column.min is not None:
         values = slice(len(counts) - column.missing)
         marks[values] = occupied(counts[values], even[values], noise)
@@ -136,7 +137,8 @@ def narrow(
         is_cut = column.min is not None and j not in whole and len(held) > 0
         ends.append((held[0], held[-1] + 1) if is_cut else (0, number))
     (places,) = keep("held", [np.array(ends)])
-    edges, rest = [], []
+    edges = []
+    rest = []
     for one, share, number, (first, end) in zip(bins.edges, shares, values, places, strict=True):
         some = one[first : end + 1] - one[first]
         edges.append(np.append(some, some[-1] + one[number + 1 :] - one[number]))

@@ -55,7 +55,7 @@ def noisy_semantics(
 
 
 def chosen_semantics(noisy: Counts, k: int) -> Counts:
-    """Return the k semantics of each label, int64 (classes, k), the most frequent first; none belongs to two labels.
+    """Return the k semantics of each label, int64 (classes, k), the most frequent first. None belongs to two labels.
 
     Greedy: from the largest noisy count to the least, each count gives its semantic to its label, if the semantic is
     free and the label has fewer than k. Ties go to the first label, and the first semantic. Post-processing.
@@ -144,7 +144,7 @@ class SelectsPublic(ReadsPublic, ByDPSGD):
     query: QueryTraining = QueryTraining()
 
     def select_public(self, fit: Fit) -> Callable[[], PublicSet]:
-        """Declare the release of the semantics; return a function that gives the selected images after `fit.begin`.
+        """Declare the release of the semantics. Return a function that gives the selected images after `fit.begin`.
 
         The images have the private labels' numbers. Raises RecipeError if the public images do not serve.
         """
@@ -171,7 +171,8 @@ class SelectsPublic(ReadsPublic, ByDPSGD):
     def _check_labels(self, terms: FitTerms) -> None:
         """Raise RecipeError unless there are public labels enough."""
         self.public.check(terms.image_shape)
-        names, count = self.public.label_names(), self.semantics * len(terms.classes)
+        names = self.public.label_names()
+        count = self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
                 f"public: '{self.public.place}' has no labels, and PrivImage selects by them: put each label's images "

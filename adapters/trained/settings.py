@@ -40,7 +40,7 @@ class PlainTraining(Settings):
 
 
 class FineTuning(Settings):
-    """DP-SGD on the private records, as a section of the recipe; `section` is its name, for messages.
+    """DP-SGD on the private records, as a section of the recipe. `section` is its name, for messages.
 
     Attributes:
         steps: number of steps.
@@ -71,7 +71,7 @@ class FineTuning(Settings):
     block: Count = 50
 
     def dp_sgd(self, declared_size: int) -> DPSGD:
-        """Return these settings for `declared_size` records; the noise multiplier is not set yet.
+        """Return these settings for `declared_size` records. The noise multiplier is not set yet.
 
         Raises:
             RecipeError: `expected_batch` exceeds the declared size.
@@ -86,7 +86,7 @@ class FineTuning(Settings):
 
 
 class DPSGD(FineTuning):
-    """Settings of a training; none of them follows from the private data.
+    """Settings of a training. None of them follows from the private data.
 
     Attributes:
         declared_size: the public number of private records; the real one is never used.
@@ -109,7 +109,7 @@ class DPSGD(FineTuning):
 
     @property
     def sigma(self) -> float:
-        """σ; raise RecipeError if it is not set yet."""
+        """Return σ. Raise RecipeError if it is not set yet."""
         if self.noise_multiplier is None:
             raise RecipeError("noise_multiplier is not settled: calibrate it to a budget before the training.")
         return self.noise_multiplier
@@ -121,7 +121,7 @@ class DPSGD(FineTuning):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks; the last one may be shorter."""
+        """Number of blocks, of which the last may be shorter."""
         return math.ceil(self.steps / self.block)
 
     def steps_from(self, step: int) -> int:
@@ -201,11 +201,12 @@ _COARSE = 8
 _LEAST = 2
 """Least pixels a side at the last level."""
 
-_FIRST, _FURTHER = 16, 32
+_FIRST = 16
+_FURTHER = 32
 
 
 class Network(Settings):
-    """The size of the UNet; the last level, of the least resolution, has attention.
+    """The size of the UNet. The last level, of the least resolution, has attention.
 
     Attributes:
         channels: of each level, multiples of 8; every level but the last halves the image. None: 16, then 32 for
@@ -225,7 +226,9 @@ class Network(Settings):
         if self.channels is None:
             times = 0
             while min(height, width) > _COARSE and height % 2 == 0 and width % 2 == 0:
-                height, width, times = height // 2, width // 2, times + 1
+                height = height // 2
+                width = width // 2
+                times = times + 1
             return _FIRST, *[_FURTHER] * times
         times = len(self.channels) - 1
         least = _LEAST * 2**times

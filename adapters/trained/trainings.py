@@ -99,7 +99,7 @@ class PlannedTraining:
 def declare_training(
     fit: Fit, training: FineTuning, name: str = TRAINING, share: float | None = None
 ) -> PlannedTraining:
-    """Declare a training by DP-SGD, with the least noise that meets its budget; raise RecipeError or PrivacyError.
+    """Declare a training by DP-SGD, with the least noise that meets its budget. Raise RecipeError or PrivacyError.
 
     Args:
         fit: of which it is a part.
@@ -107,7 +107,8 @@ def declare_training(
         name: of the training and, with a number after it, of its releases.
         share: the share of the fit's ε that it costs, taken alone; None: all that the releases before it leave.
     """
-    terms, relation = fit.terms, Relation(fit.terms.relation)
+    terms = fit.terms
+    relation = Relation(fit.terms.relation)
     settings = training.dp_sgd(terms.declared_size)
     if terms.unit != "record":
         raise PrivacyError(
@@ -134,7 +135,7 @@ def dp_sgd(
     task: str = "training on the private records",
     between: Callable[[Training, Float32Array], None] | None = None,
 ) -> None:
-    """Train the model by all blocks of a declared training; stored blocks are used again, the others are drawn.
+    """Train the model by all blocks of a declared training. Stored blocks are used again, the others are drawn.
 
     Guarantee: the releases'. The private records are read only while a block is drawn.
 
@@ -204,7 +205,7 @@ def pretrain(
 
 
 def _measured(model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape) -> DryRun:
-    """Return a training's cost by three steps on random images; raise RecipeError if memory does not suffice."""
+    """Return a training's cost by three steps on random images. Raise RecipeError if memory does not suffice."""
     from adapters.trained.dp_sgd.training import peak_memory
 
     made = np.random.default_rng(0).integers(0, 256, (settings.batch, *shape), dtype=np.uint8)
@@ -241,7 +242,7 @@ class ByDPSGD:
         choose_devices(self.device)
 
     def places(self) -> list[torch.device]:
-        """Return the devices that share each step; the CPU in place of MPS, as DP-SGD needs float64."""
+        """Return the devices that share each step: the CPU in place of MPS, as DP-SGD needs float64."""
         import torch
 
         devices = choose_devices(self.device)

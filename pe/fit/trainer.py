@@ -40,7 +40,7 @@ _BLOCK = 256
 
 
 class Kept:
-    """Intermediate results of a fit, which spare a resumed fit work; computed from public values and releases alone.
+    """Intermediate results of a fit, computed from public values and releases alone, which spare a resumed fit work.
 
     Args:
         folder: holds them until the fit is done; None: nothing is kept.
@@ -50,7 +50,7 @@ class Kept:
         self._folder = folder
 
     def get(self, name: str, compute: Callable[[], bytes]) -> bytes:
-        """Return what is kept under `name`; or compute it, keep it durably and return it.
+        """Return what is kept under `name`, or compute it, keep it durably and return it.
 
         It must depend on private records through releases only.
 
@@ -125,7 +125,7 @@ class Fitting:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRecords:
-    """CONFIDENTIAL: the private records that can be read, in memory; their number is confidential, too.
+    """CONFIDENTIAL: the private records that can be read, in memory. Their number is confidential, too.
 
     Attributes:
         samples: n of them, as their modality stores them; images: uint8 (n, h, w, c).
@@ -139,8 +139,9 @@ class PrivateRecords:
 
     @classmethod
     def of(cls, dataset: PrivateDataset) -> PrivateRecords:
-        """Decode all records of a data set; records that cannot be decoded are left out."""
-        samples, valid = [dataset.modality.stack([], dataset.shape).array], []
+        """Decode all records of a data set. Records that cannot be decoded are left out."""
+        samples = [dataset.modality.stack([], dataset.shape).array]
+        valid = []
         for block, good in dataset.blocks(_BLOCK):
             samples.append(block.array[good])
             valid.append(good)
@@ -153,7 +154,7 @@ class Trainer(Protocol):
     """A generator that is fitted on the private records before it answers."""
 
     def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
-        """Return every release of the fit, calibrated to `terms.budget`; names begin with FIT.
+        """Return every release of the fit, calibrated to `terms.budget`. Names begin with FIT.
 
         Raises:
             RecipeError: it cannot be fitted on these terms.
@@ -214,14 +215,12 @@ class Rehearsing(Protocol):
     """A `Trainer` that can forecast its fit."""
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """Forecast each part of the fit; no record is read, nothing is kept.
+        """Forecast each part of the fit. No record is read, nothing is kept.
 
         Args:
             terms: of the fit.
             measured: whether some of the work is done here on made-up samples, to measure it. If not, only what
                 follows from public numbers is told, at no cost: it is part of every plan.
-
-        If its `PluginInfo.foretells`, it measures nothing.
 
         Raises:
             RecipeError: it cannot be fitted on these terms, or memory does not suffice.
@@ -231,7 +230,7 @@ class Rehearsing(Protocol):
 
 @runtime_checkable
 class HasRecordLoss(Protocol):
-    """A `Trainer` whose fitted model has a loss on each single record; an evaluation attacks the model by it."""
+    """A `Trainer` whose fitted model has a loss on each single record. An evaluation attacks the model by it."""
 
     def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> Float64Array:
         """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample it knows well.
@@ -250,7 +249,7 @@ class HasRecordLoss(Protocol):
 
 
 def load_model(api: object, run: Path) -> None:
-    """Let a generator answer from the model fitted in the folder `run`; do nothing for one that is not fitted."""
+    """Let a generator answer from the model fitted in the folder `run`. Do nothing for one that is not fitted."""
     if isinstance(api, Trainer) and (run / MODEL).is_dir():
         api.load(run / MODEL)
 
@@ -263,7 +262,7 @@ FITTED = "fitted.json"
 
 @dataclass(frozen=True)
 class Fitted:
-    """The origin of a fitted model; all of it public, or released."""
+    """The origin of a fitted model, all of it public or released."""
 
     run: str  # the name of the run that fitted it
     kind: str  # of the adapter

@@ -194,7 +194,7 @@ def test_its_public_images_can_be_compared_with_the_records(kind: str, tmp_path:
 def test_a_fit_without_a_plan_refuses_what_a_plan_does_and_charges_nothing(tmp_path: Path) -> None:
     planned = DPMERF().plan_releases(terms())
     ledger = Ledger(terms().budget, Relation.ADD_REMOVE, "record", planned, MemoryStore())
-    with pytest.raises(RecipeError, match=r"api\.batch is 2, .* take 5 or more"):
+    with pytest.raises(RecipeError, match=r"`api\.batch` is 2, .* Set it to 5 or more"):
         DPMERF(batch=2).fit(Fitting(terms(), lambda: pytest.fail("records were read"), ledger, tmp_path))
     assert not ledger.has_drawn(planned[0])
 

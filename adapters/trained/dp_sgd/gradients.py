@@ -39,14 +39,14 @@ class Loss(Protocol):
     """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
 
     def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
-        """Return randomness for c×h×w images, on the generator's device: tensors of records×draws×…; () for none.
+        """Return randomness for c×h×w images, on the generator's device: tensors of records×draws×…, or () for none.
 
         The randomness is independent of images and labels, and comes from `generator` alone.
         """
         ...
 
     def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses of ONE record, (draws,), or of any shape if the loss draws nothing; their mean is taken.
+        """Return the losses of ONE record, (draws,), or of any shape if the loss draws nothing. Their mean is taken.
 
         Args:
             model: called as the module is, with a batch dimension; several draws make one batch.
@@ -122,7 +122,8 @@ def clipped_sum(gradients: Sequence[Tensor], is_record: Tensor, clip: float, sin
 
 
 def _norms_singly(rows: Tensor) -> Tensor:
-    norms, wide = rows.new_zeros(len(rows), dtype=torch.float64), rows.new_zeros(rows.shape[1], dtype=torch.float64)
+    norms = rows.new_zeros(len(rows), dtype=torch.float64)
+    wide = rows.new_zeros(rows.shape[1], dtype=torch.float64)
     for norm, row in zip(norms, rows, strict=True):
         norm += wide.copy_(row).norm()
     return norms
@@ -163,7 +164,8 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
     Raises PluginError, whose sentence begins with `name`, for a layer that `vmap` does not cover or gets wrong.
     """
     height, width, channels = shape
-    device, generator = next(model.parameters()).device, torch.Generator().manual_seed(0)
+    device = next(model.parameters()).device
+    generator = torch.Generator().manual_seed(0)
     images = (torch.rand((2, channels, height, width), generator=generator) * 2 - 1).to(device)
     noise = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
     # These copies are moved a little, because LoRA matrices begin where half of the gradient is zero.
@@ -178,7 +180,8 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
         return record_gradients(model, loss, parameters, images[rows], labels[rows], randomness)
 
     try:
-        at_once, alone = gradients(slice(2)), [gradients(slice(i, i + 1)) for i in range(2)]
+        at_once = gradients(slice(2))
+        alone = [gradients(slice(i, i + 1)) for i in range(2)]
     except (RuntimeError, ValueError) as error:
         if memory_refused(error):
             raise
@@ -208,7 +211,8 @@ def check_stateless(model: nn.Module, images: Tensor) -> None:
         model: of a class that others wrote; its mode is left as it was.
         images: float32 n×c×h×w, n ≥ 2, public.
     """
-    kind, mode = type(model).__name__, model.training
+    kind = type(model).__name__
+    mode = model.training
     before = {name: value.clone() for name, value in _state(model).items()}
     for training in (True, False):
         model.train(training)

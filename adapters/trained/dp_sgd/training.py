@@ -41,7 +41,7 @@ Labels = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class State:
-    """All that the next step builds upon; as one flat array, see `to_array`, it can be a release."""
+    """All that the next step builds upon. As one flat array (`to_array`) it can be a release."""
 
     step: int  # number of steps done
     parameters: Tensor  # the trained ones, float32 (p,)
@@ -49,7 +49,7 @@ class State:
     moments: tuple[Tensor, ...]  # the optimiser's averages of earlier gradients, each float32 (p,)
 
     def to_array(self) -> Float32Array:
-        """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments; nothing is rounded."""
+        """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments. Nothing is rounded."""
         step = torch.tensor([float(self.step)])
         parts = [step, *(part.cpu() for part in (self.parameters, self.average, *self.moments))]
         return torch.cat(parts).numpy()
@@ -86,7 +86,8 @@ def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
     if settings.optimiser == "adam":
         parameters, moments = _adam(state, gradient, rate)
     else:
-        parameters, moments = state.parameters - rate * gradient, ()
+        parameters = state.parameters - rate * gradient
+        moments = ()
     average = torch.lerp(state.average, parameters, 1 - settings.decay_at(state.step))
     return State(state.step + 1, parameters, average, moments)
 
@@ -100,7 +101,8 @@ def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Te
     return state.parameters.addcdiv(first, spread, value=-rate / (1 - _BETAS[0] ** step)), (first, second)
 
 
-_ON_CPU, _ON_GPU = 32, 512  # most records of a micro-batch that nobody has set
+_ON_CPU = 32
+_ON_GPU = 512  # most records of a micro-batch that nobody has set
 
 
 class Part(NamedTuple):
@@ -168,7 +170,7 @@ class Training:
         return self._size
 
     def start(self) -> Float32Array:
-        """Return the state before the first step, from the model's present parameters; see `State.to_array`."""
+        """Return the state before the first step, from the model's present parameters. See `State.to_array`."""
         flat = torch.cat([value.flatten() for value in trained_parameters(self._model).values()])
         moments = tuple(torch.zeros_like(flat) for _ in range(MOMENTS[self.settings.optimiser]))
         return State(0, flat, flat, moments).to_array()
@@ -238,7 +240,7 @@ class Training:
         return total
 
     def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
-        """Return the state after one step (Algorithm 1, lines 3 to 11); noise is added once, even to an empty batch."""
+        """Return the state after one step (Algorithm 1, lines 3 to 11). Noise is added once, even to an empty batch."""
         sample = self._sample(len(images), noise)
         total = self._sum_over(sample, state, images, labels, noise)
         gradient = self._mean(self._add_noise(total, noise))
@@ -251,11 +253,13 @@ class Training:
     def _sum_over(
         self, sample: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
     ) -> Tensor:
-        size, all_devices = self.micro_batch(images.shape[1:], noise), [self, *self._replicas]
+        size = self.micro_batch(images.shape[1:], noise)
+        all_devices = [self, *self._replicas]
         work = [(sample[part], self._seeds(noise)) for part in slices(len(sample), size)]
 
         def share(rank: int) -> Tensor:
-            one, mine = all_devices[rank], work[rank :: len(all_devices)]
+            one = all_devices[rank]
+            mine = work[rank :: len(all_devices)]
             one._size = size
             parts = (Part(images[places], labels[places], seeds) for places, seeds in mine)
             return one.share(state.parameters.to(one._device), parts).to(self._device)
@@ -298,10 +302,12 @@ class Training:
         # Blank records, which do not count, fill up the batch: the shape of the arithmetic and its memory are always
         # the same. A record's gradient may still be rounded otherwise in another place of a batch (by a GPU's
         # libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
-        size, records = self._records, len(part.images)
+        size = self._records
+        records = len(part.images)
         pixels = np.zeros((size, *part.images.shape[1:]), dtype=np.uint8)
         classes = np.zeros(size, dtype=np.int64)
-        pixels[:records], classes[:records] = part.images, part.labels
+        pixels[:records] = part.images
+        classes[:records] = part.labels
         x = tensors(pixels, self._device)
         y = torch.from_numpy(classes).to(self._device)
         channels, height, width = x.shape[1:]
@@ -313,7 +319,7 @@ class Training:
         return clipped_sum(gradients, is_record, self.settings.clip)
 
     def _add_noise(self, total: Tensor, noise: Noise) -> Tensor:
-        """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate; none, unsafely, if σ is 0."""
+        """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate. With σ = 0 it is unsafe."""
         if not self.settings.sigma:
             return total
         return total + torch.from_numpy(noise.discrete_gaussian(self.count, self.settings.scale)).to(self._device)
@@ -344,7 +350,8 @@ class Training:
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
     def _too_large(self) -> RecipeError:
-        size, device = self._records, self._device
+        size = self._records
+        device = self._device
         if size > 1:
             return RecipeError(f"micro_batch is {size}, which is more than {device} has memory for: take {size // 2}.")
         return RecipeError(
@@ -353,7 +360,7 @@ class Training:
 
 
 def _check_records(images: Images, labels: Labels) -> None:
-    """Raise PrivateDataError unless images are uint8 n×h×w×c and labels n integers; no message tells n."""
+    """Raise PrivateDataError unless images are uint8 n×h×w×c and labels n integers. No message tells n."""
     if images.dtype != np.uint8 or images.ndim != 4:
         raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
@@ -371,7 +378,7 @@ def dry_run(
     devices: Sequence[torch.device] = (torch.device("cpu"),),
     part: str = "training",
 ) -> DryRun:
-    """Return a forecast, measured by two full micro-batches and an empty step; the model stays as it is.
+    """Return a forecast, measured by two full micro-batches and an empty step. The model stays as it is.
 
     Args:
         model: to be trained.
@@ -385,7 +392,8 @@ def dry_run(
         PluginError: a model that DP-SGD cannot train.
         RecipeError: memory does not suffice; the message says which micro_batch to take.
     """
-    noise, device = SystemNoise(), devices[0]
+    noise = SystemNoise()
+    device = devices[0]
     size = Training(model, loss, settings, *devices).micro_batch(image_shape, noise)
     few = {"steps": 1, "micro_batch": size, "block": 1, "expected_batch": size, "declared_size": size}
     training = Training(model, loss, settings.model_copy(update=few | {"noise_multiplier": 0.0}), device)
@@ -398,7 +406,8 @@ def dry_run(
         return time.perf_counter() - start
 
     memory = peak_memory(device, lambda: step(images))  # the first time, when libraries load, too
-    full, empty = step(images), step(images[:0])
+    full = step(images)
+    empty = step(images[:0])
     return DryRun(
         part=part,
         steps=settings.steps,
@@ -412,7 +421,7 @@ def dry_run(
 
 
 def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
-    """Do `work`; return its peak of memory in bytes, above the memory held before; None if the system does not tell.
+    """Do `work`, and return its peak of memory above what was held before, in bytes. None: the system does not tell.
 
     For a CUDA device: the device's memory, as PyTorch counts it; for a CPU: the process's, as Linux counts it.
     """

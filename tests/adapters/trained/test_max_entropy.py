@@ -172,8 +172,10 @@ def test_what_is_declared_a_hundred_times_too_wide_is_narrowed_by_the_counts(tmp
     places = np.arange(3000)
     codes = np.stack([np.where(places % 10 == 0, 20_001, numbers + 10_000), 297 + places % 3], axis=1)
     whole = PrivateRecords(Columns(wide).rows(codes).array, places.astype(np.int32) % 2, places)
+    planned = api.plan_releases(terms())
     api.fit(fitting(api, tmp_path, own=terms(budget=Budget(1, 1e-5)), private=lambda: whole))
     api.load(tmp_path)
+    assert api.plan_releases(terms()) == planned  # by the columns as declared, not as narrowed
     request = RandomRequest(labels=("0", "1") * 2000, seeds=np.arange(4000, dtype=np.uint64))
     rows = api.random_api(request).samples.records
     assert np.mean([row["x"] is None for row in rows]) == pytest.approx(0.1, abs=0.03)

@@ -49,8 +49,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("finetune", {"lora": {"targets": ["to_kk"]}}, "lora.targets: no layer .* ends in 'to_kk'; did you mean 'to_k'"),
     ("finetune", {"classes": {"0": "Q"}}, "classes names 'Q', and the checkpoint has no such class: it has 4"),
     ("finetune", {"classes": {"em": "L"}}, "classes names the label 'em', which the private records do not have"),
-    ("finetune", {"model": "PLAIN", "classes": {"0": "L"}}, "classes is given, but the checkpoint has no classes"),
-    ("finetune", {"model": "SD"}, "prompts is missing: give a public text for each label"),
+    ("finetune", {"model": "PLAIN", "classes": {"0": "L"}}, "the checkpoint has no classes. Remove it"),
+    ("finetune", {"model": "SD"}, "`api.prompts` is missing: .* Write one for each label"),
     ("finetune", {"model": "SD", "prompts": {"0": "a 0"}}, "prompts: there is none for the label '1'"),
     ("finetune", {"model": "SD", "prompts": "a {label}"}, "images whose sides 16 divides, .* private images are 8×8×1"),
 ]
@@ -82,7 +82,7 @@ def test_what_cannot_be_fitted_is_one_sentence(
     ("kind", "own", "sentence"),
     [
         ("dpdm", {"budget": Budget(1e-3, 1e-9)}, "noise drowns even what all of them agree on"),
-        ("dp_imgsyn", {"classes": ("all",)}, "fewer than two"),
+        ("dp_imgsyn", {"classes": ("all",)}, "needs two labels or more"),
         ("dp_gaussian", {"declared_size": 10, "budget": Budget(1, 1e-5)}, "noise of 17 to the number of records, of"),
         ("dp_gaussian", {"shape": (8, 10, 1)}, "glyphs, which are square"),
     ],
