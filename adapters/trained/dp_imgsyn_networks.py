@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,12 +18,14 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from adapters.diffusion.items import tensors
-from adapters.trained.dp_sgd.gradients import Randomness, check_gradients, check_stateless
+from adapters.trained.dp_sgd.gradients import Randomness, check_gradients
 from adapters.trained.fit import reading, rng_of, write_weights
 from adapters.trained.public import PublicSet, descend, drawing_by, losses_one_by_one
-from adapters.trained.settings import Alignment
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
+
+if TYPE_CHECKING:
+    from adapters.trained.dp_imgsyn import Alignment
 
 Pixels = Float32Array
 
@@ -340,6 +342,42 @@ def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) ->
             f"teacher: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not 3×{classes} logits: "
             "let it end in one for each class."
         )
+
+
+def check_stateless(model: nn.Module, images: Tensor) -> None:
+    """Check, by a trial, that a model's answer follows from its parameters and its images alone.
+
+    State kept from one call to the next would carry private records past every clip and all noise. In training and in
+    evaluation mode the model is called on the first image, on all others, and on the first again.
+    Raises PluginError if a call moved a buffer or a parameter, or the first image got another answer the second time.
+
+    Args:
+        model: of a class that others wrote; its mode is left as it was.
+        images: float32 n×c×h×w, n ≥ 2, public.
+    """
+    kind = type(model).__name__
+    mode = model.training
+    before = {name: value.clone() for name, value in _state(model).items()}
+    for training in (True, False):
+        model.train(training)
+        with torch.no_grad():
+            first, _, again = (model(part) for part in (images[:1], images[1:], images[:1]))
+        for name, value in _state(model).items():
+            if name not in before or not torch.equal(value, before[name]):
+                raise PluginError(
+                    f"{kind} writes to '{name}' when it is called, and so would keep traces of private records outside "
+                    "the guarantee: take layers that keep no statistics, GroupNorm among them."
+                )
+        if not torch.allclose(first, again):
+            raise PluginError(
+                f"{kind} answers the same image otherwise when it is asked again: it must keep nothing between calls, "
+                "and draw no coins."
+            )
+    model.train(mode)
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 class CrossEntropy:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.bounded import read_bytes
-from pe.errors import APIError, Interrupted, PEError, RecipeError, quoted
+from pe.errors import APIError, Interrupted, PEError, PrivacyError, RecipeError, quoted
 from pe.fit.trainer import FIT, DryRun, FitTerms, Fitting, PrivateRecords
 from pe.plugins.weights import check_whole
 from pe.privacy.calibration import calibrate
@@ -109,6 +109,7 @@ class Fit:
     terms: FitTerms
     releases: tuple[Release, ...] = ()
     trainings: int = 0
+    _has_begun: bool = False
 
     def __init__(self, fitting: Fitting) -> None:
         self.fitting = replace(fitting, private=cache(fitting.private))
@@ -162,10 +163,13 @@ class Fit:
 
     def declare(self, *releases: Release) -> None:
         """Declare releases whose noise is known, such as those of another method that is fitted within this one."""
+        if self._has_begun:
+            raise PrivacyError("A fit declares its releases before `fit.begin()`, where a plan ends.")
         self.releases += releases
 
     def begin(self) -> None:
         """Say that all is declared. A plan ends here."""
+        self._has_begun = True
 
     def is_drawn(self, release: Release) -> bool:
         """Return whether a declared release is stored."""
@@ -174,8 +178,11 @@ class Fit:
     def release(self, release: Release, draw: Callable[[PrivateRecords, Noise], Array]) -> Array:
         """Return the noisy value of a declared release: the stored one, or one that is drawn now.
 
-        Guarantee: the release's, if `draw` keeps it. The records are read only while the value is drawn.
+        Guarantee: the release's, if `draw` keeps it. The records are read only while the value is drawn. Raises
+        PrivacyError for a release that was not declared, and so is in no plan.
         """
+        if release not in self.releases:
+            raise PrivacyError(f"Release '{release.name}' is not declared: declare it before `fit.begin()`.")
         array = self.fitting.ledger.release(release, lambda noise: draw(self.fitting.private(), noise))
         return cast(Array, array)
 

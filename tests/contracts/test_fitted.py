@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import pe
-from adapters.trained.fit import FittedMethod
+from adapters.trained.fit import Fit, FittedMethod
 from adapters.trained.noisy_mean import DPMERF
 from pe.data.images import Images
 from pe.data.samples import Conditions
@@ -197,6 +198,24 @@ def test_a_fit_without_a_plan_refuses_what_a_plan_does_and_charges_nothing(tmp_p
     with pytest.raises(RecipeError, match=r"`api\.batch` is 2, .* Set it to 5 or more"):
         DPMERF(batch=2).fit(Fitting(terms(), lambda: pytest.fail("records were read"), ledger, tmp_path))
     assert not ledger.has_drawn(planned[0])
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_what_a_plan_does_not_know_of_is_not_released(is_late: bool, tmp_path: Path) -> None:
+    """A method that declares when its plan has ended, or draws what it has not declared, is refused."""
+
+    class Hasty(FittedMethod):
+        def _fit(self, fit: Fit) -> None:
+            release = fit.sum("small", share=0.5)
+            fit.begin()
+            release = fit.sum("more", share=0.5) if is_late else replace(release, name="fit/other")
+            fit.sums(release, lambda image: image.ravel() / 255 / SIDE, (SIDE * SIDE,))
+
+    api, store = Hasty(), MemoryStore()
+    assert [one.name for one in api.plan_releases(terms())] == ["fit/small"]
+    with pytest.raises(PrivacyError, match=r"before `fit\.begin\(\)`"):
+        api.fit(fitting(api, tmp_path, store, lambda: pytest.fail("records were read")))
+    assert not store.charges()
 
 
 # Whole runs: with the releases of a fit held fixed, nothing that its run shows depends on the private records.

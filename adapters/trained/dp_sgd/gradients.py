@@ -200,42 +200,6 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
                 )
 
 
-def check_stateless(model: nn.Module, images: Tensor) -> None:
-    """Check, by a trial, that a model's answer follows from its parameters and its images alone.
-
-    State kept from one call to the next would carry private records past every clip and all noise. In training and in
-    evaluation mode the model is called on the first image, on all others, and on the first again.
-    Raises PluginError if a call moved a buffer or a parameter, or the first image got another answer the second time.
-
-    Args:
-        model: of a class that others wrote; its mode is left as it was.
-        images: float32 n×c×h×w, n ≥ 2, public.
-    """
-    kind = type(model).__name__
-    mode = model.training
-    before = {name: value.clone() for name, value in _state(model).items()}
-    for training in (True, False):
-        model.train(training)
-        with torch.no_grad():
-            first, _, again = (model(part) for part in (images[:1], images[1:], images[:1]))
-        for name, value in _state(model).items():
-            if name not in before or not torch.equal(value, before[name]):
-                raise PluginError(
-                    f"{kind} writes to '{name}' when it is called, and so would keep traces of private records outside "
-                    "the guarantee: take layers that keep no statistics, GroupNorm among them."
-                )
-        if not torch.allclose(first, again):
-            raise PluginError(
-                f"{kind} answers the same image otherwise when it is asked again: it must keep nothing between calls, "
-                "and draw no coins."
-            )
-    model.train(mode)
-
-
-def _state(model: nn.Module) -> dict[str, Tensor]:
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
 def _check(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
