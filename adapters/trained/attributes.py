@@ -128,6 +128,7 @@ class VotesForAttributes(FittedMethod):
                     raise RecipeError(
                         f"api.attributes.{name} lists '{repeated[0]}' more than once: list each value once."
                     )
+        # Private texts are embedded by it, so it must not send them anywhere.
         encoder = info_of(self._encoder(terms))
         if encoder.hosts != ():
             hosts = ", ".join(encoder.hosts or ["hosts that it does not declare"])

@@ -238,6 +238,7 @@ def gaussians_of(
     means = sums / b / sizes[:, None]
     each = []
     for group, (diagonal, above) in enumerate(zip(squares, products, strict=True)):
+        # Of uuᵀ only one half was released, times √2: the covariance is the mean of uuᵀ less that of the means.
         of = slice(group, group + 1) if layout.per_label else slice(None)
         second = np.zeros((layout.dimensions, layout.dimensions))
         second[np.triu_indices(layout.dimensions, 1)] = above / (s * math.sqrt(2))
@@ -299,6 +300,7 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
                 f"{layout.classes} labels that takes {layout.numbers:,} numbers, more than {MOST_NUMBERS:,}: make "
                 "private.size smaller, or take covariance: auto."
             )
+        # With more noise than records on the counts, the means would be noise alone.
         noise_of_count = deviation / np.sqrt(layout.shares.count)
         if noise_of_count > terms.declared_size:
             raise PrivacyError(

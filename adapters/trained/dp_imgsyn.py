@@ -243,6 +243,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             for parent, place, seed in zip(parents, places, request.seeds, strict=True)
         ]
         images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
+        # The teacher's hooks serve one thread at a time: see `Reader`.
         refusal = APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.")
         with raising_for_memory(refusal), self._lock:
             batches = [

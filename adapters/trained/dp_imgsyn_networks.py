@@ -169,6 +169,7 @@ def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, se
     The images are public, or evolved from public ones, float32 n×c×h×w in [−1, 1]. `targets`, int64 (n,), are labels.
     `begin`, int64 (n,), is the step from which each image is moved: 0 for all k steps, k for none.
     """
+    # The companions' moments stand for the rest of the batch, so that an image is aligned without the others.
     size = settings.companions + 1
     pixels = images.clone().requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)

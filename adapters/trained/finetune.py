@@ -75,6 +75,7 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
             )
         layer.requires_grad_(True)
     if lora is not None:
+        # A resumed fit draws the same matrices again: only B is zero at first.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             add_matrices(model, beside, lora.rank, 1.0 if lora.alpha is None else lora.alpha / lora.rank)
@@ -163,6 +164,7 @@ class FineTune(FittedDiffusion):
         content = read_json(folder / PROMPTS)
         height, width, channels = content["shape"]
         self._labels = tuple(content["prompts"])
+        # The pipeline that the fit wrote is complete, so nothing is fetched.
         settings = {
             "model": str(folder),
             "prompts": dict(content["prompts"]),

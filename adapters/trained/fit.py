@@ -144,6 +144,7 @@ class Fit:
             count: number of sums, one for each subset.
             grid: integer steps per 1 of the sum; None: as many as `grid_for` returns.
         """
+        # The noise multiplier of 1 stands in until the one that the budget asks for is found.
         terms = self.terms
         sensitivity = sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
         release = Release(

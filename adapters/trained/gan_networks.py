@@ -102,6 +102,7 @@ def fit_generator(
         torch.manual_seed(seed % 2**63)
         classes = len(target)
         model = Generator(classes, shape)
+        # Labels of a batch are as evenly many as can be, so that each label's mean is as good.
         direction = torch.from_numpy(target.astype(np.float32))
         direction = direction / direction.norm()
         labels = torch.arange(batch) % classes
@@ -283,6 +284,7 @@ def train_on_public(
     batches = np.random.default_rng(torch_seed(seed, "gan/batches"))
     optimiser = torch.optim.Adam(discriminator.parameters(), lr=settings.learning_rate, betas=_BETAS)
     learner = Learner(generator, public.classes, settings, seed)
+    # The learner trains the generator against the discriminator as it is after each of its own steps.
     for _ in range(settings.steps):
         images, labels = public.draw(batches, settings.batch, device)
         fakes, kinds = learner.fakes()

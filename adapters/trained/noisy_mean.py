@@ -73,6 +73,7 @@ class NoisyMean(AnswersByCodes):
         fit.begin()
         from adapters.trained.gan_networks import fit_generator
 
+        # From here on the records are summed once: the generator sees the noisy sum alone.
         features = features_of(terms)
         total = fit.sums(mean, features.of_record, (classes, features.size))
         with fit.steps("fitting the generator", self.steps) as step_done:

@@ -153,6 +153,7 @@ def dp_sgd(
     if isinstance(fit, Recording):
         fit.add_cost(dry_run(model, loss, fit.terms.image_shape, training.settings, devices, training.name))
         return
+    # All that leads from one block to the next is in the state, which is released, so a stored block is not computed.
     engine = Training(model, loss, training.settings, *devices)
     state = engine.start()
     if between is not None:
