@@ -17,7 +17,7 @@ from record import keep, where
 
 from adapters.trained.diffusion_networks import Denoising, unet
 from adapters.trained.dp_sgd.training import Training
-from adapters.trained.settings import DPSGD, Network
+from adapters.trained.settings import DPSGD, NetworkSize
 from pe.plugins.devices import keep_memory
 from pe.privacy.noise import SystemNoise
 
@@ -27,7 +27,7 @@ SHAPE = (1, SIDE, SIDE)
 
 
 def network() -> torch.nn.Module:
-    return unet(Network(), (SIDE, SIDE, 1), CLASSES, 0, "weights")
+    return unet(NetworkSize(), (SIDE, SIDE, 1), CLASSES, 0, "weights")
 
 
 def training(records: int) -> Training:

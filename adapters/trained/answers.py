@@ -13,8 +13,8 @@ import numpy as np
 
 from adapters.trained.fit import (
     label_numbers,
+    load_json,
     not_fitted,
-    read_json,
     reading,
     rng_of,
     write_json,
@@ -76,7 +76,7 @@ class AnswersByCodes:
         from adapters.trained.gan_networks import Generator
 
         with reading(folder, "fitted generator of this kind"):
-            settings = read_json(folder / _SETTINGS)
+            settings = load_json(folder / _SETTINGS)
             self._classes = tuple(settings["classes"])
             model = Generator(len(self._classes), tuple(settings["image_shape"]))
             model.load_state_dict(load_file(folder / _WEIGHTS))

@@ -21,7 +21,7 @@ from adapters.local_text import CausalLM, CausalSettings
 from adapters.public_files import paths_of, samples_of
 from adapters.text_prompts import Asking
 from adapters.text_settings import PROMPTED
-from adapters.trained.fit import Fit, FittedMethod, noisy_sums, read_json, reading
+from adapters.trained.fit import Fit, FittedMethod, load_json, noisy_sums, reading
 from adapters.trained.ranges import split
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.samples import Array, Shape, slices
@@ -57,7 +57,7 @@ _VALUES = """\
 """
 
 
-def noisy_votes(
+def noisy_attribute_votes(
     records: PrivateRecords, votes: Places, classes: int, cells: int, release: Release, noise: Noise
 ) -> Places:
     """Return noisy votes by label, int64 (classes, cells), in grid steps: see `noisy_sums`, whose guarantee it has.
@@ -171,7 +171,7 @@ class VotesForAttributes(FittedMethod):
 
         def draw(records: PrivateRecords, noise: Noise) -> Places:
             votes = _votes(encoder, records, vectors, ends[:-1], self._config.votes)
-            return noisy_votes(records, votes, len(terms.classes), int(ends[-1]), release, noise)
+            return noisy_attribute_votes(records, votes, len(terms.classes), int(ends[-1]), release, noise)
 
         noisy = fit.release(release, draw) / release.grid
         deviation = release.noise_multiplier * release.sensitivity
@@ -203,7 +203,7 @@ class VotesForAttributes(FittedMethod):
         """Draw by the shares in `folder` from now on. Raise RecipeError if there are none, or they are damaged."""
         prompts = self._asking.prompts
         with reading(folder, "shares of attributes"):
-            model: Mapping[str, Any] = read_json(folder / _MODEL)
+            model: Mapping[str, Any] = load_json(folder / _MODEL)
             for name, values in prompts.attributes.items():
                 for label, shares in model[name].items():
                     if [*shares] != [text.replace("{label}", label) for text in values.of_label(label)]:

@@ -14,8 +14,8 @@ from adapters.trained.fit import (
     Fit,
     FittedMethod,
     label_numbers,
+    load_json,
     not_fitted,
-    read_json,
     reading,
     rng_of,
     write_json,
@@ -132,7 +132,7 @@ class CentralImages(FittedMethod):
     def load(self, folder: Path) -> None:
         """Answer from the central images in `folder`. Raise RecipeError if there are none, or they are damaged."""
         with reading(folder, "central images"):
-            classes = tuple(read_json(folder / _SETTINGS)["classes"])
+            classes = tuple(load_json(folder / _SETTINGS)["classes"])
             centres = np.load(folder / _CENTRES, allow_pickle=False)
             if centres.dtype != np.uint8 or centres.ndim != 5 or centres.shape[1] != len(classes):
                 raise ValueError("another form")

@@ -102,13 +102,13 @@ def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
         places = np.empty(len(codes), np.int64)
         rows = columns.whole_vectors(codes)
         for k, one in enumerate(vectors):
-            places[labels == k] = k * len(one) + nearest(rows[labels == k], one)
+            places[labels == k] = k * len(one) + nearest_rows(rows[labels == k], one)
         return np.arange(len(codes)), places
 
     return cells
 
 
-def nearest(vectors: Floats, candidates: Floats) -> Integers:
+def nearest_rows(vectors: Floats, candidates: Floats) -> Integers:
     """Return the exact nearest candidate of each vector of whole numbers, the first of equals, int64 (n,)."""
     squares = np.square(candidates).sum(axis=1)
     blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from adapters.public_files import paths_of, samples_of
 from adapters.trained.diffusion_model import FittedDiffusion, OwnNetwork
-from adapters.trained.fit import Fit, part_of
+from adapters.trained.fit import Fit, with_share
 from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import PlainTraining, Share
@@ -66,11 +66,11 @@ class LearnsFromPublic(ReadsPublic, OwnNetwork):
 
     def pretrained(self, fit: Fit) -> UNet2DModel:
         """Return the network that DP-SGD begins with."""
-        from adapters.trained.diffusion_networks import pretrain, with_new_classes
+        from adapters.trained.diffusion_networks import pretrain_unet, with_new_classes
 
         terms = fit.terms
         model = self.new(terms, max(1, len(self.public.label_names())))
-        pretrain(fit, model, lambda: self.public.read(terms.image_shape, terms.seed), self.pretraining)
+        pretrain_unet(fit, model, lambda: self.public.read(terms.image_shape, terms.seed), self.pretraining)
         return with_new_classes(model, len(terms.classes), terms.seed)
 
 
@@ -156,22 +156,22 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
                 "api.semantics_share or the shares in api.easy smaller."
             )
         for one, generator in zip(self.easy, self._generators, strict=True):
-            fit.declare(*generator.plan_releases(part_of(fit.terms, one.share)))
+            fit.declare(*generator.plan_releases(with_share(fit.terms, one.share)))
 
     def learn_from_easy(self, fit: Fit, model: UNet2DModel) -> None:
         """Train the model on images of each generator in turn."""
-        from adapters.trained.diffusion_networks import pretrain
+        from adapters.trained.diffusion_networks import pretrain_unet
 
         for one, generator in zip(self.easy, self._generators, strict=True):
             images = partial(_images_of, fit, one, generator)
-            pretrain(fit, model, images, one.training, name=f"images of {one.kind}")
+            pretrain_unet(fit, model, images, one.training, name=f"images of {one.kind}")
 
 
 def _images_of(fit: Fit, one: Easy, generator: Trainer) -> PublicSet:
     """Fit the generator with its share of the budget, and return images that it makes."""
     terms = fit.terms
     with TemporaryDirectory() as folder:
-        generator.fit(replace(fit.fitting, terms=part_of(terms, one.share), folder=Path(folder)))
+        generator.fit(replace(fit.fitting, terms=with_share(terms, one.share), folder=Path(folder)))
         generator.load(Path(folder))
     assert isinstance(generator, GenerationAPI)
     return PublicSet.of_generator(generator, terms.classes, one.images, terms.seed, f"easy/{one.kind}")
@@ -226,9 +226,9 @@ class PrivImage(SelectsPublic, LearnsFromEasy, FittedDiffusion):
         self.declare_easy(fit, taken=self.semantics_share)
         training = self.declare_dp_sgd(fit)
         fit.begin()
-        from adapters.trained.diffusion_networks import pretrain
+        from adapters.trained.diffusion_networks import pretrain_unet
 
         model = self.new(fit.terms, len(fit.terms.classes))
-        pretrain(fit, model, public, self.pretraining)
+        pretrain_unet(fit, model, public, self.pretraining)
         self.learn_from_easy(fit, model)
         self.finish(fit, model, training)

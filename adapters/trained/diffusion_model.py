@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from adapters.diffusion.items import describe_steps
-from adapters.trained.fit import Fit, FittedMethod, label_numbers, not_fitted, read_json, reading
-from adapters.trained.settings import Network
+from adapters.trained.fit import Fit, FittedMethod, label_numbers, load_json, not_fitted, reading
+from adapters.trained.settings import NetworkSize
 from adapters.trained.trainings import ByDPSGD, PlannedTraining, declare_training, dp_sgd
 from pe.data.arrays import Float64Array, UInt8Array
 from pe.plugins.protocols import Answer, Capabilities, GenerationAPI, PluginInfo, RandomRequest, VariationRequest
@@ -117,7 +117,7 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
 def labels_of(folder: Path) -> list[str]:
     """Return the label of each class of the model in `folder`. Raise RecipeError if there is none."""
     with reading(folder, "fitted diffusion model"):
-        return list(map(str, read_json(folder / "classes.json")["labels"]))
+        return list(map(str, load_json(folder / "classes.json")["labels"]))
 
 
 @plugin
@@ -128,7 +128,7 @@ class OwnNetwork(ByDPSGD):
         network: size of the UNet.
     """
 
-    network: Network = Network()
+    network: NetworkSize = NetworkSize()
 
     def declare_dp_sgd(self, fit: Fit) -> PlannedTraining:
         """Declare DP-SGD, which gets what is left of the budget. Raise RecipeError for images of an unsuitable size."""

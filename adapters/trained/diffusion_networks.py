@@ -10,11 +10,11 @@ import torch
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
-from adapters.trained import trainings
 from adapters.trained.dp_sgd.gradients import Loss, Randomness
 from adapters.trained.fit import Fit, label_numbers, reading, write_json
 from adapters.trained.public import LossOf, PublicSet, drawing_by, losses_one_by_one, torch_seed, train
-from adapters.trained.settings import PUBLIC_IMAGES, Network, PlainTraining
+from adapters.trained.settings import PUBLIC_IMAGES, NetworkSize, PlainTraining
+from adapters.trained.trainings import pretrain
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.errors import RecipeError
 
@@ -24,7 +24,7 @@ _GROUPS = 4
 _HEAD = 8
 
 
-def unet(network: Network, shape: ImageShape, classes: int, seed: int, phase: str) -> UNet2DModel:
+def unet(network: NetworkSize, shape: ImageShape, classes: int, seed: int, phase: str) -> UNet2DModel:
     """Return a new network for images of h×w×c, with weights drawn from `seed` (the recipe's) and the name `phase`.
 
     Raises RecipeError if the images are too small for it.
@@ -170,7 +170,7 @@ def stored_loss(folder: Path) -> Denoising:
 # Training on public images, before the network sees a private one.
 
 
-def pretrain(
+def pretrain_unet(
     fit: Fit,
     model: UNet2DModel,
     images: Callable[[], PublicSet],
@@ -178,7 +178,7 @@ def pretrain(
     none: int | None = None,
     name: str = PUBLIC_IMAGES,
 ) -> None:
-    """Train `model` on all of `images()`, whose labels are the model's classes. See `trainings.pretrain`.
+    """Train `model` on all of `images()`, whose labels are the model's classes. See `pretrain`.
 
     The model stays on its device. `none`: see `Denoising`; `name`: of the images, for messages.
     """
@@ -187,7 +187,7 @@ def pretrain(
     def train_on(public: PublicSet, settings: PlainTraining, step_done: Callable[[], None]) -> None:
         train(model, public, settings, _loss_of(model, none), fit.terms.seed, phase, step_done)
 
-    trainings.pretrain(fit, model, images, train_on, settings, name)
+    pretrain(fit, model, images, train_on, settings, name)
 
 
 def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:

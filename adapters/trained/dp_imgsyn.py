@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from adapters.trained.fit import Fit, FittedMethod, label_numbers, not_fitted, read_json, reading, write_json
+from adapters.trained.fit import Fit, FittedMethod, label_numbers, load_json, not_fitted, reading, write_json
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import FineTuning, Fraction, Rate, Share, Weight
 from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd
@@ -27,7 +27,7 @@ from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
-    from adapters.trained.dp_imgsyn_networks import Model
+    from adapters.trained.dp_imgsyn_networks import AlignedModel
 
 _PUBLIC = "public"
 _STATE = "settings.json"
@@ -145,7 +145,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             clip,
             factors_of,
             make_teacher,
-            write_model,
+            write_moments,
         )
 
         public = self.public.read(terms.image_shape, terms.seed)
@@ -172,7 +172,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         aim = Aim.of_sum(reader, noisy, factors, sum_of_moments.grid, terms.declared_size)
         with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
             way = align_companions(public.images, len(terms.classes), aim, self.alignment)
-        write_model(aim, way, fit.folder)
+        write_moments(aim, way, fit.folder)
         state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
         state["public_sha256"] = self._digest(public.images)
         write_json(state, fit.folder / _STATE)
@@ -193,10 +193,10 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder` and the recipe's public images. Raise RecipeError if these changed."""
-        from adapters.trained.dp_imgsyn_networks import Model, make_teacher
+        from adapters.trained.dp_imgsyn_networks import AlignedModel, make_teacher
 
         with reading(folder, "fitted DP-ImgSyn"):
-            state = read_json(folder / _STATE)
+            state = load_json(folder / _STATE)
             classes = tuple(state["classes"])
             height, width, channels = state["image_shape"]
             seed = int(state["seed"])
@@ -208,7 +208,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
                 f"api.public: the images of {self.public.place} are not those with which {folder} was fitted: name "
                 "those."
             )
-        self._model = Model.read(folder, teacher, classes, public, self.alignment, self.places()[0])
+        self._model = AlignedModel.read(folder, teacher, classes, public, self.alignment, self.places()[0])
 
     def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
         """Return the teacher's cross-entropy on each image, float64 (n,)."""
@@ -235,7 +235,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         places: Int64Array,
         degree: float,
     ) -> Answer:
-        """Return a sample for each item, which starts from its parent, if it has one. See `Model.start`."""
+        """Return a sample for each item, which starts from its parent, if it has one. See `AlignedModel.start`."""
         model = self._fitted_model()
         labels = label_numbers(request.labels, model.labels)
         starts = [
@@ -258,10 +258,10 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 
-    def _fitted_model(self) -> Model:
+    def _fitted_model(self) -> AlignedModel:
         if self._model is None:
             raise not_fitted("dp_imgsyn")
-        model: Model = self._model
+        model: AlignedModel = self._model
         return model
 
 

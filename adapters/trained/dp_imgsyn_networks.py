@@ -20,7 +20,7 @@ from torch.nn import functional
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness, check_gradients
 from adapters.trained.fit import reading, rng_of, write_weights
-from adapters.trained.public import PublicSet, descend, drawing_by, losses_one_by_one
+from adapters.trained.public import PublicSet, drawing_by, losses_one_by_one, step_down
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
 
@@ -174,7 +174,7 @@ def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, se
     pixels = images.clone().requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
     best = images
-    least = total_variation(images)
+    least = pixel_variation(images)
     moving = torch.ones(len(images), dtype=torch.bool, device=images.device)
     for step in range(len(way.means)):
         logits, mean, square = aim.reader(pixels)
@@ -186,14 +186,14 @@ def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, se
         _step(optimiser, ((feature + _others(pixels, logits, targets, settings)) * active).sum(), pixels)
         with torch.no_grad():
             pixels.copy_(torch.where(active[:, None, None, None], pixels, here))
-            rough = total_variation(pixels)
+            rough = pixel_variation(pixels)
             moving &= ~active | (rough <= settings.roughest * least)
             best = torch.where((active & moving)[:, None, None, None], pixels, best)
             least = torch.minimum(least, rough)
     return best.detach()
 
 
-def total_variation(images: Tensor) -> Tensor:
+def pixel_variation(images: Tensor) -> Tensor:
     """Return the total variation of each image (Equation 3), float32 (n,)."""
     down = functional.pad(images.diff(dim=2), (0, 0, 0, 1))
     right = functional.pad(images.diff(dim=3), (0, 1))
@@ -209,17 +209,17 @@ def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
 def _others(pixels: Tensor, logits: Tensor, targets: Tensor, settings: Alignment) -> Tensor:
     """Return the loss of Equations 2 to 4 for each image, (n,), weighted as in a batch of `companions` + 1 images."""
     size = settings.companions + 1
-    prior = settings.total_variation * total_variation(pixels) + settings.norm * pixels.square().sum(dim=(1, 2, 3))
+    prior = settings.total_variation * pixel_variation(pixels) + settings.norm * pixels.square().sum(dim=(1, 2, 3))
     return settings.classification * functional.cross_entropy(logits, targets, reduction="none") + size * prior
 
 
 def _step(optimiser: torch.optim.Adam, loss: Tensor, pixels: Tensor) -> None:
-    descend(optimiser, loss)
+    step_down(optimiser, loss)
     with torch.no_grad():
         pixels.clamp_(-1, 1)
 
 
-def write_model(aim: Aim, way: Way, folder: Path) -> None:
+def write_moments(aim: Aim, way: Way, folder: Path) -> None:
     """Write the teacher and the moments, as .safetensors."""
     write_weights(aim.reader.teacher.state_dict(), folder / _TEACHER)
     values = aim.means, aim.deviations, way.means, way.squares
@@ -227,7 +227,7 @@ def write_model(aim: Aim, way: Way, folder: Path) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class AlignedModel:
     """The fitted model. Each image that it makes is independent of the others."""
 
     aim: Aim  # the teacher and the private images' moments, noisy
@@ -245,7 +245,7 @@ class Model:
         public: PublicSet,
         alignment: Alignment,
         device: torch.device,
-    ) -> Model:
+    ) -> AlignedModel:
         """Read the model in `folder`, `teacher`'s weights included. `alignment` may have fewer steps than the fit."""
         with reading(folder, "DP-ImgSyn of this teacher"):
             teacher.load_state_dict(load_file(folder / _TEACHER))

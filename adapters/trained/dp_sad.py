@@ -134,7 +134,7 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
 
     def _teacher(self, fit: Fit, teaching: PlannedTraining | None) -> UNet2DModel:
         """Return the teacher, trained on public images, then by DP-SGD. The settings may leave out either training."""
-        from adapters.trained.diffusion_networks import Denoising, pretrain, with_new_classes
+        from adapters.trained.diffusion_networks import Denoising, pretrain_unet, with_new_classes
 
         terms = fit.terms
         none = len(fit.terms.classes)
@@ -151,7 +151,7 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
                 return public if teaching else public.select(np.array([[public.names.index(name)] for name in names]))
 
             model = self.new(terms, classes + 1)
-            pretrain(fit, model, images, self.pretraining or PlainTraining(), none=classes)
+            pretrain_unet(fit, model, images, self.pretraining or PlainTraining(), none=classes)
             if teaching:
                 model = with_new_classes(model, none + 1, terms.seed)
         if teaching:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Denoising, scheduler, square
 from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.public import descend, drawing_by, torch_seed
+from adapters.trained.public import drawing_by, step_down, torch_seed
 from pe.data.arrays import ImageShape
 from pe.data.samples import slices
 
@@ -23,7 +23,7 @@ _GROUPS = 4
 _AT_ONCE = 256
 
 
-class Discriminator(nn.Module):
+class StepDiscriminator(nn.Module):
     """Three convolutions with GroupNorm, scaled and shifted by time and class, to the logit of "by the teacher".
 
     `classes`: number of classes, the one that means "no class" included.
@@ -98,7 +98,7 @@ class Judge:
     ) -> None:
         device = next(teacher.parameters()).device
         with drawing_by(seed, "discriminator/weights"):
-            self.discriminator = Discriminator(shape[2], classes + 1).to(device)
+            self.discriminator = StepDiscriminator(shape[2], classes + 1).to(device)
         self.chain = Chain(steps, device)
         self._settings = settings
         self._generator = torch.Generator(device).manual_seed(torch_seed(seed, "discriminator"))
@@ -121,7 +121,7 @@ class Judge:
             level = self.chain.after(steps).repeat(2)
             logits = self.discriminator(torch.cat([of_teacher, of_student]), level, classes.repeat(2))
             targets = torch.cat([torch.ones(len(steps)), torch.zeros(len(steps))]).to(logits)
-            descend(self._optimiser, functional.binary_cross_entropy_with_logits(logits, targets))
+            step_down(self._optimiser, functional.binary_cross_entropy_with_logits(logits, targets))
         self.discriminator.requires_grad_(False)
 
     def _walk(self, teacher: nn.Module, shape: ImageShape) -> Tensor:

@@ -74,7 +74,7 @@ def noisy_sums(
     return sums + noise.discrete_gaussian(sums.shape, release.scale)
 
 
-def part_of(terms: FitTerms, share: float) -> FitTerms:
+def with_share(terms: FitTerms, share: float) -> FitTerms:
     """Return `terms` with `share` of the budget's ε, and the whole δ."""
     return replace(terms, budget=Budget(share * terms.budget.epsilon, terms.budget.delta))
 
@@ -158,7 +158,7 @@ class Fit:
             count=count,
             grid=grid or _FINE,
         )
-        release = _calibrated(release, part_of(terms, share).budget, None if grid else fractional)
+        release = _calibrated(release, with_share(terms, share).budget, None if grid else fractional)
         self.declare(release)
         return release
 
@@ -341,7 +341,7 @@ def rng_of(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=seed))
 
 
-def read_json(file: Path) -> Any:
+def load_json(file: Path) -> Any:
     """Return what a JSON file holds. Raise OSError or ValueError if it is missing or damaged."""
     return json.loads(read_bytes(file))
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from adapters.trained.dp_sgd.gradients import Randomness
 from adapters.trained.fit import reading
-from adapters.trained.public import PublicSet, descend, losses_one_by_one, torch_seed
+from adapters.trained.public import PublicSet, losses_one_by_one, step_down, torch_seed
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 
@@ -114,7 +114,7 @@ def fit_generator(
             mean = shares @ features(model(torch.randn(batch, CODE), labels))
             cosine = (direction * mean).sum(dim=1)
             loss = -(cosine * cosine.abs() / mean.square().sum(dim=1)).sum()
-            descend(optimiser, loss)
+            step_down(optimiser, loss)
             falling.step()
             step_done()
     return model.eval()
@@ -247,7 +247,7 @@ class Learner:
             loss = functional.softplus(-discriminator(images * 2 - 1, labels)).mean()
             if (images * (1 - images)).mean() < _FLAT:
                 loss = loss + functional.relu(logits.abs() - _NEAR).square().mean()
-            descend(self._optimiser, loss)
+            step_down(self._optimiser, loss)
             self._follow()
         discriminator.requires_grad_(True)
 
@@ -290,7 +290,7 @@ def train_on_public(
         fakes, kinds = learner.fakes()
         real = functional.softplus(-discriminator(images, labels))
         fake = functional.softplus(discriminator(fakes, kinds))
-        descend(optimiser, real.mean() + fake.mean())
+        step_down(optimiser, real.mean() + fake.mean())
         learner.learn(discriminator, 1)
         step_done()
     generator.load_state_dict(learner.average.state_dict())

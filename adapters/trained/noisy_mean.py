@@ -12,7 +12,7 @@ from pydantic import Field
 
 from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, FittedMethod
-from adapters.trained.public import Noise
+from adapters.trained.public import NoiseImages
 from adapters.trained.settings import Fraction, Rate
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.data.samples import generator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Features(Protocol):
+class RecordFeatures(Protocol):
     """Features φ of an image x, computed from the image and public values alone."""
 
     @property
@@ -60,7 +60,7 @@ class NoisyMean(AnswersByCodes):
     batch: Count = 200
     rate: Rate = 1e-2
 
-    def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], Features]) -> None:
+    def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], RecordFeatures]) -> None:
         """Release the sum of the records' features, and write a generator that is fitted to match it."""
         terms = fit.terms
         classes = len(fit.terms.classes)
@@ -136,7 +136,7 @@ def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: 
 
 @dataclass(frozen=True, eq=False)
 class RandomFourier:
-    """φ(x) = √(2/D)·(cos Wx, sin Wx), of norm 1. A `Features`.
+    """φ(x) = √(2/D)·(cos Wx, sin Wx), of norm 1. A `RecordFeatures`.
 
     With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x − y‖²/(2·bandwidth²)); with
     several bandwidths, near the mean of their kernels.
@@ -146,17 +146,17 @@ class RandomFourier:
 
     @property
     def size(self) -> int:
-        """See `Features`."""
+        """See `RecordFeatures`."""
         return 2 * len(self.frequencies)
 
     def of_record(self, image: UInt8Array) -> Float64Array:
-        """See `Features`. The matrix-vector product is of this record alone, so no other record affects rounding."""
+        """See `RecordFeatures`. The matrix-vector product is of this record alone, so no other affects its rounding."""
         angles = self.frequencies @ (image.reshape(-1) / 255.0)
         features: Float64Array = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(len(self.frequencies))
         return features
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """See `Features`."""
+        """See `RecordFeatures`."""
         import torch
 
         angles = images.flatten(1) @ self._transpose
@@ -212,7 +212,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Perceptual:
-    """φ(x) = (√w_j · (b_j − c_j)/‖b_j − c_j‖)_j with Σ w_j = 1, so that ‖φ(x)‖ ≤ 1. A `Features`.
+    """φ(x) = (√w_j · (b_j − c_j)/‖b_j − c_j‖)_j with Σ w_j = 1, so that ‖φ(x)‖ ≤ 1. A `RecordFeatures`.
 
     The blocks b_j(x) are the values after each chosen stage of EfficientNet-Lite0, one per channel and place, then
     their squares; c_j is the mean of a block over public noise images.
@@ -236,18 +236,18 @@ class Perceptual:
         shares = [1 - squares, squares] if squares else [1.0]
         each = [share / len(stages) for share in shares for _ in stages]
         plain = cls(module, side, tuple(stages), tuple(each), ())
-        noise = Noise(count=images).read(shape, seed).images
+        noise = NoiseImages(count=images).read(shape, seed).images
         with torch.inference_mode():
             centres = [block.mean(dim=0, keepdim=True).clone() for block in plain._blocks(_pixels(noise))]
         return replace(plain, centres=tuple(torch.tensor(one.numpy()) for one in centres))
 
     @property
     def size(self) -> int:
-        """See `Features`."""
+        """See `RecordFeatures`."""
         return sum(centre.shape[1] for centre in self.centres)
 
     def of_record(self, image: UInt8Array) -> Float64Array:
-        """See `Features`. The guarantee holds whatever numbers the network returns."""
+        """See `RecordFeatures`. The guarantee holds whatever numbers the network returns."""
         # Each block is brought to norm 1 in float64, and one that is not finite, or nearly zero, counts as zero. The
         # network is frozen, keeps no statistics and sees the image alone.
         import torch
@@ -257,7 +257,7 @@ class Perceptual:
         return np.concatenate([np.sqrt(w) * _unit(block) for w, block in zip(self.weights, blocks, strict=True)])
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """See `Features`."""
+        """See `RecordFeatures`."""
         import torch
         from torch.nn.functional import normalize
 

@@ -172,7 +172,7 @@ class Characters(Source):
         return api
 
 
-class Noise(Source):
+class NoiseImages(Source):
     """Low-pass filtered noise, without labels.
 
     Attributes:
@@ -275,7 +275,7 @@ def _of_path(value: Any) -> Any:
     return value
 
 
-_Kinds = Characters | Folder | Arrays | Noise
+_Kinds = Characters | Folder | Arrays | NoiseImages
 Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path, json_schema_input_type=Path | _Kinds)]
 """A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise for `folder`."""
 
@@ -346,7 +346,7 @@ def train(
     return model
 
 
-def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+def step_down(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
     """Do one step of the optimiser down the gradient of `loss`."""
     optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]

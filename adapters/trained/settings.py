@@ -165,7 +165,7 @@ _FIRST = 16
 _FURTHER = 32
 
 
-class Network(Settings):
+class NetworkSize(Settings):
     """The size of the UNet. The last level, of the least resolution, has attention.
 
     Attributes:

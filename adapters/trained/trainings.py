@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adapters.trained.fit import Fit, Recording, part_of
+from adapters.trained.fit import Fit, Recording, with_share
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import DPSGD, GRID, PUBLIC_IMAGES, FineTuning, PlainTraining
 from pe.data.arrays import Float32Array, ImageShape
@@ -118,7 +118,7 @@ def declare_training(
     if share is None:
         settings = calibrate_training(settings, terms.budget, relation, fit.releases)
     else:
-        settings = calibrate_training(settings, part_of(terms, share).budget, relation)
+        settings = calibrate_training(settings, with_share(terms, share).budget, relation)
     planned = PlannedTraining(name, settings, block_releases(settings, name, relation))
     fit.declare(*planned.releases)
     fit.trainings += 1

@@ -105,7 +105,7 @@ _ON_CPU = 32
 _ON_GPU = 512  # most records of a micro-batch that nobody has set
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """CONFIDENTIAL: the records of one micro-batch, and the seeds of the loss's randomness.
 
     Attributes:
@@ -224,7 +224,7 @@ class Training:
                     value.copy_(parameters[name])
         return self._model
 
-    def share(self, parameters: Tensor, parts: Iterable[Part]) -> Tensor:
+    def share(self, parameters: Tensor, parts: Iterable[MicroBatch]) -> Tensor:
         """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,), in steps of C/GRID.
 
         The sum is exact: the sums of several shares add up to the sum of all their parts, in any order.
@@ -261,7 +261,7 @@ class Training:
             one = all_devices[rank]
             mine = work[rank :: len(all_devices)]
             one._size = size
-            parts = (Part(images[places], labels[places], seeds) for places, seeds in mine)
+            parts = (MicroBatch(images[places], labels[places], seeds) for places, seeds in mine)
             return one.share(state.parameters.to(one._device), parts).to(self._device)
 
         if not self._replicas:
@@ -286,7 +286,7 @@ class Training:
 
     def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
         """Return whether memory suffices for a micro-batch of blank records."""
-        blank = Part(np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise))
+        blank = MicroBatch(np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise))
         try:
             self._micro_batch(trained_parameters(self._model), blank)
         except (RuntimeError, MemoryError) as error:
@@ -297,7 +297,7 @@ class Training:
             return False
         return True
 
-    def _micro_batch(self, parameters: dict[str, Tensor], part: Part) -> Tensor:
+    def _micro_batch(self, parameters: dict[str, Tensor], part: MicroBatch) -> Tensor:
         """Return the sum of the clipped gradients of up to `micro_batch` records, int64 (p,)."""
         # Blank records, which do not count, fill up the batch: the shape of the arithmetic and its memory are always
         # the same. A record's gradient may still be rounded otherwise in another place of a batch (by a GPU's

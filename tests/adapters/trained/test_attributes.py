@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pe
-from adapters.trained.attributes import GRID, FittedChat, _correct, _embed, _votes, noisy_votes
+from adapters.trained.attributes import GRID, FittedChat, _correct, _embed, _votes, noisy_attribute_votes
 from embeddings.tfidf import TfIdf
 from embeddings.wordllama import WordLlama
 from pe.data.texts import Texts
@@ -105,7 +105,7 @@ def test_one_author_moves_the_votes_by_one_at_most_and_another_in_their_place_by
         labels = np.arange(len(private), dtype=np.int32) % 2
         records = PrivateRecords(np.array([text.encode() for text in private], "S60"), labels, np.array(units))
         votes = _votes(encoder, records, vectors, np.array([0, len(TOPICS)]), 2)
-        return noisy_votes(records, votes, 2, len(TOPICS) + len(TONES), release, Silent()) / release.grid
+        return noisy_attribute_votes(records, votes, 2, len(TOPICS) + len(TONES), release, Silent()) / release.grid
 
     others = sums(private, range(6))
     mine = sums([*private, *["warm bread, a happy poem"] * 4], [*range(6), 6, 6, 6, 6])

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pe
-from adapters.trained.counts import GRID, Groups, nearest, nearest_cells, noisy_counts
+from adapters.trained.counts import GRID, Groups, nearest_cells, nearest_rows, noisy_counts
 from adapters.trained.dp_sgd.training import peak_memory
 from adapters.trained.max_entropy import CANDIDATES, Independent, MaxEntropy, max_entropy
 from adapters.trained.ranges import Bins, split
@@ -124,8 +124,8 @@ def test_a_vote_is_for_the_nearest_candidate_whatever_is_beside_it() -> None:
     codes, candidates = (rng.integers(0, [5002, 102, 5], (n, 3)) for n in (5000, 50))
     rows, centres = (np.rint(COLUMNS.vectors(one, 1023, 341)) for one in (codes, candidates))
     distances = np.square(rows[:, None] - centres[None]).sum(axis=2)
-    assert (nearest(rows, centres) == distances.argmin(axis=1)).all()
-    assert (nearest(rows[7:9], centres) == nearest(rows, centres)[7:9]).all()
+    assert (nearest_rows(rows, centres) == distances.argmin(axis=1)).all()
+    assert (nearest_rows(rows[7:9], centres) == nearest_rows(rows, centres)[7:9]).all()
 
 
 def test_broken_off_in_every_draw_it_ends_as_if_it_had_not(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from adapters.trained.diffusion_networks import Denoising, scheduler, unet
 from adapters.trained.dp_sad import Discrimination
 from adapters.trained.dp_sad_networks import Chain, Distillation, Judge
 from adapters.trained.public import tensors
-from adapters.trained.settings import Network
+from adapters.trained.settings import NetworkSize
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import MemoryStore
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 
 def networks(*phases: str) -> list[Any]:
-    return [unet(Network.model_validate(NETWORK), SHAPE, len(CLASSES) + 1, 0, phase) for phase in phases]
+    return [unet(NetworkSize.model_validate(NETWORK), SHAPE, len(CLASSES) + 1, 0, phase) for phase in phases]
 
 
 def judge(teacher: nn.Module) -> Judge:

@@ -27,7 +27,7 @@ from adapters.trained.semantics import (
     noisy_semantics,
     train_query,
 )
-from adapters.trained.settings import Network, PlainTraining
+from adapters.trained.settings import NetworkSize, PlainTraining
 from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.accounting import epsilon
@@ -38,7 +38,7 @@ from tests.adapters.trained.diffusion.small import NETWORK, PUBLIC, SHAPE, recor
 from tests.adapters.trained.public import NoNoise, only, source
 from tests.contracts.fitted import terms
 
-TINY = Network.model_validate(NETWORK)
+TINY = NetworkSize.model_validate(NETWORK)
 
 
 def images(count: int, seed: int = 0) -> torch.Tensor:
@@ -117,7 +117,7 @@ def test_images_that_a_network_cannot_halve_are_refused() -> None:
     with pytest.raises(
         RecipeError, match=r"10×12 cannot be halved so often: take fewer levels, or sides .* that 4 divides"
     ):
-        Network(channels=(8, 8, 8)).levels(10, 12)
+        NetworkSize(channels=(8, 8, 8)).levels(10, 12)
 
 
 BUDGET = Budget(1.0, 1e-5)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adapters.trained import dp_gaussian as sums
 from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Gaussians, Layout, Shares, gaussians_of
-from adapters.trained.public import Noise
+from adapters.trained.public import NoiseImages
 from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
 from pe.privacy.noise import UnsafeSeededNoise
@@ -85,7 +85,7 @@ def test_a_record_adds_the_same_integers_whichever_are_beside_it(
 
 
 def test_the_ball_is_that_of_the_public_images() -> None:
-    public = Noise(count=200).read((6, 6, 1), 3).images
+    public = NoiseImages(count=200).read((6, 6, 1), 3).images
     ball = Ball.of_public(public, 0.25)
     pixels = public.reshape(200, -1) / 255
     np.testing.assert_allclose(ball.centre, pixels.mean(axis=0))
@@ -148,4 +148,4 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"no archive", b"PK\x05\x06" + bytes(18), file.read_bytes()):
         file.write_bytes(content)
         with pytest.raises(RecipeError, match="holds no fitted Gaussians"):
-            DPGaussian(public=Noise()).load(tmp_path)
+            DPGaussian(public=NoiseImages()).load(tmp_path)

@@ -14,8 +14,8 @@ import torch
 
 from adapters.trained.dp_imgsyn import DPImgSyn
 from adapters.trained.dp_imgsyn_networks import (
+    AlignedModel,
     CrossEntropy,
-    Model,
     Reader,
 )
 from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
@@ -132,7 +132,7 @@ def loaded(**alignment: Any) -> DPImgSyn:
     return api
 
 
-def model(**alignment: Any) -> Model:
+def model(**alignment: Any) -> AlignedModel:
     found = loaded(**alignment)._model
     assert found is not None
     return found

@@ -10,7 +10,7 @@ from diffusers import UNet2DModel
 from torch import Tensor, nn
 
 from adapters.trained import diffusion_networks
-from adapters.trained.settings import DPSGD, Network
+from adapters.trained.settings import DPSGD, NetworkSize
 from pe.privacy.noise import Shape, UnsafeSeededNoise
 
 SIDE = 8
@@ -20,7 +20,7 @@ CLASSES = 3
 
 def unet(phase: str = "test") -> UNet2DModel:
     """Class-conditional, with attention at half the resolution."""
-    return diffusion_networks.unet(Network(channels=(8, 16)), SHAPE, CLASSES, 0, phase)
+    return diffusion_networks.unet(NetworkSize(channels=(8, 16)), SHAPE, CLASSES, 0, phase)
 
 
 class Residual(nn.Module):
