@@ -222,7 +222,7 @@ class PrivImage(SelectsPublic, LearnsFromEasy, FittedDiffusion):
     pretraining: PlainTraining = PlainTraining()
 
     def _fit(self, fit: Fit) -> None:
-        public = self.select_public(fit)
+        public = self.select_public(fit, self.places)
         self.declare_easy(fit, taken=self.semantics_share)
         training = self.declare_dp_sgd(fit)
         fit.begin()

@@ -127,4 +127,4 @@ class PrivImageGAN(SelectsPublic, FittedGAN, FittedMethod):
     """
 
     def _fit(self, fit: Fit) -> None:
-        self.fit_gan(fit, self.select_public(fit))
+        self.fit_gan(fit, self.select_public(fit, self.places))

@@ -12,7 +12,6 @@ from adapters.diffusion.items import tensors
 from adapters.trained.fit import Fit
 from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by, train
 from adapters.trained.settings import PlainTraining, Share
-from adapters.trained.trainings import ByDPSGD
 from pe.data.arrays import Int64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
@@ -124,7 +123,7 @@ def declared_semantics(fit: Fit, k: int, share: float) -> Release:
 
 
 @plugin
-class SelectsPublic(ReadsPublic, ByDPSGD):
+class SelectsPublic(ReadsPublic):
     """A fit that asks once, under DP, which public images are most like the private ones (Li et al., USENIX 2024).
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
@@ -143,10 +142,11 @@ class SelectsPublic(ReadsPublic, ByDPSGD):
     semantics_share: Share = 0.05
     query: QueryTraining = QueryTraining()
 
-    def select_public(self, fit: Fit) -> Callable[[], PublicSet]:
+    def select_public(self, fit: Fit, places: Callable[[], list[torch.device]]) -> Callable[[], PublicSet]:
         """Declare the release of the semantics. Return a function that gives the selected images after `fit.begin`.
 
-        The images have the private labels' numbers. Raises RecipeError if the public images do not serve.
+        The images have the private labels' numbers. `places` gives the devices, on the first of which the query is
+        trained. Raises RecipeError if the public images do not serve.
         """
         terms = fit.terms
         self._check_labels(terms)
@@ -156,7 +156,7 @@ class SelectsPublic(ReadsPublic, ByDPSGD):
             public = self.public.read(terms.image_shape, terms.seed)
             tops: Tops | None = None
             if not fit.is_drawn(release):
-                device = self.places()[0]
+                device = places()[0]
                 with fit.steps("training the semantic query", self.query.steps) as step_done:
                     tops = train_query(public, self.semantics, self.query, terms.seed, device, step_done)
 

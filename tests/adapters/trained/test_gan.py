@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from adapters.trained.fit import write_weights
+from adapters.trained.gan import DPGAN, PrivImageGAN
 from adapters.trained.gan_networks import Discriminator, Generator, Learner, read_discriminator, train_on_public
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import CLASSES, PLAIN, PUBLIC, SHAPE, records
+from tests.adapters.trained.public import source
 from tests.flaws import FLAWS, spoil
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -22,6 +24,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "privimage_gan": {"public": PUBLIC, "pretraining": PLAIN, "query": PLAIN, "semantics_share": 0.2},
 }
 CODES = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+
+
+def test_both_gans_have_the_same_settings_where_a_recipe_names_none() -> None:
+    selecting, plain = PrivImageGAN(public=source(PUBLIC)), DPGAN()
+    assert (selecting.training.draws, selecting.training.block, selecting.training.ema) == (1, 20, 0.9)
+    for name in ("training", "lesson", "pretraining"):
+        assert getattr(selecting, name) == getattr(plain, name)
 
 
 def test_lessons_teach_the_generator_what_the_discriminator_takes_for_real() -> None:
