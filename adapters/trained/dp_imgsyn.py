@@ -218,8 +218,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Return public images, each drawn by a seed and aligned to its label."""
-        count = len(request)
-        return self._answer(request, [None] * count, np.full(count, -1), 1.0)
+        return self._answer(request, [None] * len(request), np.full(len(request), -1), 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Add noise to each parent and align it again, or align another public image in its place."""

@@ -315,10 +315,8 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
     classes. Raises RecipeError for an unknown kind, or a classifier without GroupNorm.
     """
     with drawing_by(seed, "teacher/weights"):
-        if kind == "small":
-            model: nn.Module = _small(channels, classes)
-        else:
-            model = _own(kind)(channels, classes)
+        make = _small if kind == "small" else _own(kind)
+        model = make(channels, classes)
     if not any(isinstance(module, nn.GroupNorm) for module in model.modules()):
         raise RecipeError(
             f"teacher: '{kind}' has no GroupNorm layer, and moments of what enters such layers are what images are "
