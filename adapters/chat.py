@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, non_null, workers_for
+from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, non_null, object_of, workers_for
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
-from adapters.http.openai_api import MOST, OPENAI, Batches, Line, OpenAIConnection, OpenAIEndpoint
 from adapters.http.servers import look_at, server_by_address
+from adapters.openai_batches import MOST, Batches, Line
+from adapters.openai_sdk import OPENAI, OpenAIConnection, OpenAIEndpoint
 from adapters.text_prompts import Asking, Outcome, TextAnswers, answer_of
 from adapters.text_settings import WRITTEN, Written
 from pe.data.samples import Conditions
@@ -51,7 +52,7 @@ class ExpectedTokens(Settings):
     text_out: Count = Field(description="of what the model writes, its thoughts included")
 
 
-class ChatSettings(Concurrent, OpenAIConnection, Written):
+class ChatSettings(OpenAIConnection, Concurrent, Written):
     """Settings of `chat`.
 
     Attributes:
@@ -197,10 +198,14 @@ class Chat(Generator):
     def _ask(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
         if self._config.batch is not None:
             return self._ask_by_batch(request, prompts)
-        endpoint, count = self._clients.get()[0], len(request)
-        path = self._config.path("chat/completions", self._config.model)
+        endpoint = self._clients.get()[0]
+        count = len(request)
         body = self._body(prompts[0], request.seeds[0], count)
-        outcome = endpoint.ask(path, body, self._read, request.job.check_stop)
+        outcome = endpoint.policy.call(
+            lambda: endpoint.ask("POST", "/chat/completions", body=body),
+            lambda response: self._read(object_of(response)),
+            request.job.check_stop,
+        )
         texts, tokens = outcome.result or ([], Usage(0))
         lacking = outcome.miss or Failed(f"the endpoint sent {len(texts)} texts where {count} were asked for")
         outcomes = [*texts[:count], *[lacking] * (count - len(texts))]

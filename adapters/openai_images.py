@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from adapters.http import (
     Concurrent,
-    Credentials,
+    HTTPClient,
     ImageCall,
     Received,
     Scalar,
@@ -24,9 +24,9 @@ from adapters.http import (
 )
 from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
-from adapters.http.openai_api import OPENAI, OpenAIConnection, billed_to
 from adapters.http.servers import Served, ServedHost, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
+from adapters.openai_sdk import OPENAI, OpenAIConnection, OpenAIEndpoint, form
 from adapters.prompts import Ladder
 from pe.errors import RecipeError
 from pe.plugins.protocols import Failed, Usage, count_of
@@ -146,11 +146,9 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         fields |= config.extra or {}
         fields |= {config.seed_field: call.seed} if config.seed_field else {}
         fields |= call.degree
-        path = config.path(f"images/{task}", config.model)
         if task == "generations":
-            return path, {"headers": billed_to(), "json": fields}
-        files = {"image": ("image.png", call.parents[0], "image/png")}
-        return path, {"headers": billed_to(), "data": fields, "files": files}
+            return f"/images/{task}", {"body": fields}
+        return f"/images/{task}", form(fields, image=("image.png", call.parents[0], "image/png"))
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
         """Return the images in `data` and the tokens in `usage`; an answer with addresses is noted, as it is paid."""
@@ -180,8 +178,8 @@ class OpenAIImages(ServedHost[OpenAISettings]):
             return Failed(f"the endpoint {refusal}")
         return self._rule.fetch(url, lambda: self._client.read(url), call.images)
 
-    def _credentials(self) -> Credentials:
-        return self._config.read_credentials()
+    def _open(self) -> HTTPClient:
+        return OpenAIEndpoint(self._config, self._config.concurrency)
 
 
 def bill(usage: Any) -> Usage | None:

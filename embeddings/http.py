@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import base64
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from adapters.http import Connection, Endpoints, Fault, OnFirstUse, Rejected, Seconds, encode, non_null, object_of
+from adapters.http import (
+    Connection,
+    Credentials,
+    Fault,
+    HTTPClient,
+    OnFirstUse,
+    Rejected,
+    Seconds,
+    data_uri,
+    encode,
+    non_null,
+    object_of,
+)
 from adapters.http.answers import read_base64
-from adapters.http.openai_api import OpenAIConnection, OpenAIEndpoint
 from adapters.http.policy import Outcome
+from adapters.openai_sdk import OpenAIConnection, OpenAIEndpoint
 from pe.data.samples import Samples
 from pe.data.texts import Texts
 from pe.errors import APIError, ContractError, RecipeError, Unavailable
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, read_settings
 
-Endpoint = TypeVar("Endpoint")
+if TYPE_CHECKING:
+    import httpx2
+
 Entries = Outcome[list[Any]]
 
 EMPTY = "."
@@ -34,29 +47,21 @@ class SentPrivateData(Connection):
     Attributes:
         trusted_with_private_data: must be true: whoever runs the endpoint sees every private sample.
         batch_size: samples per request.
-        tries: how often a request is made before the server counts as away.
     """
 
     trusted_with_private_data: bool = False
     batch_size: Count = 32
     timeout: Seconds = 60.0
 
-    @property
-    def impatient(self) -> Self:
-        """These settings with a patience of 0 seconds: an endpoint that is away is not waited for."""
-        return self.model_copy(update={"patience": 0.0})
 
-
-class EndpointEmbedding(ABC, Generic[Endpoint]):
+class EndpointEmbedding(ABC):
     """Sends private samples to an endpoint as they are, un-noised, in requests of `batch_size`."""
 
     kind: ClassVar[str]
     noun: ClassVar[str]
     info = PluginInfo(machine_settings=(*Connection.model_fields, "batch_size"), code_settings=("key_command",))
 
-    def __init__(
-        self, config: SentPrivateData, url: str, connect: Callable[[bool], Endpoint], dimensions: int | None = None
-    ) -> None:
+    def __init__(self, config: SentPrivateData, url: str, dimensions: int | None = None) -> None:
         self._host = urlsplit(url).netloc
         if not config.trusted_with_private_data:
             raise RecipeError(
@@ -65,9 +70,10 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
                 "so), or take a local embedding."
             )
         self.info = replace(self.info, hosts=(self._host,))
-        self._each, self._length = config.batch_size, dimensions
+        self._each = config.batch_size
+        self._length = dimensions
         self._source = "it began with" if dimensions is None else "dimensions asks for"
-        self._quick, self._patient = OnFirstUse(lambda: connect(False)), OnFirstUse(lambda: connect(True))
+        self._clients = OnFirstUse(self._open)
 
     @property
     def batch_size(self) -> int:
@@ -75,8 +81,12 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
         return self._each
 
     @abstractmethod
-    def _ask(self, endpoint: Endpoint, samples: Samples) -> Entries:
-        """Return the outcome of one request for these samples: the answer's entries, or a fault."""
+    def _open(self) -> HTTPClient:
+        """Return a client of the endpoint."""
+
+    @abstractmethod
+    def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
+        """Make one request for these samples and return the answer; raise Fault if there is none."""
 
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d, as the endpoint answers. Every request holds all of `samples`, or as many blank samples.
@@ -96,16 +106,25 @@ class EndpointEmbedding(ABC, Generic[Endpoint]):
 
         After that the server is back, or fails on `samples` only. Only a failure of blank samples raises Unavailable.
         """
-        outcome = self._ask(self._quick.get(), samples)
+        outcome = self._ask(samples, is_patient=False)
         if outcome.fault is None or not outcome.fault.heals:
             return outcome
         try:
-            blank = self._ask(self._patient.get(), samples.only())
+            blank = self._ask(samples.only(), is_patient=True)
         except Unavailable as error:
             raise Unavailable(f"{error} `pe run RUN` goes on when it is back.") from None
         if blank.result is None:
             raise Unavailable(f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe run RUN`.")
-        return self._ask(self._quick.get(), samples)
+        return self._ask(samples, is_patient=False)
+
+    def _ask(self, samples: Samples, is_patient: bool) -> Entries:
+        """Return the entries of the endpoint's answer for these samples, or a fault."""
+        client = self._clients.get()
+        return client.policy.call(
+            lambda: self._send(client, samples),
+            lambda response: entries_of(object_of(response)),
+            is_patient=is_patient,
+        )
 
 
 def entries_of(answer: Mapping[str, Any]) -> list[Any]:
@@ -158,7 +177,7 @@ class HTTPEmbeddingSettings(SentPrivateData):
     model: str | None = None
 
 
-class HTTPEmbedding(EndpointEmbedding[Endpoints]):
+class HTTPEmbedding(EndpointEmbedding):
     """For a model that cannot run here: private images are sent to its endpoint, without noise.
 
     Vectors by POST as in Jina's API: {"input": [{"image"}]} is sent, {"data": [{"index", "embedding"}]} comes back.
@@ -177,19 +196,16 @@ class HTTPEmbedding(EndpointEmbedding[Endpoints]):
     Settings = HTTPEmbeddingSettings
 
     def __init__(self, **settings: Any) -> None:
-        config = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
-        parts = urlsplit(config.url)
-        root = f"{parts.scheme}://{parts.netloc}"
-        super().__init__(
-            config, config.url, lambda patient: Endpoints([root], config if patient else config.impatient, 1)
-        )
-        self._model = config.model
-        self._path = config.url[len(root) :]  # to the letter: its last slash may make another address of it
+        self._config = config = read_settings(HTTPEmbeddingSettings, settings, type(self).__name__)
+        super().__init__(config, config.url)
 
-    def _ask(self, endpoint: Endpoints, samples: Samples) -> Entries:
-        images = ["data:image/png;base64," + base64.b64encode(data).decode() for data in encode(samples)]
-        body = {"model": self._model, "input": [{"image": image} for image in images]}
-        return endpoint.ask(self._path, lambda answer: entries_of(object_of(answer)), json=body)
+    def _open(self) -> HTTPClient:
+        parts = urlsplit(self._config.url)
+        return HTTPClient(f"{parts.scheme}://{parts.netloc}", self._config, 1, Credentials(self._config))
+
+    def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
+        images = [{"image": data_uri(image)} for image in encode(samples)]
+        return client.ask("POST", self._config.url, json={"model": self._config.model, "input": images})
 
 
 class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
@@ -209,7 +225,7 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
     extra: dict[str, Any] | None = None
 
 
-class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
+class OpenAIEmbeddings(EndpointEmbedding):
     """For texts, by a model that cannot run here: private texts are sent to its endpoint, without noise.
 
     For OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts go to this endpoint
@@ -232,17 +248,17 @@ class OpenAIEmbeddings(EndpointEmbedding[OpenAIEndpoint]):
     )
 
     def __init__(self, **settings: Any) -> None:
-        config = self._config = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
+        self._config = config = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
+        super().__init__(config, config.url, config.dimensions)
 
-        def connect(patient: bool) -> OpenAIEndpoint:
-            return OpenAIEndpoint(config if patient else config.impatient, 1)
+    def _open(self) -> HTTPClient:
+        return OpenAIEndpoint(self._config, 1)
 
-        super().__init__(config, config.url, connect, config.dimensions)
-
-    def _ask(self, endpoint: OpenAIEndpoint, samples: Samples) -> Entries:
+    def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
         if not isinstance(samples, Texts):
             raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
-        config, texts = self._config, [text or EMPTY for text in samples.strings]
+        config = self._config
+        texts = [text or EMPTY for text in samples.strings]
         body = {"input": texts, "model": config.model, "encoding_format": config.encoding_format}
         body |= non_null(dimensions=config.dimensions) | (config.extra or {})
-        return endpoint.ask(config.path("embeddings", config.model), body, entries_of)
+        return client.ask("POST", "/embeddings", body=body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,8 @@ from weakref import finalize
 from pydantic import Field
 
 from adapters.http.credentials import Credentials
-from adapters.http.faults import Fault, Rejected
+from adapters.http.faults import LOOKED_AT, Fault, Rejected
+from adapters.http.policy import Policy
 from adapters.http.settings import Connection
 from pe.errors import RecipeError
 from pe.plugins.devices import import_library
@@ -59,7 +59,7 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
     import_library("httpx2", "http", "Calling an endpoint")
     import httpx2
 
-    tls = trusted_authorities()
+    tls = _trusted_authorities()
     if credentials is not None and connection.client_cert is not None:
         _load_certificate(tls, connection.client_cert, connection.client_key)
     seconds = connection.deadline
@@ -84,10 +84,14 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Make reading a response raise beyond MAX_BYTES (decompressed), or `seconds` after the request was sent."""
+    """Make reading a response raise beyond MAX_BYTES (decompressed), or `seconds` after the request was sent.
+
+    Of an error's body at least LOOKED_AT bytes are read, and not much more.
+    """
     import httpx2
 
-    chunks, end = response.iter_bytes, response.request.extensions["asked"] + seconds
+    chunks = response.iter_bytes
+    end = response.request.extensions["asked"] + seconds
 
     def limited_bytes(chunk_size: int | None = None) -> Iterator[bytes]:
         size = 0
@@ -99,29 +103,25 @@ def _bound(response: httpx2.Response, seconds: float) -> None:
                 if time.monotonic() > end:
                     raise httpx2.ReadTimeout(f"no whole answer within total_timeout, {seconds:g} s")
                 yield part
+                if size > LOOKED_AT and response.status_code >= 400:
+                    response.close()
+                    return
         except httpx2.DecodingError as error:
             raise Fault(f"the answer cannot be unpacked: {error}", response.status_code) from error
 
     response.iter_bytes = limited_bytes  # type: ignore[method-assign]  # which `read` calls
 
 
-def trusted_authorities() -> ssl.SSLContext:
-    """Return TLS settings that trust SSL_CERT_FILE or SSL_CERT_DIR, else REQUESTS_CA_BUNDLE, else the system."""
+def _trusted_authorities() -> ssl.SSLContext:
+    """Return TLS settings that trust SSL_CERT_FILE or SSL_CERT_DIR, else the system."""
     import httpx2
 
-    name = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), "")
-    bundle = os.environ.get(name, "")
-    if name == "SSL_CERT_DIR" and not Path(bundle).is_dir():
-        raise RecipeError(f"SSL_CERT_DIR: {bundle} is no folder: name one with certificates, or unset the variable.")
     try:
-        if name != "REQUESTS_CA_BUNDLE":
-            return httpx2.create_ssl_context()
-        folder = Path(bundle).is_dir()
-        return ssl.create_default_context(cafile=None if folder else bundle, capath=bundle if folder else None)
+        return httpx2.create_ssl_context()
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
-            f"{name or 'TLS'}: no certificates can be read from {bundle or 'the system'} ({error.strerror or error}): "
-            "name a file of certificates in PEM format, or unset the variable."
+            f"SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read ({error.strerror or error}): name a file of "
+            "certificates in PEM format, or a folder of them, or unset the variable."
         ) from error
 
 
@@ -152,27 +152,35 @@ class Addresses:
         """Return why an address is not followed, in a clause that omits the address's path; empty if it is followed."""
         if not isinstance(url, str):
             return f"named {type(url).__name__} in place of an address"
-        try:
-            parts, base = urlsplit(url), urlsplit(self.base)
-            place, own = ((one.scheme, one.hostname or "", one.port or _PORTS.get(one.scheme)) for one in (parts, base))
-        except ValueError:  # brackets, a port
-            return "named an address that is none"
-        if "@" in parts.netloc or not place[1]:
+        place = _place_of(url)
+        own = _place_of(self.base)
+        if place is None:
             return "named an address that is none"
         scheme, name, port = place
         is_listed = any(name == host or name.endswith(f".{host}") for host in self.hosts)
-        if place == own or (is_listed and scheme == "https" and port == _PORTS["https"]):
+        if place == own or (is_listed and (scheme, port) == ("https", 443)):
             return ""
-        where = f"{scheme}://{name}" + ("" if port == _PORTS.get(scheme) else f":{port}")
-        allowed_places = " or ".join([f"{own[0]}://{own[1]}", *(f"https://{host}" for host in self.hosts)])
-        return f"named an address at {where}, and only {allowed_places} is followed"
+        allowed = " or ".join([self.base, *(f"https://{host}" for host in self.hosts)])
+        return f"named an address at {scheme}://{name}:{port}, and only {allowed} is followed"
+
+
+def _place_of(url: str) -> tuple[str, str, int | None] | None:
+    """Return the scheme, the host and the port of an address; None if it is none, or holds a user."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:  # brackets, a port
+        return None
+    if "@" in parts.netloc or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port
 
 
 class HTTPClient:
     """Makes requests to one endpoint: with credentials to the endpoint's addresses, without them to images' addresses.
 
-    The connections are closed when nobody holds the client any more. `key_hosts` are further hosts that are
-    asked with the credentials.
+    Whoever asks does so under `policy`. The connections are closed when nobody holds the client any more. `key_hosts`
+    are further hosts that are asked with the credentials.
     """
 
     def __init__(
@@ -183,8 +191,12 @@ class HTTPClient:
         credentials: Credentials,
         key_hosts: tuple[str, ...] = (),
     ) -> None:
-        self._base, self._addresses = base_url.rstrip("/"), Addresses(base_url, key_hosts)
-        self.credentials, self.pool = credentials, open_client(connection, concurrency, credentials)
+        self.host = urlsplit(base_url).netloc
+        self.policy = Policy.of(connection, self.host, concurrency, credentials)
+        self.credentials = credentials
+        self.pool = open_client(connection, concurrency, credentials)
+        self._base = base_url.rstrip("/")
+        self._addresses = Addresses(base_url, key_hosts)
         self._image_pool = OnFirstUse(lambda: open_client(connection, concurrency))
         self.close = finalize(self, _close, self.pool, self._image_pool)
 
@@ -199,7 +211,7 @@ class HTTPClient:
         if not where.startswith("/"):
             url = where
             if refusal := self._addresses.refusal(url):
-                raise Rejected(f"{urlsplit(self._base).netloc} {refusal}, because the key would go there")
+                raise Rejected(f"{self.host} {refusal}, because the key would go there")
         return respond(self.pool, method, url, **request)
 
     def read(self, url: str) -> httpx2.Response:
@@ -221,12 +233,21 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
         response = client.request(method, url, **request)
     except httpx2.TransportError as error:
         raise Fault.of_transport(error) from error
-    if 300 <= response.status_code < 400:  # the key goes to the host that the recipe names, and to no other
-        where = response.headers.get("location", "").split("?")[0]
-        raise Fault(f"it redirects to {where!r}: name that address in the recipe if you trust it", response.status_code)
-    if response.status_code >= 400:
-        raise Fault.of_response(response.status_code, response.headers, response.content)
+    fault = fault_of(response)
+    if fault is not None:
+        raise fault
     return response
+
+
+def fault_of(response: httpx2.Response) -> Fault | None:
+    """Return the fault of a response with an error status or a redirect; None for another response."""
+    if response.status_code < 300:
+        return None
+    if response.status_code < 400:  # the key goes to the host that the recipe names, and to no other
+        where = response.headers.get("location", "").split("?")[0]
+        words = f"it redirects to {where!r}: name that address in the recipe if you trust it"
+        return Fault(words, response.status_code)
+    return Fault.of_response(response.status_code, response.headers, response.content)
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:

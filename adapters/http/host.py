@@ -15,7 +15,7 @@ from adapters.http.answers import PictureRule, Received, answer_of, encode
 from adapters.http.client import HTTPClient, OnFirstUse
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.faults import Fault
-from adapters.http.policy import CheckStop, Gate, Outcome, Policy, workers_for
+from adapters.http.policy import CheckStop, ConcurrencyLimiter, Outcome, Policy, workers_for
 from adapters.http.settings import Concurrent, Connection, Prompted
 from adapters.prompts import Prompts, prompts_of
 from pe.data.images import Images
@@ -135,8 +135,8 @@ class Host(Generator, ABC, Generic[Config]):
 
     def describe_wait(self) -> str:
         """Return the reason why requests wait now; empty if there is none."""
-        endpoint = self._clients.value
-        return "" if endpoint is None else endpoint[1].wait
+        client = self._clients.value
+        return "" if client is None else client.policy.wait
 
     def check_machine(self) -> None:
         """Raise RecipeError if the key is not there: see `check_key`."""
@@ -169,7 +169,7 @@ class Host(Generator, ABC, Generic[Config]):
 
     @property
     def _client(self) -> HTTPClient:
-        return self._clients.get()[0]
+        return self._clients.get()
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
@@ -182,10 +182,9 @@ class Host(Generator, ABC, Generic[Config]):
     def _credentials(self) -> Credentials:
         return Credentials(self._config)
 
-    def _open(self) -> tuple[HTTPClient, Policy]:
-        config, credentials = self._config, self._credentials()
-        policy = Policy.of(config, self._host, config.concurrency, credentials)
-        return HTTPClient(config.url, config, config.concurrency, credentials, self.key_hosts), policy
+    def _open(self) -> HTTPClient:
+        config = self._config
+        return HTTPClient(config.url, config, config.concurrency, self._credentials(), self.key_hosts)
 
     def _prepare(self) -> None:
         """Find out, before a call, what the call depends on, such as which server answers; this class needs nothing."""
@@ -196,7 +195,7 @@ class Host(Generator, ABC, Generic[Config]):
         return self._client.ask("POST", path, **request)
 
     def _ask(self, request: Request, make_call: Callable[[], ImageCall]) -> Answer:
-        policy, call = self._clients.get()[1], cache(make_call)  # made once it is known who answers
+        policy, call = self._client.policy, cache(make_call)  # made once it is known who answers
 
         def send() -> Any:
             self._prepare()
@@ -218,7 +217,8 @@ class Endpoints:
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
         credentials = Credentials(connection)
         self._places = [
-            _Place(HTTPClient(url, connection, concurrency, credentials), Gate(concurrency)) for url in urls
+            _Place(HTTPClient(url, connection, concurrency, credentials), ConcurrencyLimiter(concurrency))
+            for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
         self._policy = Policy.of(connection, name, concurrency * len(urls), credentials)
@@ -233,12 +233,12 @@ class Endpoints:
     ) -> Outcome[Result]:
         """POST `request`, or GET if it is empty, at the least busy server; return what `Policy.call_one_of` does."""
 
-        def choose() -> tuple[Gate, Callable[[], httpx2.Response]]:
+        def choose() -> tuple[ConcurrencyLimiter, Callable[[], httpx2.Response]]:
             with self._choosing:
                 now = time.monotonic()
                 place = min(self._places, key=lambda each: (each.rests_until > now, each.under_way))
                 place.under_way += 1
-            return place.gate, lambda: self._ask(place, path if path.startswith("/") else f"/{path}", request)
+            return place.limiter, lambda: self._ask(place, path if path.startswith("/") else f"/{path}", request)
 
         return self._policy.call_one_of(choose, read, check_stop)
 
@@ -264,6 +264,6 @@ class _Place:
     """One server, its requests under way, and the time until which it is left alone after a fault."""
 
     client: HTTPClient
-    gate: Gate
+    limiter: ConcurrencyLimiter
     under_way: int = 0
     rests_until: float = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from adapters.http.answers import Pixels, answer_of
 from adapters.http.client import Addresses, HostName, object_of
 from adapters.http.faults import Fault
 from adapters.http.host import Host, ImageCall, Request
-from adapters.http.policy import Gate, Outcome, Policy
+from adapters.http.policy import ConcurrencyLimiter, Outcome, Policy, sleep
 from adapters.http.settings import Concurrent, Prompted, Seconds
 from adapters.prompts import Texts
 from pe.plugins.protocols import Answer, Capabilities, Failed, JobNote, PluginInfo
@@ -75,46 +74,49 @@ def wait_for_job(
         timeout: seconds that the job is waited for, before `Ended` is raised; infinity: until the host ends it.
         cancel: tells the host that nobody waits for a job any longer.
     """
-    gate = Gate(1)  # the job has passed the endpoint's
+    limiter = ConcurrencyLimiter(1)  # the job has passed the endpoint's
 
     def ask() -> JobStatus:
         def send() -> JobStatus:
             return for_free(lambda: look(note.job))
 
-        outcome = policy.call_one_of(lambda: (gate, send), lambda status: status, note.check_stop)
+        outcome = policy.call_one_of(lambda: (limiter, send), lambda status: status, note.check_stop)
         if outcome.result is None:
             assert outcome.fault is not None
             raise outcome.fault
         return outcome.result
 
-    end = time.monotonic() + timeout
     is_old = bool(note.job)
     if is_old:
         log.info("%s: waiting for the job %s, which is noted", host, note.job)
     else:
         start()
-    pause, last_seen = poll, time.monotonic()
+    pause = poll
+    waited = 0.0  # time in which the host was away does not count
+    unknown = 0.0
     while True:
-        before = time.monotonic()
         status = ask()
-        now = time.monotonic()
-        end, last_seen = end + now - before, last_seen + now - before  # no time in which the host was away
         if status == "waiting":
-            last_seen = now
+            unknown = 0.0
         elif status != "unknown":
             return status
-        elif now - last_seen >= GRACE:
+        elif unknown >= GRACE:
             if not is_old:
                 raise Ended(f"the host does not know the job {note.job}, which it has taken")
             log.warning("%s does not know the job %s: it is submitted again.", host, note.job)
             start()
-            is_old, pause, last_seen = False, poll, time.monotonic()
+            is_old = False
+            pause = poll
+            unknown = 0.0
             continue
-        if now >= end:
+        if waited >= timeout:
             with suppress(Fault):
                 cancel(note.job)
             raise Ended(f"the job {note.job} did not end within job_timeout, {timeout:g} s")
-        time.sleep(min(random.uniform(pause / 2, pause), end - now))
+        seconds = min(random.uniform(pause / 2, pause), timeout - waited)
+        sleep(seconds, note.check_stop)
+        waited += seconds
+        unknown += seconds
         pause = min(pause * RARER[0], poll * RARER[1])
 
 
@@ -188,7 +190,7 @@ class JobHost(Host[Config]):
         return wait_for_job(
             self._host,
             call.job,
-            self._clients.get()[1],
+            self._client.policy,
             start=start,
             look=self.job_status,
             poll=self._config.poll,
@@ -201,7 +203,7 @@ class JobHost(Host[Config]):
             answer = super()._ask(request, make_call)
         except Ended as ended:
             fault = ended.fault
-            fault.words = self._clients.get()[1].clean(fault.words)
+            fault.words = self._client.policy.clean(fault.words)
             answer = answer_of(len(request), Outcome(None, fault, 0), self._rule, request.conditions)
         return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
 

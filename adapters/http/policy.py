@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Condition, get_ident
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.settings import Connection
 from pe.errors import Unavailable
+from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed, Refused
 from pe.progress import WORTH_TELLING
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +44,19 @@ def workers_for(concurrency: int) -> int:
     return concurrency + max(1, concurrency // 8)
 
 
-class Gate:
+class ConcurrencyLimiter:
     """Lets at most `width` requests through at once, at first `most` ≥ 1; shared by all workers of an endpoint.
 
-    A throttled request narrows the gate by a fifth, unless the request had started before the last narrowing. As many
-    successes as the gate is wide widen it by one (as TCP does: Chiu and Jain, 1989). During a pause the gate lets no
-    request through.
+    A throttled request reduces the width by a fifth, unless the request had started before the last reduction. As many
+    successes as the width raise it by one (as TCP does: Chiu and Jain, 1989). During a pause no request passes.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._width = most, float(most)
-        self._inside = self._narrowings = 0
-        self._open_again = 0.0
+        self._most = most
+        self._width = float(most)
+        self._inside = 0
+        self._reductions = 0
+        self._pause_ends = 0.0
         self._condition = Condition()
 
     @property
@@ -62,13 +66,13 @@ class Gate:
 
     @contextmanager
     def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
-        """Wait for a place, unless `check_stop` raises; yield the number of narrowings so far, for `throttle`."""
+        """Wait for a place, unless `check_stop` raises; yield the number of reductions so far, for `throttle`."""
         with self._condition:
-            while (wait := self._open_again - time.monotonic()) > 0 or self._inside >= self.width:
-                self._condition.wait(min(wait, EVERY) if wait > 0 else EVERY)
+            while (rest := self._pause_ends - time.monotonic()) > 0 or self._inside >= self.width:
+                self._condition.wait(_until_check(rest))
                 check_stop()
             self._inside += 1
-            since = self._narrowings
+            since = self._reductions
         try:
             yield since
         finally:
@@ -77,21 +81,103 @@ class Gate:
                 self._condition.notify()
 
     def succeed(self) -> None:
-        """Widen the gate by 1 / width, so that as many successes as it is wide widen it by one."""
+        """Raise the width by 1 / width, so that as many successes as the width raise it by one."""
         with self._condition:
-            before = self.width
             self._width = min(float(self._most), self._width + 1 / self._width)
-            if self.width > before:
-                self._condition.notify()
+            self._condition.notify()
 
-    def throttle(self, since: int, pause: float | None) -> None:
-        """Narrow the gate, unless narrowed since `passing` gave `since`; close it for `pause` seconds, if any."""
+    def throttle(self, since: int, pause: float) -> None:
+        """Reduce the width, unless it was since `passing` gave `since`; let nothing pass for `pause` seconds."""
         with self._condition:
-            if since == self._narrowings:
+            if since == self._reductions:
                 self._width = max(1.0, self._width * SHRINK)
-                self._narrowings += 1
-            if pause is not None:
-                self._open_again = max(self._open_again, time.monotonic() + pause)
+                self._reductions += 1
+            self._pause_ends = max(self._pause_ends, time.monotonic() + pause)
+
+
+class CircuitBreaker:
+    """Holds requests back while a server is away; shared by all workers of an endpoint.
+
+    Closed, it lets every request pass. After `limit` faults in a row, of any requests, it is open: one request at a
+    time is made as a probe, after waits that double from FIRST to MOST. An answer to any request closes it.
+
+    Attributes:
+        answers: how many requests were answered.
+        is_over: whether the server was away for `patience` seconds at the last fault; a wait that it named is added.
+    """
+
+    def __init__(self, limit: int, patience: float) -> None:
+        self._limit = limit
+        self._patience = patience
+        self._condition = Condition()
+        self._prober: int | None = None  # the thread that makes the probe
+        self._next_probe = 0.0
+        self._faults = 0  # in a row
+        self._first_fault = 0.0
+        self._patience_ends = 0.0
+        self.answers = 0
+        self.is_over = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server counts as away."""
+        return self._faults >= self._limit
+
+    @property
+    def rest(self) -> float:
+        """Seconds until the next probe."""
+        return self._next_probe - time.monotonic() if self.is_open else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first of the faults in a row."""
+        return time.monotonic() - self._first_fault
+
+    @contextmanager
+    def passing(self, check_stop: CheckStop) -> Iterator[None]:
+        """Wait while the circuit is open, unless `check_stop` raises or it is this thread's turn to probe."""
+        me = get_ident()
+        with self._condition:
+            # A probe may make further requests: it asks for the state of the job that it has started.
+            while self.is_open and (self.rest > 0 or self._prober not in (None, me)):
+                self._condition.wait(_until_check(self.rest))
+                check_stop()
+            is_probe = self.is_open and self._prober is None
+            if is_probe:
+                self._prober = me
+        try:
+            yield
+        finally:
+            if is_probe:
+                with self._condition:
+                    self._prober = None
+                    self._condition.notify_all()
+
+    def succeed(self) -> None:
+        """Note that the server answered a request."""
+        with self._condition:
+            self.answers += 1
+            self.reset()
+
+    def reset(self) -> None:
+        """Forget the faults, so that the next request waits for the server anew."""
+        with self._condition:
+            self._faults = 0
+            self.is_over = False
+            self._condition.notify_all()
+
+    def fail(self, wait: float | None) -> None:
+        """Note a fault that may heal, and the seconds that the server asks to wait before the next request, if any."""
+        with self._condition:
+            now = time.monotonic()
+            if not self._faults:
+                self._first_fault = now
+                self._patience_ends = now + self._patience
+            self._faults += 1
+            self.is_over = now >= self._patience_ends
+            self._patience_ends = max(self._patience_ends, now + (wait or 0.0))
+            if self.is_open:
+                self._next_probe = now + (backoff(self._faults - self._limit) if wait is None else wait)
 
 
 @dataclass(frozen=True)
@@ -101,9 +187,7 @@ class Outcome(Generic[Result]):
     result: Result | None  # what was made of the answer; None: the request failed
     fault: Fault | None  # why the request failed; None: there is a result
     calls: int  # calls made for the request; each may have been billed
-    # only this request fails, so its items are asked for with another seed, and no attempt is counted
-    alone: bool = False
-    stops: bool = False  # the run stops: no other request is under way, so it is not known whether only this one fails
+    alone: bool = False  # it failed in all tries, while others were answered
 
     @property
     def miss(self) -> Refused | Failed | None:
@@ -112,7 +196,18 @@ class Outcome(Generic[Result]):
             return None
         if self.fault.refusal:
             return Refused(self.fault.words)
-        return Failed(str(self.fault), not self.stops, not self.alone, self.fault.rejects)
+        return Failed(str(self.fault), rejected=self.alone or self.fault.rejects)
+
+
+@dataclass
+class _Request:
+    """What happened to a request so far. It holds no fault, whose traceback would be a cycle of references."""
+
+    answers: int  # of the endpoint, at the request's start or last fault
+    is_patient: bool
+    calls: int = 0
+    alone: int = 0  # faults, each after another request was answered
+    has_answer: bool = False  # the answer is there, and may be paid
 
 
 class Policy:
@@ -121,13 +216,14 @@ class Policy:
     A request whose fault may pass (`Fault.heals`) is made again, after a random wait that doubles from FIRST to MOST,
     or the wait that the server asked for. A 429 slows all workers down, and its wait holds all of them back.
 
-    When a request has failed `tries` times, and no other was answered meanwhile, the server counts as away: all
-    requests wait, and one at a time, in turn, is made to see whether it is back. After `patience` the run stops.
+    A request can end in two ways without a result. Either its items failed: they were refused or rejected, or the
+    request failed 2 × `tries` times while others were answered. Or the run stops, and can be resumed: the server was
+    away for `patience` seconds, or no request will succeed.
 
     Args:
         name: what messages call the endpoint.
-        concurrency, tries, patience: see `Concurrent`; a longer wait that the server names adds to the patience.
-        longest: seconds of the longest wait that a throttling server may name.
+        concurrency, tries, patience: see `Concurrent`.
+        longest: seconds of the longest wait that a server may name.
         clean: redacts secrets from messages.
     """
 
@@ -141,244 +237,209 @@ class Policy:
         longest: float = 6 * 3600.0,
         clean: Callable[[str], str] = str,
     ) -> None:
-        self.name, self.clean = name, clean
-        self._gate, self._tries, self._seconds, self._longest = Gate(concurrency), tries, patience, longest
-        self._wait, self._wait_ends = "", 0.0
-        self._condition = Condition()
-        self._answers = self._under_way = 0
-        self._outage: _Outage | None = None
+        self.name = name
+        self.clean = clean
+        self._limiter = ConcurrencyLimiter(concurrency)
+        self._breaker = CircuitBreaker(tries, patience)
+        self._tries = tries
+        self._patience = patience
+        self._longest = longest
+        self._wait = ""
+        self._wait_ends = 0.0
+        self._under_way = set[int]()
 
     @classmethod
     def of(cls, connection: Connection, name: str, concurrency: int, credentials: Credentials) -> Policy:
         """Return the policy of an endpoint with these connection settings."""
-        tries, patience = connection.tries, connection.patience
-        return cls(name, concurrency=concurrency, tries=tries, patience=patience, clean=credentials.clean)
+        return cls(
+            name,
+            concurrency=concurrency,
+            tries=connection.tries,
+            patience=connection.patience,
+            clean=credentials.clean,
+        )
 
     @property
     def wait(self) -> str:
         """The reason why requests wait now, if the wait is long, in a clause; empty if there is none."""
-        return self._wait if self._outage is not None or time.monotonic() < self._wait_ends else ""
+        return self._wait if self._breaker.is_open or time.monotonic() < self._wait_ends else ""
 
     def call(
-        self, send: Callable[[], Sent], read: Callable[[Sent], Result], check_stop: CheckStop = lambda: None
+        self,
+        send: Callable[[], Sent],
+        read: Callable[[Sent], Result],
+        check_stop: CheckStop = lambda: None,
+        *,
+        is_patient: bool = True,
     ) -> Outcome[Result]:
         """Make a request until it is answered, refused or given up; see `call_one_of`."""
-        return self.call_one_of(lambda: (self._gate, send), read, check_stop)
+        return self.call_one_of(lambda: (self._limiter, send), read, check_stop, is_patient=is_patient)
 
     def call_one_of(
         self,
-        choose: Callable[[], tuple[Gate, Callable[[], Sent]]],
+        choose: Callable[[], tuple[ConcurrencyLimiter, Callable[[], Sent]]],
         read: Callable[[Sent], Result],
         check_stop: CheckStop = lambda: None,
+        *,
+        is_patient: bool = True,
     ) -> Outcome[Result]:
-        """Make a request as `call` does, where several endpoints, each with a gate of its own, give the same answer.
-
-        The outcome has a fault for a refusal, a whole answer that is not the result, a rejected request, or a fault of
-        this request alone.
+        """Make a request as `call` does, where several endpoints, each with its own limiter, give the same answer.
 
         Args:
-            choose: for each try, the gate to pass and the function that makes the request, or raises `Fault`.
-            read: makes the result from the answer, after leaving the gate, or raises `Fault`.
+            choose: for each try, the limiter to pass and the function that makes the request, or raises `Fault`.
+            read: makes the result from the answer, after the limiter's place is free again, or raises `Fault`.
             check_stop: called by a request that waits; raises what ends the waiting.
+            is_patient: false to return the fault after `tries`, even if the server is away.
 
         Raises:
             Rejected: neither this request nor any other will succeed (401, 402, 403, 404, a spent quota …).
             Unavailable: the server was away, or throttled, for longer than the patience.
         """
-        request = _Request(self._answers)
-        with self._condition:
-            self._under_way += 1
+        tenacity = import_library("tenacity", "http", "Calling an endpoint")
+        request = _Request(self._breaker.answers, is_patient)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.heals),
+            stop=lambda state: self._gives_up(state, request),
+            wait=self._pause,
+            before_sleep=self._tell,
+            sleep=lambda seconds: sleep(seconds, check_stop),
+            reraise=True,
+        )
+        self._under_way.add(id(request))
         try:
-            while True:
-                with self._turn(check_stop) as outage:
-                    try:
-                        return Outcome(self._once(*choose(), read, request, check_stop), None, request.calls)
-                    except Fault as fault:
-                        verdict = self._judge(fault, request, outage)
-                if isinstance(verdict, Outcome):
-                    return verdict
-                end = time.monotonic() + verdict
-                while (rest := end - time.monotonic()) > 0:
-                    check_stop()
-                    time.sleep(min(EVERY, rest))
+            result = retrying(self._try, request, choose, read, check_stop)
+            return Outcome(result, None, request.calls)
+        except Fault as fault:
+            return self._end(fault.with_traceback(None), request)
         finally:
-            with self._condition:
-                self._under_way -= 1
+            self._under_way.remove(id(request))
 
-    def _once(
+    def _try(
         self,
-        gate: Gate,
-        send: Callable[[], Sent],
-        read: Callable[[Sent], Result],
         request: _Request,
+        choose: Callable[[], tuple[ConcurrencyLimiter, Callable[[], Sent]]],
+        read: Callable[[Sent], Result],
         check_stop: CheckStop,
     ) -> Result:
         request.has_answer = False
-        with gate.passing(check_stop) as since:
-            request.calls += 1
+        with self._breaker.passing(check_stop):
             try:
-                answer = send()
+                limiter, send = choose()
+                with limiter.passing(check_stop) as since:
+                    request.calls += 1
+                    try:
+                        answer = send()
+                    except Fault as fault:
+                        if fault.is_throttle:
+                            limiter.throttle(since, min(fault.wait or 0.0, self._longest))
+                        raise
+                request.has_answer = True
+                result = read(answer)
+                limiter.succeed()
             except Fault as fault:
-                if fault.is_throttle:
-                    gate.throttle(since, self._seconds if (fault.wait or 0.0) > self._longest else fault.wait)
+                self._note(fault, request)
                 raise
-        request.has_answer = True
-        result = read(answer)
-        gate.succeed()
-        self._note_answer()
-        return result
+            self._breaker.succeed()
+            return result
 
-    def _note_answer(self) -> None:
-        """Note that the server answered: an outage is over."""
-        with self._condition:
-            self._answers += 1
-            self._outage = None
-            self._condition.notify_all()
-
-    @contextmanager
-    def _turn(self, check_stop: CheckStop) -> Iterator[_Outage | None]:
-        """Wait while the server is away; yield the outage if it is this request's turn to test it, else None."""
-        me = get_ident()
-        with self._condition:
-            outage = self._outage
-            if outage is not None:
-                outage.queue.append(me)
-        try:
-            with self._condition:
-                while outage is not None and self._outage is outage:
-                    rest = outage.until - time.monotonic()
-                    if outage.queue[0] == me and rest <= 0:  # and stays the first until it has left
-                        break
-                    self._condition.wait(min(EVERY, rest) if rest > 0 else EVERY)
-                    check_stop()
-                is_probe = outage is not None and self._outage is outage
-            yield outage if is_probe else None
-        finally:
-            if outage is not None:
-                with self._condition:
-                    outage.queue.remove(me)
-                    self._condition.notify_all()
-
-    def _judge(self, fault: Fault, request: _Request, outage: _Outage | None) -> float | Outcome[Any]:
-        """Return the seconds until a request with this fault is made again; or an outcome, if it is given up."""
+    def _note(self, fault: Fault, request: _Request) -> None:
+        """Enter a fault in what is known of the server and of the request."""
         fault.words = self.clean(fault.words)
+        if not fault.heals:  # the server is there
+            self._breaker.succeed()
+            return
+        if not fault.is_throttle:
+            request.alone += self._breaker.answers != request.answers
+        request.answers = self._breaker.answers
+        self._breaker.fail(fault.wait)
+
+    def _gives_up(self, state: RetryCallState, request: _Request) -> bool:
+        """Return whether a request that failed, with a fault that may heal, is not made again."""
+        wait = _fault_of(state).wait or 0.0
+        if not request.is_patient:
+            return state.attempt_number >= self._tries or wait > MOST
+        if wait > self._longest or self._breaker.is_over:
+            return True
+        # An answer that is there may be paid, so it is not given up as quickly.
+        is_quick = not request.has_answer or (state.seconds_since_start or 0.0) > self._patience
+        return is_quick and self._is_alone(request)
+
+    def _is_alone(self, request: _Request) -> bool:
+        return request.alone >= 2 * self._tries
+
+    def _end(self, fault: Fault, request: _Request) -> Outcome[Result]:
+        """Return the outcome of a request whose items failed; or raise what stops the run, which can be resumed."""
+        failed = Outcome[Result](None, fault, request.calls)
+        if fault.refusal or fault.whole or fault.rejects:
+            return failed
+        if fault.bad_certificate:
+            raise Rejected(
+                f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
+                "or give the address that its certificate is for."
+            ) from None
         if not fault.heals:
-            self._note_answer()
-            if fault.refusal or fault.whole or fault.rejects:
-                return Outcome(None, fault.with_traceback(None), request.calls)
-            if fault.bad_certificate:
-                raise Rejected(
-                    f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
-                    "or give the address that its certificate is for."
-                ) from None
             raise Rejected(f"{self.name} rejects the request with {fault}", fault.status) from None
-        with self._condition:
-            request.note(fault, self._answers, self._seconds)
-            if self._outage is None and request.streak >= self._tries:
-                self._outage = outage = _Outage(request.patience, request.streak)
-            if self._outage is not None and self._outage is not outage:  # of another request: see `_turn`
-                return 0.0
-            outcome = self._give_up(fault, request, outage)
-            pause = self._pause(fault, request.streak if outage is None else outage.faults)
-            self._tell(fault, pause, outage)
-            if outcome is not None:
-                return outcome
-            if outage is None:
-                return pause
-            outage.until, outage.faults = time.monotonic() + pause, outage.faults + 1
-            return 0.0
-
-    def _give_up(self, fault: Fault, request: _Request, outage: _Outage | None) -> Outcome[Any] | None:
-        """Return the outcome of a request that is given up; None to make it again.
-
-        Raises:
-            Unavailable: the server is away, or throttles, and the patience is over.
-        """
-        patience = request.patience if outage is None else outage.patience
-        alone = Outcome[Any](None, fault, request.calls, alone=True)
-        may_be_alone = fault.own and not request.has_answer
-        if not self._seconds:
-            return alone if request.streak >= self._tries else None
-        if not patience.is_over(fault, self._seconds, self._longest):
-            return alone if may_be_alone and request.interludes >= 2 * self._tries else None
-        if outage is None and request.interludes and not fault.is_throttle and not request.has_answer:
-            return alone
-        if may_be_alone and self._under_way == 1:
-            return Outcome(None, fault, request.calls, alone=True, stops=True)
+        if not request.is_patient:
+            return failed
         if (fault.wait or 0.0) > self._longest:
             raise Unavailable(f"{self.name} asks to wait for {fault.wait:,.0f} s ({fault}).") from None
-        seconds = time.monotonic() - patience.since
-        patience.renew(self._seconds)
+        if not request.has_answer:
+            if self._is_alone(request):
+                return Outcome(None, fault, request.calls, alone=True)
+            # No other request tells whether the server is away for all. Another seed may help; the circuit stays open,
+            # so that a server that is away is not waited for once more.
+            if fault.own and len(self._under_way) == 1:
+                return failed
+        seconds = self._breaker.seconds
+        self._breaker.reset()
         duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
         raise Unavailable(f"{self.name} gave no answer for {duration} (the last fault: {fault}).") from None
 
-    def _pause(self, fault: Fault, faults: int) -> float:
-        """Return the seconds until the next try, after `faults` faults in a row."""
-        is_throttle = fault.is_throttle and self._outage is None
+    def _pause(self, state: RetryCallState) -> float:
+        """Return the seconds until a request is made again."""
+        fault = _fault_of(state)
+        if self._breaker.is_open:
+            return 0.0  # the circuit breaker holds the request back
         if fault.wait is not None:
-            return 0.0 if is_throttle else min(fault.wait, self._seconds or MOST)  # the gate holds throttled ones back
-        longest = FIRST if is_throttle else min(MOST, FIRST * 2 ** min(faults - 1, 30))
-        return random.uniform(longest / 4, longest)
+            return 0.0 if fault.is_throttle else fault.wait  # the limiter holds throttled ones back
+        return backoff(0 if fault.is_throttle else state.attempt_number - 1)
 
-    def _tell(self, fault: Fault, seconds: float, outage: _Outage | None) -> None:
-        """Log and show that the next try is `seconds` away, unless it is soon or a longer wait is shown already."""
-        log.info("%s: %s; trying again, %d at once", self.name, fault, self._gate.width)
-        seconds = max(fault.wait or 0.0, seconds) if fault.is_throttle else seconds
-        end, now = time.monotonic() + seconds, datetime.now()
-        if outage is None and (seconds < WORTH_TELLING or end <= self._wait_ends):
-            return
+    def _tell(self, state: RetryCallState) -> None:
+        """Log when the next try is, and show it if the server is away or the wait is long."""
+        fault = _fault_of(state)
+        is_away = self._breaker.is_open
         reason = f"no answer from the server ({fault}), trying again at"
+        seconds = max(state.upcoming_sleep, self._breaker.rest)
         if fault.is_throttle:
             reason = "rate limited by the server until"
-        time_of_day = now + timedelta(seconds=seconds)
-        clock = f"{time_of_day:%H:%M:%S}" if time_of_day.date() == now.date() else f"{time_of_day:%Y-%m-%d %H:%M:%S}"
-        self._wait, self._wait_ends = f"{reason} {clock}", end
-        level = logging.INFO if outage is None else logging.WARNING  # which shows outside a run, too
-        log.log(level, "%s: %s", self.name, self._wait)
+            seconds = max(seconds, fault.wait or 0.0)
+        words = f"{reason} {datetime.now() + timedelta(seconds=seconds):%H:%M:%S}"
+        log.log(logging.WARNING if is_away else logging.INFO, "%s: %s", self.name, words)  # a warning shows at once
+        if is_away or seconds >= WORTH_TELLING:
+            self._wait = words
+            self._wait_ends = time.monotonic() + seconds
 
 
-class _Patience:
-    """The time for which a server is waited for."""
-
-    def __init__(self, seconds: float) -> None:
-        self.renew(seconds)
-
-    def renew(self, seconds: float) -> None:
-        self.since = time.monotonic()
-        self.until = self.since + seconds
-
-    def is_over(self, fault: Fault, seconds: float, longest: float) -> bool:
-        now, wait = time.monotonic(), (fault.wait or 0.0) if fault.is_throttle else 0.0
-        if wait > seconds / 2:
-            self.until = max(self.until, min(now + wait + seconds, self.since + longest))
-        return now >= self.until or wait > longest
+def backoff(faults: int) -> float:
+    """Return the seconds of a random wait that doubles with each fault before the last one, from FIRST to MOST."""
+    longest = min(MOST, FIRST * 2 ** min(faults, 30))
+    return random.uniform(longest / 4, longest)
 
 
-@dataclass(eq=False)
-class _Outage:
-    """A server that is away: the patience left, faults in a row, the time of the next try, threads that wait."""
-
-    patience: _Patience
-    faults: int
-    until: float = 0.0
-    queue: deque[int] = field(default_factory=deque)
+def _until_check(rest: float) -> float:
+    """Return the seconds to sleep until the next look at a condition that may hold after `rest` seconds."""
+    return min(EVERY, rest) if rest > 0 else EVERY
 
 
-@dataclass
-class _Request:
-    """A request: its calls, its faults in a row, and how often others were answered between its faults."""
+def sleep(seconds: float, check_stop: CheckStop) -> None:
+    """Sleep, unless `check_stop` raises what ends the sleep."""
+    end = time.monotonic() + seconds
+    while (rest := end - time.monotonic()) > 0:
+        check_stop()
+        time.sleep(min(EVERY, rest))
 
-    answers: int
-    calls: int = 0
-    streak: int = 0
-    interludes: int = 0
-    has_answer: bool = False
-    patience: _Patience = field(init=False)
 
-    def note(self, fault: Fault, answers: int, seconds: float) -> None:
-        if not hasattr(self, "patience"):  # begins with the first fault
-            self.patience = _Patience(seconds)
-        if answers != self.answers:
-            self.answers, self.streak = answers, 0
-            self.interludes += not fault.is_throttle
-        self.streak += 1
+def _fault_of(state: RetryCallState) -> Fault:
+    """Return the fault of the last try."""
+    assert state.outcome is not None
+    return cast(Fault, state.outcome.exception())

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from adapters import openai_batches
 from adapters.chat import Chat
 from adapters.http import Rejected
-from adapters.http import openai_api as openai_batches
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
 from pe.engine.execution import Surroundings, run_recipe

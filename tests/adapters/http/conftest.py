@@ -14,7 +14,7 @@ def bare(monkeypatch):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "OPENAI_API_KEY"):
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 

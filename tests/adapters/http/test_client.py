@@ -93,13 +93,13 @@ def test_the_key_goes_to_no_other_host_by_a_redirect(serve):
     assert not elsewhere.came
 
 
-@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "a folder", None])
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", None])
 def test_the_authorities_of_the_environment_are_trusted(variable, serve, certificate, monkeypatch, tmp_path):
-    if variable in ("SSL_CERT_DIR", "a folder"):
+    if variable == "SSL_CERT_DIR":
         name = ["openssl", "x509", "-hash", "-noout", "-in", certificate[0]]
         found = subprocess.run(name, capture_output=True, text=True, check=True)
         (tmp_path / f"{found.stdout.strip()}.0").write_bytes(certificate[0].read_bytes())
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE" if variable == "a folder" else variable, str(tmp_path))
+        monkeypatch.setenv(variable, str(tmp_path))
     elif variable:
         monkeypatch.setenv(variable, str(certificate[0]))
     refused = "self-signed certificate.*name its authority's file in SSL_CERT_FILE"
@@ -116,8 +116,8 @@ def test_a_certificate_s_fault_is_named_at_once(serve, certificate, monkeypatch)
 
 
 def test_authorities_that_cannot_be_read_are_named(monkeypatch):
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/at/all.pem")
-    with pytest.raises(RecipeError, match=r"REQUESTS_CA_BUNDLE: .*/nowhere/at/all.pem"):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/at/all.pem")
+    with pytest.raises(RecipeError, match="SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read"):
         asked("https://127.0.0.1:1")
 
 

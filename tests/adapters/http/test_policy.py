@@ -12,7 +12,7 @@ import pytest
 
 from adapters.http import Connection, Endpoints, Fault, Policy, Rejected
 from adapters.http import policy as policy_module
-from adapters.http.policy import Gate
+from adapters.http.policy import ConcurrencyLimiter
 from pe.errors import Interrupted, Unavailable
 from pe.plugins.protocols import Failed, Refused
 from tests.endpoints.asking import CANARY
@@ -65,7 +65,7 @@ def test_a_whole_answer_that_is_not_what_was_asked_is_not_asked_for_again(where)
     outcome = policy().call(sender, read)
     assert (outcome.result, outcome.calls, sender.calls) == (None, 1, 1)
     assert isinstance(outcome.miss, Failed)
-    assert outcome.miss.attempt
+    assert outcome.miss.retryable
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -93,16 +93,17 @@ def test_a_refusal_is_an_outcome(fault):
 
 
 class Server:
-    """Is away at first, for as many requests as it is told to; knows how many came at once meanwhile."""
+    """Is away at first, for `times` requests; knows how many came at once after `noticed` of them."""
 
-    def __init__(self, fault, times):
-        self.fault, self.times, self.calls, self.inside, self.most = fault, times, 0, 0, 0
+    def __init__(self, fault, times, noticed):
+        self.fault, self.times, self.noticed = fault, times, noticed
+        self.calls, self.inside, self.most = 0, 0, 0
         self._lock = threading.Lock()
 
     def __call__(self):
         with self._lock:
             self.calls += 1
-            away, probe = self.calls <= self.times, self.calls > 4 * 3  # what was under way when that was noticed
+            away, probe = self.calls <= self.times, self.calls > self.noticed
             self.inside += 1
             self.most = max(self.most, self.inside if probe and away else 0)
         time.sleep(0.005)
@@ -115,7 +116,7 @@ class Server:
 
 @pytest.mark.parametrize("status", [None, 429, 503])
 def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(status):
-    shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30)
+    shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30, noticed=2 + 3)
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 8))
     assert [outcome.result for outcome in outcomes] == ["answer"] * 8
@@ -136,21 +137,54 @@ def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for
     assert asked.call(sender, str).result == "answer"
 
 
-@pytest.mark.parametrize(("status", "patience"), [(500, 900.0), (503, 0.2)])
-def test_a_request_that_alone_fails_gets_another_seed_which_is_no_attempt(status, patience):
-    shared = policy(tries=2, patience=patience)
+@pytest.mark.parametrize("status", [None, 500, 503])
+def test_a_request_that_fails_while_others_are_answered_has_failed_after_twice_the_tries(status):
+    shared, calls = policy(tries=2), []
 
     def poisoned():
-        shared.call(Sender(), str)  # meanwhile others succeed
+        calls.append(shared.call(Sender(), str).result)  # meanwhile others succeed
         raise Fault("out of memory", status)
 
-    miss = shared.call(poisoned, str).miss
-    assert miss == Failed(f"HTTP {status}: out of memory", attempt=False)
+    outcome = shared.call(poisoned, str)
+    assert outcome.miss == Failed(str(Fault("out of memory", status)), rejected=True)
+    assert outcome.calls == len(calls) == 4
 
 
-def test_the_last_request_of_all_gets_another_seed_when_the_run_goes_on():
-    miss = policy(tries=2, patience=0.1).call(Sender(*[Fault("out of memory", 500)] * 10_000), str).miss
-    assert miss == Failed("HTTP 500: out of memory", retryable=False, attempt=False)
+def test_a_request_that_is_throttled_while_others_are_answered_never_fails():
+    shared, sender = policy(tries=2), Sender(*[Fault("slow down", 429)] * 20)
+
+    def throttled():
+        shared.call(Sender(), str)
+        return sender()
+
+    assert shared.call(throttled, str).result == "answer"
+
+
+def test_faults_of_an_outage_do_not_count_as_faults_of_a_request_alone():
+    shared, sender = policy(tries=2), Sender(*[Fault("down", 503)] * 30)
+    assert shared.call(sender, str).calls == 31
+
+
+def test_the_last_request_of_all_gets_another_seed_without_another_wait():
+    asked, sender = policy(tries=2, patience=0.1), Sender(*[Fault("out of memory", 500)] * 10_000)
+    assert asked.call(sender, str).miss == Failed("HTTP 500: out of memory")
+    assert asked.call(sender, str).calls == 1
+    sender.faults.clear()
+    assert asked.call(sender, str).result == "answer"
+
+
+def test_an_outage_is_noticed_by_the_faults_of_all_workers_together():
+    shared, server = Policy("the.endpoint", concurrency=8), Server(Fault("down", 503), times=40, noticed=6 + 7)
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 16))
+    assert [outcome.result for outcome in outcomes] == ["answer"] * 16
+    assert server.most <= 1
+
+
+def test_who_has_no_patience_is_told_after_the_tries():
+    outcome = policy(tries=3).call(Sender(*[Fault("down", 503)] * 99), str, is_patient=False)
+    assert (outcome.calls, str(outcome.fault)) == (3, "HTTP 503: down")
+    assert policy().call(Sender(Fault("later", 503, wait=500)), str, is_patient=False).calls == 1
 
 
 def test_an_answer_that_is_there_is_never_given_up_for_another_seed():
@@ -233,19 +267,19 @@ def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog):
     assert asked.wait == ""
 
 
-def test_one_burst_of_429_narrows_the_gate_by_a_fifth_once_and_success_widens_it_again():
-    gate = Gate(20)
+def test_one_burst_of_429_reduces_the_concurrency_by_a_fifth_once_and_success_raises_it_again():
+    limiter = ConcurrencyLimiter(20)
     for _ in range(20):
-        gate.throttle(since=0, pause=None)
-    assert gate.width == 16
-    gate.throttle(since=1, pause=None)
-    assert gate.width == 12
+        limiter.throttle(since=0, pause=0)
+    assert limiter.width == 16
+    limiter.throttle(since=1, pause=0)
+    assert limiter.width == 12
     for _ in range(13):  # a whole round
-        gate.succeed()
-    assert gate.width == 13
+        limiter.succeed()
+    assert limiter.width == 13
     for _ in range(200):
-        gate.succeed()
-    assert gate.width == 20
+        limiter.succeed()
+    assert limiter.width == 20
 
 
 class App:
