@@ -28,8 +28,8 @@ SHORTEST = 4
 class Credentials:
     """The key and the headers of an endpoint, shared by all its workers.
 
-    A changed `key_file` is read again; while it cannot be read, the last key is sent. When the endpoint refuses the
-    key, the file is read or the command run again, and the request is made once more if that brings another key.
+    `key_file` is read before each request; while it cannot be read, the last key is sent. When the endpoint refuses
+    the key, the file is read or the command run again, and the request is made once more if that brings another key.
 
     The key is sent in the header `header`, in `Authorization` after the word `scheme`; None: a library sends the key.
 
@@ -38,22 +38,23 @@ class Credentials:
     """
 
     def __init__(self, connection: Connection, *, header: str | None = "Authorization", scheme: str = "Bearer") -> None:
-        self._config, self._header, self._scheme, self._renewing = connection, header, scheme, Lock()
+        self._config = connection
+        self._header = header
+        self._scheme = scheme
+        self._renewing = Lock()
         self._headers = {
             name: value_of(f"headers_env.{name}", variable) for name, variable in (connection.headers_env or {}).items()
         }
         self._secrets = set(self._headers.values())
-        self._version = self._file_version()
         self._key = self._read_key()
 
     @property
     def key(self) -> str:
         """The current key; empty if no key is sent."""
         with self._renewing:
-            version = self._file_version()
-            if version not in (None, self._version):
-                with suppress(RecipeError):  # half written: the next request looks again
-                    self._key, self._version = self._read_key(), version
+            if self._config.key_file is not None:
+                with suppress(RecipeError):  # it is being written: the last key is sent
+                    self._key = self._read_key()
             return self._key
 
     def sign(self, request: httpx2.Request) -> str:
@@ -94,7 +95,6 @@ class Credentials:
             return False
         with self._renewing:
             if self._key == key:
-                self._version = self._file_version()
                 self._key = self._read_key()
             return self._key != key
 
@@ -128,16 +128,6 @@ class Credentials:
             key = "" if config.key_env is None else value_of("key_env", config.key_env)
         self.hide(key.removeprefix("Basic "))
         return key
-
-    def _file_version(self) -> tuple[int, int, int] | None:
-        """Return a value that changes whenever `key_file` changes; None if there is no such file now."""
-        if self._config.key_file is None:
-            return None
-        try:
-            status = self._config.key_file.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def check_key(connection: Connection) -> None:

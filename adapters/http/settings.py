@@ -117,7 +117,7 @@ class Connection(Settings):
 
     Attributes:
         key_env: the environment variable that holds the key; None: no key, unless another setting brings one.
-        key_file: a file that holds the key, read again when it changes or the key is refused.
+        key_file: a file that holds the key, read before each request.
         key_command: a program and its arguments, whose output is the key; run again when the key is refused.
         basic_auth_env: the environment variable that holds user:password, for HTTP Basic authentication.
         headers_env: further headers, each with the environment variable that holds its value.
