@@ -7,11 +7,11 @@ where a server still has it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.http import (
-    Concurrent,
     HTTPClient,
     ImageCall,
     Received,
@@ -26,7 +26,7 @@ from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
 from adapters.http.servers import Served, ServedHost, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
-from adapters.openai_sdk import OPENAI, OpenAIConnection, OpenAIEndpoint, form
+from adapters.openai_sdk import OPENAI, OpenAIConnection, OpenAIEndpoint, address_of, form
 from adapters.prompts import Ladder
 from pe.errors import RecipeError
 from pe.plugins.protocols import Failed, Usage, count_of
@@ -42,9 +42,9 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
     Attributes:
         model: the model's name at the endpoint; there is no default, because names are retired often.
         base_url: the endpoint's address; None: OpenAI's own.
-        server: the software that answers; it sets `response_format`, `seed_field`, `degree_field` and `degree_exact`
-            where they are not given. `auto`: the server is asked which it is before the first request
-            (docs/endpoints.md). None: software that is not known; nothing is asked.
+        server: the software that answers, as `pe doctor` names it; it sets `response_format`, `seed_field`,
+            `degree_field` and `degree_exact` where they are not given. None: OpenAI or Azure, if `base_url` says so,
+            else software that is not known.
         azure_api_version: the API version of Azure OpenAI, whose `base_url` is the resource's address; None: not Azure.
         variation: how variations are made: `edit` by a prompt, `variations` by images/variations.
         input_fidelity: high or low, for edits; None: the server's default.
@@ -62,7 +62,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
     default_url = OPENAI
     model: str
     concurrency: Count = 8
-    server: OpenAIServer | None = "auto"
+    server: OpenAIServer | None = None
     variation: Literal["edit", "variations"] = "edit"
     input_fidelity: Literal["high", "low"] | None = None
     size: str | None = None
@@ -84,23 +84,19 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
         width, _, height = (self.size or "").partition("x")
         return (int(height), int(width)) if width.isdigit() and height.isdigit() else None
 
-    @property
-    def profile(self) -> Profile | None:
-        """The server's profile, if the settings tell it; None: the server will be asked (`auto`), or has no profile."""
-        if self.server != "auto":
-            return super().profile
-        azure = self.azure_api_version is not None
-        return profile("openai_images", "azure" if azure else server_by_address(self.url) or "")
-
-    def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
-        """See `Served.served_by`; raise RecipeError if the server cannot vary samples as `variation` says."""
-        if profile is not None and self.variation not in profile.varies:
-            has = " and ".join(f"variation: {name}" for name in profile.varies) or "none: use another server"
+    @classmethod
+    def profile_of(cls, settings: Mapping[str, Any]) -> Profile | None:
+        """See `Served.profile_of`; raise RecipeError if the server cannot vary samples as `variation` says."""
+        address = "azure" if settings.get("azure_api_version") else server_by_address(address_of(settings))
+        its = profile(cls.api, settings.get("server") or address or "")
+        variation = settings.get("variation", "edit")
+        if its is not None and variation not in its.varies:
+            has = " and ".join(f"variation: {name}" for name in its.varies) or "none: use another server"
             raise RecipeError(
-                f"variation: {profile.title} (server: {profile.server}) cannot vary a sample by '{self.variation}'; it "
-                f"has {has}, or write server: null if it is another."
+                f"variation: {its.title} (server: {its.server}) cannot vary a sample by '{variation}'; it has {has}, "
+                "or write server: null if it is another."
             )
-        return super().served_by(profile, is_named)
+        return its
 
 
 class OpenAIImages(ServedHost[OpenAISettings]):
@@ -113,13 +109,19 @@ class OpenAIImages(ServedHost[OpenAISettings]):
     Settings = OpenAISettings
     info = replace(
         ServedHost.info,
-        machine_settings=(*Concurrent.model_fields, "n", "seed_field", "response_format", "azure_api_version"),
+        machine_settings=(
+            *ServedHost.info.machine_settings,
+            "n",
+            "seed_field",
+            "response_format",
+            "azure_api_version",
+        ),
     )
     shares, batch = "parent", "n"
     starter = """\
   model: my-model\t# as the endpoint names it: names are retired often
   base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own
-  server: auto\t# asked once who it is; or its name (docs/endpoints.md)
+  server: null\t# which software answers: `pe doctor` on this recipe says its name
   key_env: null\t# or the environment variable that holds the key; key_file, key_command
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
   image_size: {size}\t# what the samples are resized to

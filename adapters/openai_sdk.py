@@ -34,7 +34,12 @@ class OpenAIConnection(Connection):
     @property
     def url(self) -> str:
         """Address that samples are sent to."""
-        return self.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+        return address_of({"base_url": self.base_url})
+
+
+def address_of(settings: Mapping[str, Any]) -> str:
+    """Return the address that settings name; else that in OPENAI_BASE_URL, else OpenAI's own."""
+    return str(settings.get("base_url") or os.environ.get("OPENAI_BASE_URL") or OPENAI)
 
 
 class OpenAIEndpoint(HTTPClient):

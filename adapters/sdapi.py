@@ -20,9 +20,8 @@ class SDSettings(Served):
 
     Attributes:
         base_url: the server's address, without /sdapi.
-        server: the software that answers; it sets `several_parents` and `data_uri` where they are not given. `auto`:
-            the server is asked which it is before the first request, and sets `data_uri` alone (docs/endpoints.md).
-            None: software that is not known; nothing is asked.
+        server: the software that answers, as `pe doctor` names it; it sets `several_parents` and `data_uri` where they
+            are not given. None: software that is not known.
         size: height and width that the server draws at; None: `image_size`.
         batch: most images of one request: new ones of one prompt, or variations of one parent.
         several_parents: send up to `batch` parents of one prompt in a request of variations: only for a server that
@@ -38,7 +37,7 @@ class SDSettings(Served):
     api = "sdapi"
     strength_field = "denoising_strength"
     base_url: str
-    server: SDServer | None = "auto"
+    server: SDServer | None = None
     timeout: Seconds = 300.0
     size: Size | None = None
     batch: Count = 1
@@ -67,7 +66,7 @@ class SDAPI(ServedHost[SDSettings]):
     shares, batch = "parent", "batch"
     starter = """\
   base_url: http://127.0.0.1:7860\t# without /sdapi
-  server: auto\t# asked once who it is; or its name (docs/endpoints.md)
+  server: null\t# which software answers: `pe doctor` on this recipe says its name
   prompts: {prompts}\t# public: a text, a list to draw from, or either for each label
   # negative_prompt: text, watermark
   image_size: {size}\t# what the samples are resized to

@@ -98,6 +98,7 @@ class Watch(threading.Thread):
 def measure(port: int, images: int, concurrency: int) -> tuple[float, list[tuple[float, int, float, float]], int]:
     """Seconds for `images`, the notes taken, and calls made."""
     api = OpenAIImages(
+        server=None,
         model="m",
         prompts="a",
         image_size=SIDE,

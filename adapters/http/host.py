@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -99,8 +98,9 @@ class Host(Generator, ABC, Generic[Config]):
     info = PluginInfo(machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",))
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = self._read_settings(settings)
-        self._prompts, self._ladder = Prompts.of(config.prompts), config.ladder
+        self._config = config = read_settings(self.Settings, settings, type(self).__name__)
+        self._prompts = Prompts.of(config.prompts)
+        self._ladder = config.ladder
         sizes = (config.fixed_size, config.kept_size)
         self._rule = PictureRule(*config.image_size, config.channels, config.resize, *sizes)
         self._clients = OnFirstUse(self._open)
@@ -152,7 +152,7 @@ class Host(Generator, ABC, Generic[Config]):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images of the request's one prompt; errors: see `Policy.call_one_of`."""
-        return self._ask(request, lambda: ImageCall(_prompt(request), request.seeds, job=request.job))
+        return self._ask(request, ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Vary each parent, from its copy at the drawn size if kept; at degree 0 return the parents, without a call."""
@@ -161,11 +161,8 @@ class Host(Generator, ABC, Generic[Config]):
         pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
         parents = encode(request.samples if pixels is None else Images(pixels))
 
-        def call() -> ImageCall:
-            prompt, degree = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
-            return ImageCall(prompt, request.seeds, parents, degree, request.job)
-
-        return self._ask(request, call)
+        prompt, degree = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
+        return self._ask(request, ImageCall(prompt, request.seeds, parents, degree, request.job))
 
     @property
     def _client(self) -> HTTPClient:
@@ -176,9 +173,6 @@ class Host(Generator, ABC, Generic[Config]):
         """(height, width) asked for new images, though they may come in another size; None: the endpoint's default."""
         return self._config.fixed_size
 
-    def _read_settings(self, settings: dict[str, Any]) -> Config:
-        return read_settings(self.Settings, settings, type(self).__name__)
-
     def _credentials(self) -> Credentials:
         return Credentials(self._config)
 
@@ -186,23 +180,17 @@ class Host(Generator, ABC, Generic[Config]):
         config = self._config
         return HTTPClient(config.url, config, config.concurrency, self._credentials(), self.key_hosts)
 
-    def _prepare(self) -> None:
-        """Find out, before a call, what the call depends on, such as which server answers; this class needs nothing."""
-
     def _send(self, call: ImageCall) -> Any:
         """Make a call and return its answer; raise Fault if there is none."""
         path, request = self.request(call)
         return self._client.ask("POST", path, **request)
 
-    def _ask(self, request: Request, make_call: Callable[[], ImageCall]) -> Answer:
-        policy, call = self._client.policy, cache(make_call)  # made once it is known who answers
-
-        def send() -> Any:
-            self._prepare()
-            return self._send(call())
-
-        outcome = policy.call(send, lambda answer: self.response(call(), answer), request.job.check_stop)
-        answer, calls = answer_of(len(request), outcome, self._rule, request.conditions), request.job.calls
+    def _ask(self, request: Request, call: ImageCall) -> Answer:
+        outcome = self._client.policy.call(
+            lambda: self._send(call), lambda answer: self.response(call, answer), request.job.check_stop
+        )
+        answer = answer_of(len(request), outcome, self._rule, request.conditions)
+        calls = request.job.calls
         return replace(answer, usage=replace(answer.bill, calls=calls)) if calls else answer
 
 

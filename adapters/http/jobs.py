@@ -198,9 +198,9 @@ class JobHost(Host[Config]):
             cancel=self.cancel,
         )
 
-    def _ask(self, request: Request, make_call: Callable[[], ImageCall]) -> Answer:
+    def _ask(self, request: Request, call: ImageCall) -> Answer:
         try:
-            answer = super()._ask(request, make_call)
+            answer = super()._ask(request, call)
         except Ended as ended:
             fault = ended.fault
             fault.words = self._client.policy.clean(fault.words)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.client import OnFirstUse, object_of, open_client, respond
+from pydantic import model_validator
+
+from adapters.http.client import object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
-from adapters.http.host import Host
+from adapters.http.host import Host, ImageCall, Request
 from adapters.http.settings import API, Connection, Profile, Prompted, profile
-from pe.errors import PEError, nearest_name
-from pe.plugins.protocols import Finding
+from pe.errors import PEError, RecipeError, nearest_name
+from pe.plugins.protocols import Answer, Finding
+from pe.version import __version__
 
 if TYPE_CHECKING:
     import httpx2
@@ -25,71 +27,67 @@ if TYPE_CHECKING:
 Ask = Callable[[str], Any]
 """A function that GETs an address and returns the JSON found there; None if there is no JSON."""
 
-log = logging.getLogger(__name__)
-
 _OWNERS = {"sglang": "sglang", "vllm": "vllm-omni", "xinference": "xinference", "OVMS": "ovms", "pe": "pe"}
 """`owned_by` of a server's models → the server's name."""
 
 
 class Served(Prompted):
-    """Settings of an endpoint whose server may have a `Profile`."""
+    """Settings of an endpoint whose server may have a `Profile`, which sets what the recipe does not state."""
 
     api: ClassVar[API]
-    server: str | None = "auto"
+    server: str | None = None
 
-    @property
-    def profile(self) -> Profile | None:
-        """The server's profile, if the settings tell it; None: the server will be asked (`auto`), or has no profile."""
-        return None if self.server is None else profile(self.api, self.server)
+    @classmethod
+    def profile_of(cls, settings: Mapping[str, Any]) -> Profile | None:
+        """Return the profile of the server that these settings name; None: another server."""
+        return profile(cls.api, settings.get("server") or "")
 
-    def served_by(self, profile: Profile | None, is_named: bool = True) -> Self:
-        """Return these settings with the profile's values for settings that the recipe does not state.
-
-        A server that the recipe does not name (`is_named` false) is recognised in mid-run, so it still gets one parent
-        a request: a run measures whether several parents come back mixed up only before the run's first request.
-        """
-        if profile is None:
-            return self
-        settings = {name: getattr(self, name) for name in self.model_fields_set}
-        field = profile.sets.get("degree_field")
-        sets = {name: value for name, value in profile.sets.items() if name not in settings}
+    @model_validator(mode="before")
+    @classmethod
+    def _take_profile(cls, settings: Any) -> Any:
+        if not isinstance(settings, dict):
+            return settings
+        if settings.get("server") == "auto":  # of a run that asked for it by itself
+            settings = {name: value for name, value in settings.items() if name != "server"}
+        its = cls.profile_of(settings)
+        if its is None:
+            return settings
+        sets = {"server": its.server, **its.sets}
+        field = sets.get("degree_field")
         if settings.get("degree_field", field) != field:
             sets.pop("degree_exact", None)  # which holds for the profile's own field alone
-        if not is_named:
-            sets.pop("several_parents", None)
-        return self.model_copy(update=sets)
+        return sets | settings
 
 
 Config = TypeVar("Config", bound=Served)
 
 
 class ServedHost(Host[Config]):
-    """A host that with `server: auto` recognises its server before the first call and takes the profile's settings."""
+    """A host whose recipe says which server answers."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._asked_server = OnFirstUse(self._ask_server)
+    info = replace(Host.info, machine_settings=(*Host.info.machine_settings, "server"))
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `Generator.look`."""
         return look_at(cls.Settings, settings, cls.Settings.default_url)
 
-    def _read_settings(self, settings: dict[str, Any]) -> Config:
-        config = super()._read_settings(settings)
-        return config.served_by(config.profile)
+    def check_machine(self) -> None:
+        """Raise RecipeError if the key is not there, or the recipe does not say which server answers."""
+        super().check_machine()
+        self._check_server()
 
-    def _prepare(self) -> None:
-        self._asked_server.get()
+    def _ask(self, request: Request, call: ImageCall) -> Answer:
+        self._check_server()  # a run that goes on is not checked before
+        return super()._ask(request, call)
 
-    def _ask_server(self) -> bool:
-        config = self._config
-        if config.server == "auto" and config.profile is None:
-            its = find_profile(config.api, config.url, asker(self._client.pool))
-            log.info("%s: %s", self._host, "not recognised" if its is None else f"recognised as {its.title}")
-            self._config = config.served_by(its, is_named=False)
-            self._ladder = self._config.ladder
-        return True
+    def _check_server(self) -> None:
+        if "server" not in self._config.model_fields_set:
+            raise RecipeError(
+                f"`server` is missing: write the name that `pe doctor RECIPE` gives for {self._host}, or null for "
+                f"another server. Since version {__version__} a run does not ask the server itself; a run that did "
+                "goes on with `pe run RUN --set api.server=NAME`."
+            )
 
 
 def server_by_address(url: str) -> str | None:
@@ -241,10 +239,17 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
         urls = {"openai_images": with_version, "sdapi": root}
         profiles = [each for api in _APIS if (each := find_profile(api, urls[api], asker(client))) is not None]
         for each in profiles:
-            yield Finding("ok", f"{each.title}, by `kind: {each.api}`: {_heeds(each)}")
+            what = f"{each.title}, by `kind: {each.api}`: {_heeds(each)}"
+            is_stated = settings.get("server") == each.server
+            yield Finding("ok", what, "" if is_stated else f"write `server: {each.server}` in the recipe")
         if not profiles:
             care = "one parent a request, the degree in words"
-            yield Finding("ok", f"server: not recognised, so served with care: {care}")
+            is_stated = "server" in settings
+            yield Finding(
+                "ok",
+                f"server: not recognised, so served with care: {care}",
+                "" if is_stated else "write `server: null` in the recipe",
+            )
     try:
         if respond(client, "GET", f"{root}/readyz").content == b'{"status":"ok"}':
             yield Finding("ok", f"endpoint {root}: ready")

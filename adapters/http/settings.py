@@ -18,7 +18,6 @@ from pe.plugins.settings import Count, Settings
 
 API = Literal["openai_images", "sdapi"]
 OpenAIServer = Literal[
-    "auto",
     "azure",
     "litellm",
     "localai",
@@ -31,7 +30,7 @@ OpenAIServer = Literal[
     "xinference",
 ]
 """Servers with OpenAI's images API."""
-SDServer = Literal["a1111", "auto", "forge", "sdnext", "stable-diffusion.cpp", "xinference"]
+SDServer = Literal["a1111", "forge", "sdnext", "stable-diffusion.cpp", "xinference"]
 """Servers with AUTOMATIC1111's /sdapi/v1."""
 
 

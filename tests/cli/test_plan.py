@@ -94,7 +94,8 @@ def test_a_missing_library_refuses_a_run_before_anything_is_written(recipe):
 
 
 GLYPHS = {"kind": "glyphs", "size": 28}
-HOSTED = {"kind": "openai_images", "model": "m", "prompts": "a {label}", "image_size": 16, "key_env": None}
+HOSTED = {"kind": "openai_images", "server": None, "model": "m", "prompts": "a {label}", "image_size": 16}
+HOSTED |= {"key_env": None}
 
 
 def ask(folder, api, *options):

@@ -26,7 +26,7 @@ def impatient(monkeypatch):
 
 def endpoint(url, **settings):
     given = {"model": "m", "base_url": f"{url}/v1", "key_env": None, "prompts": "a {label}", "image_size": 16}
-    return OpenAIImages(**given | {"size": "64x64", "timeout": 5} | settings)
+    return OpenAIImages(**given | {"size": "64x64", "timeout": 5, "server": None} | settings)
 
 
 @pytest.mark.parametrize(("n", "concurrency", "calls"), [(1, 20, 20), (4, 1, 3)])

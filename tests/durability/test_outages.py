@@ -24,7 +24,10 @@ SAMPLES = 3 * POPULATION
 
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "texts": (ChatServer, {"kind": "chat", "model": "m", "longest": 400, "seed_field": "seed"}),
-    "images": (lambda script: SDServer(script, side=4), {"kind": "sdapi", "image_size": 4, "channels": 1}),
+    "images": (
+        lambda script: SDServer(script, side=4),
+        {"kind": "sdapi", "server": None, "image_size": 4, "channels": 1},
+    ),
 }
 
 

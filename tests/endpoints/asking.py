@@ -59,4 +59,4 @@ def given(url, **settings):
 
 def openai(url, **settings):
     """Settings of `openai_images`."""
-    return given(f"{url}/v1", model="gpt-image-x", n=4) | settings
+    return given(f"{url}/v1", model="gpt-image-x", n=4, server=None) | settings

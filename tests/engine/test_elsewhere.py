@@ -29,7 +29,8 @@ from tests.engine.small import SETTINGS, Told, evolve, records_in
 from tests.generators import Mean, Shades
 
 SECRET = "canary-51c0ffee"  # of the one who receives the run
-ENDPOINT = {"kind": "openai_images", "model": "m", "prompts": "x", "image_size": 4, "channels": 1, "tries": 1}
+ENDPOINT = {"kind": "openai_images", "server": None, "model": "m", "prompts": "x", "image_size": 4}
+ENDPOINT |= {"channels": 1, "tries": 1}
 MADE = "was made on another machine or by an earlier version, or has another recipe than it began with"
 
 

@@ -114,6 +114,7 @@ POPULATION, DEGREES = 10, [0.6, 0.3]
 
 def recipe(folder, url, api=None, **changes):
     endpoint = {"base_url": url, "prompts": "a", "image_size": SIDE, "key_env": None, "price": {"image": 0.1}}
+    endpoint |= {"server": None}
     openai = endpoint | {"kind": "openai_images", "base_url": f"{url}/v1", "model": "m", "degree_field": "strength"}
     content = {
         "private": {"kind": "npz", "path": folder / "private.npz", "size": SIDE, "classes": ["a", "b"]},

@@ -111,7 +111,7 @@ def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselv
 )
 def test_who_is_sent_response_format(given, sent):
     settings = OpenAISettings(model="m", prompts="a", image_size=8, **given)
-    assert settings.served_by(settings.profile).response_format == sent
+    assert settings.response_format == sent
 
 
 @pytest.mark.parametrize(

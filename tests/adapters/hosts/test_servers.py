@@ -30,7 +30,7 @@ def sdapi(serve):
 
     def made(*faults, path="", kind=SDAPI, **settings):
         script = Script(first=faults)
-        more = {"batch": 4} if kind is SDAPI else {}
+        more = {"batch": 4, "server": None} if kind is SDAPI else {}
         return kind(**given(serve(sd_server.SDServer(script)) + path, **more) | settings), script
 
     return made
@@ -132,7 +132,7 @@ def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging):
 def test_the_setting_names_the_servers_of_the_table_and_the_page_shows_it():
     page = (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
     for api, names in (("openai_images", OpenAIServer), ("sdapi", SDServer)):
-        assert sorted(get_args(names)) == sorted({"auto", *(each.server for each in PROFILES if each.api == api)})
+        assert sorted(get_args(names)) == sorted(each.server for each in PROFILES if each.api == api)
     for each in PROFILES:
         assert ("exact" in each.degree) == each.sets.get("degree_exact", each.api == "sdapi")
         ways = ", ".join(way if way == "img2img" else f"images/{way.replace('edit', 'edits')}" for way in each.varies)
@@ -154,24 +154,46 @@ SENT = {
 """Server → what it is sent of a variation, beside the prompt, the model and the number."""
 
 
-@pytest.mark.parametrize("named", [False, True])
+def remedies(kind, settings):
+    """What `pe doctor` says to do."""
+    return [finding.remedy for finding in kind.look(settings)]
+
+
 @pytest.mark.parametrize("server", SENT)
-def test_a_server_of_openai_s_api_is_recognised_and_its_fields_are_used(serve, server, named):
+def test_a_server_of_openai_s_api_is_recognised_by_a_look_and_by_its_name_its_fields_are_used(serve, server):
     app = ForeignOpenAI(server)
-    stated = {"server": None if server == "unknown" else server} if named else {}
+    settings = openai(serve(app), model="m")
+    del settings["server"]
+    name = None if server == "unknown" else server
+    if name is not None:
+        assert f"write `server: {name}` in the recipe" in remedies(OpenAIImages, settings)
+        assert "write `server" not in str(remedies(OpenAIImages, settings | {"server": name}))
+    app.asked.clear()
     if SENT[server] is None:
         with pytest.raises(RecipeError, match=r"LocalAI \(server: localai\) cannot vary a sample by 'edit'"):
-            random(OpenAIImages(**openai(serve(app), **stated)))
-        assert not app.requests
+            OpenAIImages(**settings, server=name)
         return
-    api = OpenAIImages(**openai(serve(app), **stated))
-    for _ in range(2):
-        varied(api, 0.2)
+    api = OpenAIImages(**settings, server=name)
+    varied(api, 0.2)
     body = app.requests[0]
     assert {name: body[name] for name in body.keys() - {"prompt", "model", "n", "parents"}} == SENT[server]
     assert api.capabilities.degree == ("exact" if server == "ovms" else "wording")
     assert body["prompt"] == "a cat" if server == "ovms" else body["prompt"].startswith("Make an almost identical")
-    assert len(app.asked) == len(set(app.asked)) <= (0 if named else 3)  # once, before the first request
+    assert not app.asked  # a run asks no server who it is
+
+
+@pytest.mark.parametrize("stated", [{}, {"server": "auto"}])
+def test_a_run_that_asked_who_answers_is_refused_until_it_is_told(stated):
+    settings = openai("http://127.0.0.1:9")
+    del settings["server"]
+    api = OpenAIImages(**settings, **stated)
+    for start in (api.check_machine, lambda: random(api)):
+        with pytest.raises(RecipeError, match=r"`server` is missing: .* Since version \d.* --set api\.server=NAME"):
+            start()
+    for server in ("sglang", None):
+        OpenAIImages(**openai("http://127.0.0.1:9", server=server)).check_machine()
+    OpenAIImages(**openai("http://127.0.0.1:9", base_url=None)).check_machine()
+    assert {"server"} <= {*OpenAIImages.info.machine_settings} & {*SDAPI.info.machine_settings}
 
 
 def test_what_a_recipe_states_goes_before_what_is_known_of_the_server(serve):
@@ -186,25 +208,19 @@ def test_what_a_recipe_states_goes_before_what_is_known_of_the_server(serve):
     assert SDAPI(**given(url, server="forge", several_parents=False)).capabilities.shares == "parent"
 
 
-def test_a_server_that_still_loads_is_asked_again(serve):
-    app = ForeignOpenAI("ovms", loads=1)
-    assert len(varied(OpenAIImages(**openai(serve(app))), 0.2).samples) == 1
-    assert app.asked == ["/v1/models"] * 2
-
-
-@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("server", [*OPTIONS, "xinference"])
-def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp_path, server, named):
+def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp_path, server):
     app, batch = ForeignSD(server), 1 if server == "xinference" else 4
-    named_or_asked = server if named else "auto"
-    api = SDAPI(**given(serve(app), batch=batch, extra={"model": "m"}, server=named_or_asked))
+    settings = given(serve(app), batch=batch, extra={"model": "m"})
+    assert f"write `server: {server}` in the recipe" in remedies(SDAPI, settings)
+    api = SDAPI(**settings, server=server)
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
         dispatcher = Dispatcher(as_generator(api), run, ("cat",), seed=3)
         first = dispatcher.random(np.zeros(6, np.int32))
         second = dispatcher.variations(1, first, Members.offspring(np.array([0, 1, 1, 1, 1, 1, 2, 5])), 0.2)
     origin = np.array(shades(first))[second.parents]
     assert shades(second) == [round(shade + 0.2 * (255 - shade)) for shade in origin.tolist()]
-    each_varied = named and server in ("a1111", "forge")
+    each_varied = server in ("a1111", "forge")
     assert api.capabilities.shares == ("condition" if each_varied else "parent")
     variations = [body for body in app.requests if "init_images" in body]
     assert max(len(body["init_images"]) for body in variations) == (4 if each_varied else 1)
