@@ -74,6 +74,7 @@ class Portfolio(OfSeveral):
       name: server\t# stands in samples and report; default: the kind
       share: 1\t# of S_0, beside the others' shares
       base_url: http://127.0.0.1:8000/v1
+      server: null\t# or its name, as `pe doctor` gives it
       key_env: null
       model: my-model
       prompts: {prompts}
