@@ -107,5 +107,8 @@ def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
 
 def _tell_nothing(request: httpx2.Request) -> None:
     """Remove the headers by which the SDK describes this machine."""
-    for name in [name for name in request.headers if name.startswith("x-stainless-")]:
-        del request.headers[name]
+    import httpx2
+
+    # In one go: to delete each of a dozen headers costs as much as the rest of a request.
+    kept = [(name, value) for name, value in request.headers.raw if not name.lower().startswith(b"x-stainless-")]
+    request.headers = httpx2.Headers(kept)
