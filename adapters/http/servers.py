@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
+from adapters.http.answers import value_at
 from adapters.http.client import object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
@@ -23,9 +24,6 @@ from pe.version import __version__
 
 if TYPE_CHECKING:
     import httpx2
-
-Ask = Callable[[str], Any]
-"""A function that GETs an address and returns the JSON found there; None if there is no JSON."""
 
 _OWNERS = {"sglang": "sglang", "vllm": "vllm-omni", "xinference": "xinference", "OVMS": "ovms", "pe": "pe"}
 """`owned_by` of a server's models → the server's name."""
@@ -98,68 +96,46 @@ def server_by_address(url: str) -> str | None:
     return "openai" if host.endswith(".openai.com") else None
 
 
-def asker(client: httpx2.Client) -> Ask:
-    """Return an `Ask` through this client; it raises Fault if no answer comes, and for 429 and 503, which may pass."""
-
-    def ask(url: str) -> Any:
-        try:
-            return respond(client, "GET", url).json()
-        except (ValueError, RecursionError):  # no JSON
-            return None
-        except Fault as fault:
-            if fault.status in (None, 429, 503):
-                raise
-            return None
-
-    return ask
+def _json_at(client: httpx2.Client, url: str) -> Any:
+    """Return the JSON at an address; None if there is none."""
+    try:
+        return respond(client, "GET", url).json()
+    except (ValueError, RecursionError, Fault):
+        return None
 
 
-def find_profile(api: API, url: str, ask: Ask) -> Profile | None:
-    """Return the profile of the server at `url`, the `base_url` of a recipe; None if the server is not recognised."""
-    base = url.rstrip("/")
-    models: Any = ask(f"{base}/models") if api == "openai_images" else None
-    server = _openai_server(base, ask, models) if api == "openai_images" else _sd_server(base, ask)
-    its = None if server is None else profile(api, server)
-    if its is None or server != "pe" or (models["data"][0].get("pe") or {}).get("degree") != "wording":
-        return its
-    return replace(its, sets={name: value for name, value in its.sets.items() if name != "degree_exact"})
+def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -> Iterator[Profile]:
+    """Yield the profiles of the server at `root`, which lists these models: one for each API that it speaks."""
+    owners = {str(entry.get("owned_by")) for entry in entries}
+    owner = _OWNERS.get(owners.pop()) if len(owners) == 1 else None
+    if [entry.get("id") for entry in entries] == ["sd-cpp-local"]:
+        owner = "stable-diffusion.cpp"
+    elif "endpoint_groups" in (_json_at(client, f"{root}/.well-known/localai.json") or ()):
+        owner = "localai"
+    elif owner is None and _json_at(client, f"{root}/health/liveliness") == "I'm alive!":
+        owner = "litellm"
+    its = profile("openai_images", owner or "")
+    if its is not None:
+        in_words = owner == "pe" and value_at(entries[0], "pe", "degree") == "wording"
+        yield replace(its, sets={**its.sets, "degree_exact": False}) if in_words else its
+    options = _json_at(client, f"{root}/sdapi/v1/options")
+    server = "xinference" if owner == "xinference" else ""
+    if isinstance(options, dict):
+        server = _sd_server(options, _json_at(client, f"{root}/sdapi/v1/version"))
+    its = profile("sdapi", server)
+    if its is not None:
+        yield its
 
 
-def _openai_server(base: str, ask: Ask, models: Any) -> str | None:
-    server = _owner(models)
-    if server is not None:
-        return server
-    root = re.sub(r"/v\d+$", "", base)
-    page = ask(f"{root}/.well-known/localai.json")
-    if isinstance(page, dict) and "endpoint_groups" in page:
-        return "localai"
-    return "litellm" if ask(f"{root}/health/liveliness") == "I'm alive!" else None
-
-
-def _sd_server(base: str, ask: Ask) -> str | None:
-    options = ask(f"{base}/sdapi/v1/options")
-    if not isinstance(options, dict):
-        owner = _owner(ask(f"{base}/v1/models"))
-        return owner if owner == "xinference" else None
+def _sd_server(options: Mapping[str, Any], version: Any) -> str:
+    """Return the server of /sdapi/v1 that has these options; empty if it is not known."""
     if options.keys() == {"samples_format", "sd_model_checkpoint"}:
         return "stable-diffusion.cpp"
     if any(str(name).startswith("forge_") for name in options):
         return "forge"
-    version = ask(f"{base}/sdapi/v1/version")
     if isinstance(version, dict):
-        return "sdnext" if version.get("app") == "sd.next" else None
-    return "a1111" if "samples_save" in options else None
-
-
-def _owner(models: Any) -> str | None:
-    """Return the server that a list of models names as their `owned_by`; None if they differ or it is unknown."""
-    entries = models.get("data") if isinstance(models, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        return None
-    if [entry.get("id") for entry in entries] == ["sd-cpp-local"]:
-        return "stable-diffusion.cpp"
-    owners = {str(entry.get("owned_by")) for entry in entries}
-    return _OWNERS.get(owners.pop()) if len(owners) == 1 else None
+        return "sdnext" if version.get("app") == "sd.next" else ""
+    return "a1111" if "samples_save" in options else ""
 
 
 # A look at an endpoint: can it be reached, does it take the key, who answers, what does that server heed.
@@ -171,7 +147,6 @@ _REMEDIES = {
     403: _KEY,
     404: "neither /v1/models nor /sdapi/v1/options is there: name the address before these",
 }
-_APIS: tuple[API, ...] = ("openai_images", "sdapi")
 _DEGREES = ("obeyed exactly", "told in words")
 _BRIEF = {"timeout": 10.0, "total_timeout": 20.0, "tries": 1}
 
@@ -212,44 +187,31 @@ def look_at(
 
 def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, recognise: bool) -> Iterator[Finding]:
     root = re.sub(r"/v\d+$", "", base)
-    with_version = base if base != root else f"{base}/v1"
-    began, models = time.monotonic(), {}
+    began = time.monotonic()
+    entries: list[dict[str, Any]] = []
     try:
-        entries: Any = object_of(respond(client, "GET", f"{with_version}/models")).get("data")
-        models = {str(entry.get("id")): entry.get("pe") for entry in entries[:] if isinstance(entry, dict)}
-        serves = f"serves {', '.join(list(models)[:5]) or 'no model'}"
-    except (Fault, TypeError) as error:
-        fault = error if isinstance(error, Fault) else Fault("it lists no models", 404)
-        if fault.status != 404 or asker(client)(f"{root}/sdapi/v1/options") is None:
+        entries = _list_models(client, base if base != root else f"{base}/v1")
+        serves = f"serves {', '.join([str(entry.get('id')) for entry in entries[:5]]) or 'no model'}"
+    except Fault as fault:
+        if fault.status != 404 or _json_at(client, f"{root}/sdapi/v1/options") is None:
             words = f"no answer ({fault.words})" if fault.status is None else str(fault)
             remedy = _REMEDIES.get(fault.status, "ask again, or look at the endpoint's log")
             yield Finding("problem", f"endpoint {root}: {words}", remedy)
             return
         serves = "speaks /sdapi/v1"
     yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
+    names = [str(entry.get("id")) for entry in entries]
     for key in ("model", "variation_model"):
-        if models and (name := settings.get(key)) is not None and name not in models:
-            yield Finding("problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(name, models))
-    own = next(iter(models.values()), None)
+        name = settings.get(key)
+        if names and name not in (None, *names):
+            yield Finding("problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(name, names))
+    own = entries[0].get("pe") if entries else None
     if isinstance(own, dict) and "vary" in own:
         yield from _compare(own, settings, ours)
-    elif ours and models:
+    elif ours and entries:
         yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
     if recognise:
-        urls = {"openai_images": with_version, "sdapi": root}
-        profiles = [each for api in _APIS if (each := find_profile(api, urls[api], asker(client))) is not None]
-        for each in profiles:
-            what = f"{each.title}, by `kind: {each.api}`: {_heeds(each)}"
-            is_stated = settings.get("server") == each.server
-            yield Finding("ok", what, "" if is_stated else f"write `server: {each.server}` in the recipe")
-        if not profiles:
-            care = "one parent a request, the degree in words"
-            is_stated = "server" in settings
-            yield Finding(
-                "ok",
-                f"server: not recognised, so served with care: {care}",
-                "" if is_stated else "write `server: null` in the recipe",
-            )
+        yield from _recognise(list(_profiles(root, entries, client)), settings)
     try:
         if respond(client, "GET", f"{root}/readyz").content == b'{"status":"ok"}':
             yield Finding("ok", f"endpoint {root}: ready")
@@ -258,12 +220,34 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
             yield Finding("problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded")
 
 
+def _list_models(client: httpx2.Client, url: str) -> list[dict[str, Any]]:
+    """Return the models that an endpoint lists; raise Fault if it lists none."""
+    models = object_of(respond(client, "GET", f"{url}/models")).get("data")
+    if not isinstance(models, list):
+        raise Fault("it lists no models", 404)
+    return [model for model in models if isinstance(model, dict)]
+
+
+def _recognise(profiles: list[Profile], settings: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield who answers, what that server heeds, and what the recipe must say of it."""
+    for its in profiles:
+        is_stated = settings.get("server") == its.server
+        remedy = "" if is_stated else f"write `server: {its.server}` in the recipe"
+        yield Finding("ok", f"{its.title}, by `kind: {its.api}`: {_heeds(its)}", remedy)
+    if not profiles:
+        remedy = "" if "server" in settings else "write `server: null` in the recipe"
+        yield Finding("ok", "the server is not known: it gets one parent a request and the degree in words", remedy)
+
+
 def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
     """Yield findings that compare a recipe with the model of a server of `pe serve`."""
     words = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
     same = not ours or own["vary"] == settings.get("vary", "noise")
     yield Finding("ok", words) if same else Finding("problem", words, f"put `vary: {own['vary']}` in the recipe")
-    prompts, guidance, size = (settings.get(key) for key in ("prompts", "guidance", "size"))
+    prompts = settings.get("prompts")
+    guidance = settings.get("guidance")
+    size = settings.get("size")
+    shape = own.get("shape")
     if ours and own.get("prompts") and not prompts:
         yield Finding("problem", "the model takes prompts, and the recipe has none", "give prompts")
     if not own.get("prompts") and prompts:
@@ -274,7 +258,7 @@ def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) ->
     sides: Any = size if isinstance(size, list | tuple) else [size, size]
     if isinstance(size, str):  # OpenAI's: width first
         sides = size.split("x")[::-1]
-    if (shape := own.get("shape")) and size is not None and list(map(str, sides)) != list(map(str, shape[:2])):
+    if shape and size is not None and list(map(str, sides)) != list(map(str, shape[:2])):
         sides_drawn = "×".join(map(str, shape[:2]))
         words = f"the model draws {sides_drawn} (height, width) alone, not {size}"
         yield Finding("problem", words, "leave size and image_size out")
