@@ -93,7 +93,10 @@ def test_a_refusal_is_an_outcome(fault):
 
 
 class Server:
-    """Is away at first, for `times` requests; knows how many came at once after `noticed` of them."""
+    """Is away at first, for `times` requests; knows how many came at once after `noticed` of them.
+
+    By then its absence is noticed, and what was under way has come back.
+    """
 
     def __init__(self, fault, times, noticed):
         self.fault, self.times, self.noticed = fault, times, noticed
@@ -116,7 +119,7 @@ class Server:
 
 @pytest.mark.parametrize("status", [None, 429, 503])
 def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(status):
-    shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30, noticed=2 + 3)
+    shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30, noticed=12)
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 8))
     assert [outcome.result for outcome in outcomes] == ["answer"] * 8
@@ -174,7 +177,7 @@ def test_the_last_request_of_all_gets_another_seed_without_another_wait():
 
 
 def test_an_outage_is_noticed_by_the_faults_of_all_workers_together():
-    shared, server = Policy("the.endpoint", concurrency=8), Server(Fault("down", 503), times=40, noticed=6 + 7)
+    shared, server = Policy("the.endpoint", concurrency=8), Server(Fault("down", 503), times=60, noticed=24)
     with ThreadPoolExecutor(8) as pool:
         outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 16))
     assert [outcome.result for outcome in outcomes] == ["answer"] * 16
