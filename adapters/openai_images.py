@@ -171,14 +171,12 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
         url = entry.get("url")
-        if not url or (isinstance(url, str) and url.startswith("data:")):
-            return self._rule.decode_text(url or entry.get("b64_json"))
-        if not isinstance(url, str) or not url.startswith("https://"):
+        if not url:
+            return self._rule.decode_text(entry.get("b64_json"))
+        if isinstance(url, str) and not url.startswith(("https:", "data:")):
             remedy = "have it send the image itself (`response_format: b64_json`)"
             return Failed(f"the endpoint named an image's address that is not https: {remedy}")
-        if refusal := Addresses(url).refusal(url):
-            return Failed(f"the endpoint {refusal}")
-        return self._rule.fetch(url, lambda: self._client.read(url), call.images)
+        return self._image_at(call, url, Addresses(str(url)))
 
     def _open(self) -> HTTPClient:
         return OpenAIEndpoint(self._config, self._config.concurrency)

@@ -10,8 +10,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.answers import PictureRule, Received, answer_of, encode
-from adapters.http.client import HTTPClient, OnFirstUse
+from adapters.http.answers import PictureRule, Pixels, Received, answer_of, encode
+from adapters.http.client import Addresses, HTTPClient, OnFirstUse
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.faults import Fault
 from adapters.http.policy import CheckStop, ConcurrencyLimiter, Outcome, Policy, workers_for
@@ -22,6 +22,7 @@ from pe.data.samples import DRAWN, Conditions
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
+    Failed,
     Generator,
     JobNote,
     PluginInfo,
@@ -184,6 +185,14 @@ class Host(Generator, ABC, Generic[Config]):
         """Make a call and return its answer; raise Fault if there is none."""
         path, request = self.request(call)
         return self._client.ask("POST", path, **request)
+
+    def _image_at(self, call: ImageCall, url: object, addresses: Addresses, remedy: str = "") -> Pixels | Failed:
+        """Return the pixels of a data URI, or of an address that is asked without credentials; or Failed."""
+        if not isinstance(url, str) or url.startswith("data:"):
+            return self._rule.decode_text(url)
+        if refusal := addresses.refusal(url):
+            return Failed(f"the host {refusal}{remedy}")
+        return self._rule.fetch(url, lambda: self._client.read(url), call.images)
 
     def _ask(self, request: Request, call: ImageCall) -> Answer:
         outcome = self._client.policy.call(

@@ -217,11 +217,7 @@ class JobHost(Host[Config]):
             return None
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
-        """Return the pixels of a data URI, or of an address that is asked without credentials; or Failed."""
-        if not isinstance(url, str) or url.startswith("data:"):
-            return self._rule.decode_text(url)
+        """Return the pixels of a data URI, or of an address at one of the `result_hosts`; or Failed."""
         hosts = self._config.result_hosts
         addresses = Addresses(self._config.url, self.result_hosts if hosts is None else tuple(hosts))
-        if refusal := addresses.refusal(url):
-            return Failed(f"the host {refusal} (result_hosts names others)")
-        return self._rule.fetch(url, lambda: self._client.read(url), call.images)
+        return self._image_at(call, url, addresses, " (`result_hosts` names others)")
