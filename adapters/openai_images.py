@@ -88,7 +88,7 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
     def profile_of(cls, settings: Mapping[str, Any]) -> Profile | None:
         """See `Served.profile_of`; raise RecipeError if the server cannot vary samples as `variation` says."""
         address = "azure" if settings.get("azure_api_version") else server_by_address(address_of(settings))
-        its = profile(cls.api, settings.get("server") or address or "")
+        its = profile("openai_images", settings.get("server") or address or "")
         variation = settings.get("variation", "edit")
         if its is not None and variation not in its.varies:
             has = " and ".join(f"variation: {name}" for name in its.varies) or "none: use another server"

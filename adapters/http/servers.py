@@ -204,7 +204,9 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
     for key in ("model", "variation_model"):
         name = settings.get(key)
         if names and name not in (None, *names):
-            yield Finding("problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(name, names))
+            yield Finding(
+                "problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(str(name), names)
+            )
     own = entries[0].get("pe") if entries else None
     if isinstance(own, dict) and "vary" in own:
         yield from _compare(own, settings, ours)
