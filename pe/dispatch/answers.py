@@ -80,7 +80,7 @@ class Standing:
     has_sample: BoolArray  # there is a sample
     refusals: Items  # number of times that each item was refused
     failures: Items  # number of times that it failed
-    earlier: Items  # (2, n): refusals before this start; failures before it, or that are no attempts
+    earlier: Items  # (2, n): refusals before this start; failures before it
     rejections: Items  # number of its failures in which the request itself was rejected
 
     @classmethod
@@ -103,7 +103,6 @@ class Standing:
     def count(self, miss: Miss) -> None:
         """Count one more refusal or failure of an item."""
         (self.refusals if miss.outcome == "refused" else self.failures)[miss.item] += 1
-        self.earlier[1, miss.item] += not miss.attempt
         self.rejections[miss.item] += miss.rejected
 
 
@@ -139,7 +138,7 @@ class Answers:
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)
-            else Miss(int(items[i]), "failed", miss.retryable, miss.reason, miss.attempt, miss.rejected)
+            else Miss(int(items[i]), "failed", miss.retryable, miss.reason, miss.rejected)
             for i, miss in sorted(answer.missing.items())
         ]
         good = np.delete(items, sorted(answer.missing))

@@ -290,14 +290,12 @@ class Failed:
     Attributes:
         reason: in the generator's words.
         retryable: whether asking again may help.
-        attempt: whether this counts as one of `evolution.attempts`; a fault of transport does not.
         rejected: whether the request itself was rejected (too long, say), which says nothing of other requests. A run
             that has had answers goes on: after `evolution.attempts` the parent takes the place of a variation.
     """
 
     reason: str
     retryable: bool = True
-    attempt: bool = True
     rejected: bool = False
 
 

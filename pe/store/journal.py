@@ -43,7 +43,7 @@ CREATE TABLE misses (
     chunk INTEGER NOT NULL REFERENCES chunks (id),
     item INTEGER NOT NULL,
     outcome TEXT NOT NULL CHECK (outcome IN ('refused', 'failed')),
-    retryable INTEGER NOT NULL,  -- 1; 2 more for a failure that is no attempt; 4 more for a rejected request
+    retryable INTEGER NOT NULL,  -- 1; 4 more for a rejected request; earlier versions added 2
     reason TEXT NOT NULL
 ) STRICT;
 CREATE TABLE charges (
@@ -100,13 +100,12 @@ class ChunkRow:
 
 @dataclass(frozen=True)
 class Miss:
-    """An item that an answer left without a sample; `attempt` and `rejected`: see `Failed`."""
+    """An item that an answer left without a sample; `rejected`: see `Failed`."""
 
     item: int
     outcome: str
     retryable: bool
     reason: str
-    attempt: bool = True
     rejected: bool = False
 
 
@@ -247,7 +246,7 @@ class Journal:
                     "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values
                 )
                 for one in misses:
-                    bits = one.retryable + 2 * (not one.attempt) + 4 * one.rejected
+                    bits = one.retryable + 4 * one.rejected
                     values = (cursor.lastrowid, one.item, one.outcome, bits, one.reason)
                     connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", values)
         if self._totals is not None:
@@ -277,7 +276,7 @@ class Journal:
             (phase,),
         )
         return [
-            Miss(item, outcome, bool(bits & 1), reason, not bits & 2, bits > 3) for item, outcome, bits, reason in rows
+            Miss(item, outcome, bool(bits & 1), reason, bits > 3) for item, outcome, bits, reason in rows
         ]
 
     def totals(self) -> Totals:

@@ -59,20 +59,6 @@ def test_a_variation_that_was_given_up_keeps_its_parent_when_the_run_goes_on(tmp
     assert len(made.samples) == 3
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_failures_that_are_no_attempts_move_the_seed_and_end_no_run(tmp_path, stopped):
-    api = Scripted(*[Failed("HTTP 500", attempt=False)] * 30)
-    if stopped:
-        api.misses[4] = Failed("stop", retryable=False)
-        with pytest.raises(APIError, match="stop"):
-            dispatcher(tmp_path / "run", api, attempts=1).random(LABELS)
-        del api.misses[:]
-    api.misses = api.misses[:8]
-    made = dispatcher(tmp_path / "run", api, attempts=1).random(LABELS)
-    assert len(made.samples) == len(LABELS)
-    assert len(set(api.seeds)) == len(api.seeds) > len(LABELS)
-
-
 @pytest.mark.parametrize(
     ("error", "seconds", "patience"), [(Interrupted, None, 900), (LimitReached, 0.2, 900), (Unavailable, None, 0.1)]
 )
