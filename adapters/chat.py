@@ -19,7 +19,7 @@ from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
 from adapters.http.servers import look_at, server_by_address
 from adapters.openai_batches import MOST, Batches, Line
-from adapters.openai_sdk import OPENAI, OpenAIConnection, OpenAIEndpoint
+from adapters.openai_sdk import OpenAIConnection, OpenAIEndpoint, address_of
 from adapters.text_prompts import Asking, Outcome, TextAnswers, answer_of
 from adapters.text_settings import WRITTEN, Written
 from pe.data.samples import Conditions
@@ -150,7 +150,7 @@ class Chat(Generator):
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `Generator.look`."""
-        return look_at(cls.Settings, settings, OPENAI, recognise=False)
+        return look_at(cls.Settings, settings, address_of(settings), recognise=False)
 
     @property
     def capabilities(self) -> Capabilities:

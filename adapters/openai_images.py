@@ -7,7 +7,7 @@ where a server still has it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,12 +24,12 @@ from adapters.http import (
 )
 from adapters.http.answers import Pixels
 from adapters.http.client import Addresses
-from adapters.http.servers import Served, ServedHost, server_by_address
+from adapters.http.servers import Served, ServedHost, look_at, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
-from adapters.openai_sdk import OPENAI, OpenAIConnection, OpenAIEndpoint, address_of, form
+from adapters.openai_sdk import OpenAIConnection, OpenAIEndpoint, address_of, form
 from adapters.prompts import Ladder
 from pe.errors import RecipeError
-from pe.plugins.protocols import Failed, Usage, count_of
+from pe.plugins.protocols import Failed, Finding, Usage, count_of
 from pe.plugins.settings import Count
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
     """
 
     api = "openai_images"
-    default_url = OPENAI
     model: str
     concurrency: Count = 8
     server: OpenAIServer | None = None
@@ -133,6 +132,11 @@ class OpenAIImages(ServedHost[OpenAISettings]):
   # extra: {{num_inference_steps: 30}}\t# further fields, sent as they are
   # price: {{image: 0.01, currency: USD}}\t# yours to state; then state limits.max_cost, too
 """
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """See `Generator.look`."""
+        return look_at(cls.Settings, settings, address_of(settings))
 
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to images/generations, or of a form to images/edits or images/variations."""

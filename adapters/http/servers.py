@@ -68,7 +68,7 @@ class ServedHost(Host[Config]):
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `Generator.look`."""
-        return look_at(cls.Settings, settings, cls.Settings.default_url)
+        return look_at(cls.Settings, settings)
 
     def check_machine(self) -> None:
         """Raise RecipeError if the key is not there, or the recipe does not say which server answers."""

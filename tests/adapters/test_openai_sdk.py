@@ -115,6 +115,14 @@ def test_the_recipe_s_address_and_key_go_before_those_of_the_environment(serve, 
     assert not other.came
 
 
+@pytest.mark.parametrize("kind", [Chat, OpenAIImages])
+def test_a_look_asks_the_address_of_the_environment_too(kind, serve, monkeypatch):
+    wire = Wire()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{serve(wire)}/v1")
+    list(kind.look({"model": "m", "key_env": None}))
+    assert wire.came[0][0] == "GET /v1/models"
+
+
 def fault(url):
     endpoint = OpenAIEndpoint(OpenAIConnection(base_url=url, key_env="THE_KEY", timeout=5), 1)
     with pytest.raises(Fault) as error:
