@@ -275,9 +275,7 @@ class Journal:
             " WHERE phase = ? ORDER BY misses.rowid",
             (phase,),
         )
-        return [
-            Miss(item, outcome, bool(bits & 1), reason, bits > 3) for item, outcome, bits, reason in rows
-        ]
+        return [Miss(item, outcome, bool(bits & 1), reason, bits > 3) for item, outcome, bits, reason in rows]
 
     def totals(self) -> Totals:
         """Return what was billed, refused and answered in all phases so far."""
