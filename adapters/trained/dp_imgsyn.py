@@ -14,7 +14,7 @@ from pydantic import Field
 
 from adapters.trained.fit import Fit, FittedMethod, label_numbers, load_json, not_fitted, reading, write_json
 from adapters.trained.public import Public, ReadsPublic
-from adapters.trained.settings import FineTuning, Fraction, Rate, Share, Weight
+from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
 from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd
 from pe.data.arrays import Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
@@ -23,7 +23,7 @@ from pe.errors import APIError, PrivacyError, RecipeError
 from pe.fit.trainer import FitTerms
 from pe.plugins.devices import raising_for_memory, require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
-from pe.plugins.settings import Count, Settings
+from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
@@ -48,30 +48,6 @@ class TeacherTraining(FineTuning):
     draws: Count = 2
     micro_batch: Count = 64
     shift: Annotated[int, Field(ge=0, le=8)] = 1
-
-
-class Alignment(Settings):
-    """Alignment of public images (Equation 5 of DP-ImgSyn): Adam on their pixels.
-
-    Attributes:
-        steps: k, the most steps of an image; 0 leaves the public images as they are.
-        rate: learning rate, where pixels lie in [−1, 1].
-        feature: weight of the distance between moments.
-        classification: weight of the cross-entropy with the label.
-        total_variation: weight of the sum of differences between neighbouring pixels.
-        norm: weight of the sum of squared pixels.
-        roughest: an image stops before its total variation exceeds this many times the least that it has had.
-        companions: number of public images aligned first, together; others are aligned as if each were one more.
-    """
-
-    steps: Annotated[int, Field(ge=0)] = 10
-    rate: Rate = 0.1
-    feature: Weight = 10.0
-    classification: Weight = 1.0
-    total_variation: Weight = 2.5e-5
-    norm: Weight = 3e-8
-    roughest: Annotated[float, Field(ge=1)] = 2.0
-    companions: Annotated[int, Field(ge=10)] = 200
 
 
 @plugin

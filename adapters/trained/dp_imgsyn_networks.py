@@ -25,7 +25,7 @@ from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, U
 from pe.errors import PluginError, RecipeError
 
 if TYPE_CHECKING:
-    from adapters.trained.dp_imgsyn import Alignment
+    from adapters.trained.settings import Alignment
 
 Pixels = Float32Array
 

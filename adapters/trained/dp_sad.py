@@ -13,12 +13,12 @@ from pydantic import Field
 from adapters.trained.diffusion_model import FittedDiffusion, OwnNetwork
 from adapters.trained.fit import Fit
 from adapters.trained.public import Public, PublicSet, ReadsPublic
-from adapters.trained.settings import FineTuning, Fraction, PlainTraining, Rate, Weight
+from adapters.trained.settings import Discrimination, FineTuning, Fraction, PlainTraining, Weight
 from adapters.trained.trainings import PlannedTraining, declare_training, dp_sgd
 from pe.data.arrays import Float32Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
-from pe.plugins.settings import Count, Settings
+from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
@@ -44,22 +44,6 @@ class Learning(FineTuning):
     """DP-SGD of DP-SAD's student. Before each block the discriminator learns."""
 
     block: Count = 10
-
-
-class Discrimination(Settings):
-    """Training of DP-SAD's discriminator, by Adam, before each block of the student's steps.
-
-    Attributes:
-        steps: number of steps before each block.
-        batch: images of the teacher, and as many of the student, per step.
-        learning_rate: of each step.
-        chains: number of the teacher's denoising chains, from public noise to images, whose points are compared.
-    """
-
-    steps: Count = 50
-    batch: Count = 64
-    learning_rate: Rate = 1e-3
-    chains: Count = 256
 
 
 @plugin

@@ -16,7 +16,7 @@ from pe.data.arrays import ImageShape
 from pe.data.samples import slices
 
 if TYPE_CHECKING:
-    from adapters.trained.dp_sad import Discrimination
+    from adapters.trained.settings import Discrimination
 
 _WIDTH = 32
 _GROUPS = 4

@@ -25,6 +25,46 @@ PUBLIC_IMAGES = "public images"
 """Name of the public images in messages and forecasts."""
 
 
+class Discrimination(Settings):
+    """Training of DP-SAD's discriminator, by Adam, before each block of the student's steps.
+
+    Attributes:
+        steps: number of steps before each block.
+        batch: images of the teacher, and as many of the student, per step.
+        learning_rate: of each step.
+        chains: number of the teacher's denoising chains, from public noise to images, whose points are compared.
+    """
+
+    steps: Count = 50
+    batch: Count = 64
+    learning_rate: Rate = 1e-3
+    chains: Count = 256
+
+
+class Alignment(Settings):
+    """Alignment of public images (Equation 5 of DP-ImgSyn): Adam on their pixels.
+
+    Attributes:
+        steps: k, the most steps of an image; 0 leaves the public images as they are.
+        rate: learning rate, where pixels lie in [−1, 1].
+        feature: weight of the distance between moments.
+        classification: weight of the cross-entropy with the label.
+        total_variation: weight of the sum of differences between neighbouring pixels.
+        norm: weight of the sum of squared pixels.
+        roughest: an image stops before its total variation exceeds this many times the least that it has had.
+        companions: number of public images aligned first, together; others are aligned as if each were one more.
+    """
+
+    steps: Annotated[int, Field(ge=0)] = 10
+    rate: Rate = 0.1
+    feature: Weight = 10.0
+    classification: Weight = 1.0
+    total_variation: Weight = 2.5e-5
+    norm: Weight = 3e-8
+    roughest: Annotated[float, Field(ge=1)] = 2.0
+    companions: Annotated[int, Field(ge=10)] = 200
+
+
 class PlainTraining(Settings):
     """Training on public images, or on images made from releases.
 

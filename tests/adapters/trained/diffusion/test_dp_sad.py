@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from adapters.trained.diffusion_networks import Denoising, scheduler, unet
-from adapters.trained.dp_sad import Discrimination
 from adapters.trained.dp_sad_networks import Chain, Distillation, Judge
 from adapters.trained.public import tensors
-from adapters.trained.settings import NetworkSize
+from adapters.trained.settings import Discrimination, NetworkSize
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import MemoryStore

@@ -16,13 +16,12 @@ from hypothesis.extra.numpy import arrays
 from adapters.diffusion.pixel import PixelFiles
 from adapters.trained.diffusion_networks import Denoising
 from adapters.trained.dp_imgsyn_networks import CrossEntropy, make_teacher
-from adapters.trained.dp_sad import Discrimination
 from adapters.trained.dp_sad_networks import Distillation, Judge
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
 from adapters.trained.finetune import COVERED, LoRA, prepare
 from adapters.trained.finetune_models import PixelCheckpoint, latent_checkpoint
 from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Generator
-from adapters.trained.settings import GRID
+from adapters.trained.settings import GRID, Discrimination
 from tests.adapters.diffusion.tiny import SIDE as LARGE
 from tests.adapters.diffusion.tiny import stable_diffusion, stable_diffusion_2
 from tests.adapters.trained.dp_sgd.models import CLASSES, SHAPE, Classifying, images_of, labels_of, resnet, unet
