@@ -23,7 +23,7 @@ from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, print
 from pe.store import certified, places
 from pe.store.durable import RunLock, level_times, sync, write_durably
 from pe.store.export import export
-from pe.store.formats import Format, arrow_schema, declarations, read_parts, read_table
+from pe.store.formats import Format, arrow_schema, read_table
 from pe.store.machine import bind, check_no_links, is_own
 
 
@@ -145,12 +145,11 @@ class Run:
         MissingDependency without torch; so do the two methods below.
         """
         torch = self._library("torch")
-        names, parts = read_parts(self.folder)
-        samples = type(parts[0].samples)(np.concatenate([part.samples.array for part in parts]))
-        labels = np.concatenate([part.labels for part in parts]).astype(np.int64)
-        columns, _ = declarations(self.folder, samples)
-        if columns is not None:
-            pairs = zip(columns.items(), columns.codes(samples).T, strict=True)
+        table = read_table(self.folder)
+        samples = table.kind(np.concatenate([part.samples.array for part in table.parts]))
+        labels = np.concatenate([part.labels for part in table.parts]).astype(np.int64)
+        if table.columns is not None:
+            pairs = zip(table.columns.items(), table.columns.codes(samples).T, strict=True)
             numbers = {name: torch.from_numpy(_numbers(column, codes)) for (name, column), codes in pairs}
             content: Any = torch.utils.data.StackDataset(**numbers)
         elif isinstance(samples, Readable):
@@ -160,7 +159,7 @@ class Run:
         if samples.feature.get("_type") == "Image":
             content = content.movedim(-1, 1) / 255
         dataset = torch.utils.data.StackDataset(content, torch.from_numpy(labels))
-        dataset.classes = names
+        dataset.classes = table.names
         return dataset
 
     def to_datasets(self) -> Any:
@@ -168,7 +167,7 @@ class Run:
         datasets, table = self._library("datasets"), read_table(self.folder)
         features = datasets.Features.from_arrow_schema(arrow_schema(table))
         features[table.label] = datasets.ClassLabel(names=table.names)
-        return datasets.Dataset.from_list(list(map(table.entry, table.rows)), features=features)
+        return datasets.Dataset.from_list(list(table.entries()), features=features)
 
     def to_pandas(self) -> Any:
         """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or columns; the label.
@@ -177,7 +176,7 @@ class Run:
         one is missing.
         """
         pandas, table = self._library("pandas"), read_table(self.folder)
-        frame = pandas.DataFrame(list(map(table.entry, table.rows)))
+        frame = pandas.DataFrame(list(table.entries()))
         frame[table.label] = pandas.Categorical(frame[table.label], categories=table.names)
         for name, column in (table.columns or {}).items():
             if column.values:
