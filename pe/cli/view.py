@@ -219,5 +219,5 @@ def _phase(phase: Phase) -> str:
 
 def _table(comparison: Comparison) -> str:
     """Format a comparison for people."""
-    rows = [("", *comparison.names), *((name, *values) for name, values in comparison.rows)]
-    return "\n".join(map(printable, aligned(rows)))
+    names = ("", *(run.name for run in comparison.runs))
+    return "\n".join(map(printable, aligned([names, *((name, *values) for name, values in comparison.rows.items())])))

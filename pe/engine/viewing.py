@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -273,11 +273,9 @@ class _Handler(BaseHTTPRequestHandler):
         if len(names) < 2:
             self._answer(400, "A comparison takes at least two runs: go back and mark them.")
             return
-        comparison = compare([runs[name] for name in names])
-        if not self.server.confidential:
-            comparison = replace(comparison, internal=(), warnings=())
+        page = comparison_page(compare([runs[name] for name in names]), self.server.confidential)
         links = [Link("./", "All runs"), *(Link(f"{quote(name, safe='')}/", name) for name in names)]
-        self._send(comparison_page(comparison), links)
+        self._send(page, links)
 
     def _post(self, place: list[str], runs: dict[str, Run]) -> None:
         run = runs.get(place[0])

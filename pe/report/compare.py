@@ -21,42 +21,34 @@ _LABELS = 3
 """The most labels of which the page of all runs shows samples."""
 _SHOWN = ("name", "api.kind", "embedding.kind")  # in the heads, and in rows of their own
 
-Rows = tuple[tuple[str, tuple[str, ...]], ...]
-"""Rows of a table, each a name and one value per run."""
-Settings = tuple[tuple[str, tuple[Any, ...]], ...]
-"""Dotted keys of the recipes whose values differ, and one value per run; None: not given."""
+Rows = dict[str, tuple[Any, ...]]
+"""Rows of a table: the name of each, and one value per run."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Runs side by side."""
 
-    runs: tuple[Run, ...]
+    runs: Sequence[Run]
     public: Rows  # as shareable as the runs are
-    settings: Settings
+    settings: Rows  # dotted keys of the recipes whose values differ; None: not given
     internal: Rows  # numbers measured on private or held-out records without noise, and the samples used
-    warnings: tuple[str, ...]  # reasons why internal numbers cannot be compared
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The runs' names."""
-        return tuple(run.name for run in self.runs)
+    warnings: list[str]  # reasons why internal numbers cannot be compared
 
     @property
     def shareable_rows(self) -> Rows:
         """The public rows, and the settings in words."""
-        return *self.public, *((key, tuple(map(_in_words, values))) for key, values in self.settings)
+        return self.public | {key: tuple(map(_in_words, values)) for key, values in self.settings.items()}
 
     @property
     def rows(self) -> Rows:
         """All rows; the names of the internal ones begin with `internal, not for sharing`."""
-        return *self.shareable_rows, *((f"internal, not for sharing: {name}", values) for name, values in self.internal)
+        marked = {f"internal, not for sharing: {name}": values for name, values in self.internal.items()}
+        return self.shareable_rows | marked
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `pe view RUN RUN --json` prints (docs/evaluation.md): a list for each row, a value per run."""
-        rows = {"public": self.public, "settings": self.settings, "internal": self.internal}
-        parts = {part: {name: list(row) for name, row in rows[part]} for part in rows}
-        return {"runs": list(self.names), **parts, "warnings": list(self.warnings)}
+        """Return what `pe view RUN RUN --json` prints (docs/evaluation.md)."""
+        return vars(self) | {"runs": [run.name for run in self.runs]}
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -64,18 +56,26 @@ def compare(runs: Sequence[Run]) -> Comparison:
     if len(runs) < 2:
         raise RunError("A comparison takes at least two runs.")
     metrics = [read_metrics(run) or {} for run in runs]
-    public, internal = _rows([_public(run) for run in runs]), _rows([_internal(each) for each in metrics])
-    return Comparison(tuple(runs), public, _settings(runs), internal, _warnings(metrics))
+    recipes = [dict(_flat(read_yaml(run.folder / RECIPE))) for run in runs]
+    settings = {
+        key: values
+        for key, values in _rows(recipes, None).items()
+        if key not in _SHOWN and any(value != values[0] for value in values)
+    }
+    public = _rows([_public(run) for run in runs], "–")
+    return Comparison(runs, public, settings, _rows([_internal(each) for each in metrics], "–"), _warnings(metrics))
 
 
-def comparison_page(comparison: Comparison) -> str:
-    """Return the comparison as an HTML page."""
-    public, internal = (
-        [(name, *values) for name, values in rows] for rows in (comparison.shareable_rows, comparison.internal)
-    )
-    sheets = [sheet for run in comparison.runs if (sheet := _sheet(run))[2]]
-    values = {"names": list(comparison.names), "public": public, "internal": internal, "sheets": sheets}
-    return render("comparison.html", values | {"warnings": list(comparison.warnings)})
+def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
+    """Return the comparison as an HTML page; only a `confidential` one has what `pe evaluate` measured."""
+    values = {
+        "names": [run.name for run in comparison.runs],
+        "public": comparison.shareable_rows,
+        "internal": comparison.internal if confidential else {},
+        "sheets": [sheet for run in comparison.runs if (sheet := _sheet(run))[2]],
+        "warnings": comparison.warnings,
+    }
+    return render("comparison.html", values)
 
 
 def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
@@ -96,9 +96,10 @@ def _pictures(run: Run) -> list[tuple[str, bytes]]:
     return [(name, cell) for name, cell in zip(classes, cells, strict=False) if isinstance(cell, bytes)]
 
 
-def _rows(columns: Sequence[dict[str, str]]) -> Rows:
+def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
+    """Return the union of the columns' rows; a column that lacks a row has `missing` there."""
     names = dict.fromkeys(name for column in columns for name in column)
-    return tuple((name, tuple(column.get(name, "–") for column in columns)) for name in names)
+    return {name: tuple(column.get(name, missing) for column in columns) for name in names}
 
 
 def _internal(metrics: Metrics) -> dict[str, str]:
@@ -116,16 +117,16 @@ def _noun(metrics: Metrics) -> str:
     return str((metrics.get("run") or {}).get("noun", "images"))
 
 
-def _warnings(all_metrics: Sequence[Metrics]) -> tuple[str, ...]:
+def _warnings(all_metrics: Sequence[Metrics]) -> list[str]:
     """Return a warning if the evaluations used different real samples; else none."""
     for name, numbers in (("test", "internal numbers"), ("reference", "fidelity")):
         sets = [metrics.get(name, metrics["test"]) for metrics in all_metrics if "test" in metrics]
         if len({real.get("sha256") for real in sets}) > 1:
-            return (
+            return [
                 f"The {name} {_noun(all_metrics[0])} differ, so the {numbers} of these runs cannot be compared: "
-                f"evaluate all of them with the same {name} set, read at the same size.",
-            )
-    return ()
+                f"evaluate all of them with the same {name} set, read at the same size."
+            ]
+    return []
 
 
 def _public(run: Run) -> dict[str, str]:
@@ -143,14 +144,6 @@ def _public(run: Run) -> dict[str, str]:
         "synthetic samples": f"{len(populations[-1]) if populations else 0:,}"
         + (f" + {extra:,} added" if extra else ""),
     }
-
-
-def _settings(runs: Sequence[Run]) -> Settings:
-    """Return the settings that differ between the shareable recipes, without those that other rows show."""
-    recipes = [dict(_flat(read_yaml(run.folder / RECIPE))) for run in runs]
-    keys = dict.fromkeys(key for recipe in recipes for key in recipe if key not in _SHOWN)
-    rows = ((key, tuple(recipe.get(key) for recipe in recipes)) for key in keys)
-    return tuple((key, values) for key, values in rows if any(value != values[0] for value in values))
 
 
 def _flat(content: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

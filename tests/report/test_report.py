@@ -127,7 +127,7 @@ def test_templates_escape_what_they_are_given_and_miss_what_they_are_not():
     assert "<x>" not in svg
     assert 'aria-label="a &lt; b"' in svg
     with pytest.raises(UndefinedError, match="'names' is undefined"):
-        render("comparison.html", {"public": [], "internal": [], "sheets": []})
+        render("comparison.html", {"public": {}, "internal": {}, "sheets": []})
 
 
 def test_runs_are_compared_in_a_table_and_on_a_page(run, tmp_path):
