@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ _NUMBER = _Whole(min=1)
 @click.command()
 @click.argument("where", type=PATH)
 @click.option("--classes", help="The labels, separated by commas; '' for none. They are public.")
-@click.option("--privacy-unit", "unit", help="record, subfolder, or a column (docs/data.md).")
+@click.option("--privacy-unit", help="record, subfolder, or a column (docs/data.md).")
 @click.option("--declared-size", type=_NUMBER, help="About how many records there are; public.")
 @click.option("--declared-units", type=_NUMBER, help="About how many units there are, if not records; public.")
 @click.option("--public", type=PATH, help="Public samples to draw from: a folder, an .npz file, a table of texts.")
@@ -58,22 +58,12 @@ _NUMBER = _Whole(min=1)
 @click.option("--out", type=PATH, default=Path("recipe.yaml"), show_default=True)
 def init(
     where: Path,
-    classes: str | None,
-    unit: str | None,
-    declared_size: int | None,
-    declared_units: int | None,
-    public: Path | None,
     kind: str | None,
-    size: int | None,
-    channels: str | None,
-    longest: int | None,
-    image_column: str | None,
-    text_column: str | None,
-    label_column: str | None,
     is_table: bool,
     declared: Path | None,
     is_looking: bool,
     out: Path,
+    **options: Any,
 ) -> None:
     """Write a commented starting recipe for images, texts or rows in WHERE.
 
@@ -100,44 +90,44 @@ def init(
 
     if kind is not None:
         starter_of(kind)
-        if public is not None:
+        if options["public"] is not None:
             raise click.UsageError("--public belongs to a generator that draws from a pool: leave --api out.")
-        public = Path()
-    columns = {"image_column": image_column, "text_column": text_column, "label_column": label_column}
+    columns = {key: options[key] for key in ("image_column", "text_column", "label_column")}
     see: Callable[..., Seen] = look
     if is_table or is_looking or declared is not None:
-        columns, kind, public = {"label_column": label_column}, kind or "max_entropy", public or Path()
+        columns = {"label_column": options["label_column"]}
+        kind = kind or "max_entropy"
         see = partial(look_at_names, is_looking=is_looking)
     _confirm_header(where, cells_in_header(where))
     records = see(where, **columns)
-    options: dict[str, object] = {"--size": size, "--channels": channels, "--image-column": image_column}
-    options |= {"--longest": longest, "--text-column": text_column, "--public": public}
-    _check_options(where, records, {name: value for name, value in options.items() if value not in (None, Path())})
+    _check_options(where, records, [key for key, value in options.items() if value is not None])
     _check_names(where, records, out)
-    begin = TextStart if records.noun == TextStart.noun else ImageStart
-    owner = _Owner(_LOOK if see is look or is_looking else "No cell is looked at, and names alone are read.")
+    owner = _Owner(_LOOK if see is look or is_looking else "No cell is looked at, and names alone are read.", options)
     for key in [key for key in records.settings if key.endswith("_column")]:
         records = _declare_column(owner, partial(see, where), columns, key, records)
-    names, unit, number, units, public = _ask(
-        owner, records, classes, unit, declared_size, declared_units, public, begin
-    )
-    pool = None if kind else begin.pool(public)
-    if pool is not None:
+    names = _declare_classes(owner, records)
+    unit, number, units = _declare_numbers(owner, records)
+    begin = TextStart if records.noun == TextStart.noun else ImageStart
+    pool = None
+    if kind is None:
+        path = owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public") or "public"
+        owner.silent_on.discard("public")  # whose usual place tells nothing
+        pool = begin.pool(Path(path).expanduser())
         check_apart(where, [pool.path], begin.noun)
     source = records.settings | {"classes": names or [], "privacy_unit": unit or RECORD}
     start: ImageStart | TextStart | TableStart
     if records.noun == TableStart.noun:
         free = [name for name in records.units if name != unit]
         start = _rows(owner, where, free, records.settings["label_column"], out.parent, declared, is_looking)
+    elif records.noun == TextStart.noun:
+        start = _texts(owner, source)
     else:
-        is_text = records.noun == TextStart.noun
-        start = _texts(owner, source, longest) if is_text else _images(owner, source, size, channels)
-    by_label = not pool.lacks(names) if names and pool is not None else None
+        start = _images(owner, source)
     embedding = start.embedding(out.parent, pool)
     if pool is None or isinstance(start, TableStart):
         api = start.generator(kind or "", names or ())
     else:
-        api = start.pool_lines(out.parent, pool, by_label)
+        api = start.pool_lines(out.parent, pool, not pool.lacks(names) if names else None)
     silent = dict.fromkeys(owner.silent_on & columns.keys(), UNDECLARED)
     content = Start(
         noun=start.noun,
@@ -156,10 +146,15 @@ def init(
         click.echo(f"Embedding: {embedding.kind} ({embedding.why}).")
     _tell(out, start.noun, pool, names or [])
     if owner.silent_on:
-        undeclared = ", ".join(f"{key} (--{key.replace('_', '-')})" for key in sorted(owner.silent_on))
+        undeclared = ", ".join(f"{key} ({_flag(key)})" for key in sorted(owner.silent_on))
         click.echo(f"Declare in {out} before a run: {undeclared}. Nobody has, and the records must not.")
     to_try = [["doctor", out], *([] if isinstance(start, TableStart) else [["probe", out]])]
     tell_next(*(to_try if pool is None else []), ["plan", out])
+
+
+def _flag(key: str) -> str:
+    """Return the option that declares a key of the recipe."""
+    return f"--{key.replace('_', '-')}"
 
 
 def _confirm_header(where: Path, count: int) -> None:
@@ -177,15 +172,21 @@ def _confirm_header(where: Path, count: int) -> None:
         raise RecipeError(f"{question} If it is a record, write a row of column names above it. If not, type yes.")
 
 
-def _check_options(where: Path, records: Seen, options: Iterable[str]) -> None:
+def _check_options(where: Path, records: Seen, keys: Sequence[str]) -> None:
     """Refuse options that are of other records than these."""
     from pe.recipe.starting import ImageStart, TextStart
 
-    of_images = {"--size", "--channels", "--image-column", "--public"}
-    of = {ImageStart.noun: of_images, TextStart.noun: {"--longest", "--text-column", "--public"}}
-    for option in options:
-        if option not in of.get(records.noun, ()):
-            raise click.UsageError(f"{option} is not of {records.noun}, which {where} holds: leave it out.")
+    of_one_kind = {
+        "size": [ImageStart.noun],
+        "channels": [ImageStart.noun],
+        "image_column": [ImageStart.noun],
+        "longest": [TextStart.noun],
+        "text_column": [TextStart.noun],
+        "public": [ImageStart.noun, TextStart.noun],
+    }
+    for key in keys:
+        if records.noun not in of_one_kind.get(key, [records.noun]):
+            raise click.UsageError(f"{_flag(key)} is not of {records.noun}, which {where} holds: leave it out.")
 
 
 def _check_names(where: Path, records: Seen, out: Path) -> None:
@@ -206,11 +207,14 @@ class _Owner:
     """The owner of the records, asked to declare values that would otherwise be computed from the records."""
 
     warning: str  # printed before the first question
+    options: dict[str, Any]  # key → what an option of the command declares; None: it was not given
     silent_on: set[str] = field(default_factory=set)  # keys that nobody was there to declare
     _has_warned: bool = False
 
     def declares(self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING) -> Any:
-        """Return the owner's answer, or the proposal after a typed `yes`; None if nobody is there to type.
+        """Return what an option declares, or the owner's answer, which is the proposal after a typed `yes`.
+
+        It is None if nobody is there to type.
 
         Args:
             key: the recipe's key that the answer is for.
@@ -218,6 +222,8 @@ class _Owner:
             proposal: what the records suggest; None: nothing.
             kind: the type of what may be typed.
         """
+        if self.options.get(key) is not None:
+            return self.options[key]
         if not self._has_warned:
             click.echo(self.warning)
             self._has_warned = True
@@ -250,33 +256,31 @@ def _declare_column(
     return records
 
 
-def _images(owner: _Owner, source: dict[str, Any], size: int | None, channels: str | None) -> ImageStart:
+def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
     """Return the beginning of a recipe over images: side and channels, from the options or from the owner."""
     from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, ImageStart
 
     dataset = read_source(source | {"size": 1}, str(source["path"])).open()
-    if size is None or channels is None:
-        (side, shape), of = look_at_shape(dataset), f", from looking at {LOOKED_AT} images at most"
-        if size is None:
-            size = owner.declares("size", f"Height and width in pixels{of}", side, SIDE)
-        if channels is None:
-            channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", shape, CHANNELS)
+    is_declared = None not in (owner.options["size"], owner.options["channels"])
+    side, shape = (None, None) if is_declared else look_at_shape(dataset)
+    of = f", from looking at {LOOKED_AT} images at most"
+    size = owner.declares("size", f"Height and width in pixels{of}", side, SIDE)
+    channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", shape, CHANNELS)
     return ImageStart(size or UNDECLARED, int(channels) if channels else UNDECLARED)
 
 
-def _texts(owner: _Owner, source: dict[str, Any], longest: int | None) -> TextStart:
+def _texts(owner: _Owner, source: dict[str, Any]) -> TextStart:
     """Return the beginning of a recipe over texts: the most bytes of a text, from the option or from the owner."""
     from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, TextStart
 
     dataset = read_source(source | {"longest": 100_000, "cut": True}, str(source["path"])).open()
-    if longest is None:
-        question = f"Bytes of a text at most, twice the median of {LOOKED_AT} texts at most"
-        longest = owner.declares("longest", question, look_at_length(dataset), LONGEST)
-    return TextStart(longest or UNDECLARED)
+    proposal = look_at_length(dataset) if owner.options["longest"] is None else None
+    question = f"Bytes of a text at most, twice the median of {LOOKED_AT} texts at most"
+    return TextStart(owner.declares("longest", question, proposal, LONGEST) or UNDECLARED)
 
 
 def _rows(
@@ -346,48 +350,34 @@ def _declaration(kind: str) -> Column:
         return _declaration(kind)
 
 
-def _ask(
-    owner: _Owner,
-    records: Seen,
-    classes: str | None,
-    unit: str | None,
-    size: int | None,
-    units: int | None,
-    public: Path | None,
-    begin: type[ImageStart | TextStart],
-) -> tuple[list[str] | None, str | None, int | None, int | None, Path]:
-    """Return classes, unit, numbers of records and of units, and place of public samples, by options or answers.
+def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
+    """Return the classes, by the option or the owner's answer; None if nobody has declared them."""
+    has_labels = records.settings.get("label_column", _NONE) not in ("", None)
+    classes: str | None = _NONE
+    if has_labels or "label_column" in owner.silent_on or owner.options["classes"] is not None:
+        proposal = ",".join(records.labels) or None
+        classes = owner.declares("classes", f"Classes, with commas; {_NONE} for none", proposal)
+    if classes is None:
+        return None
+    return [name.strip() for name in classes.split(",") if name.strip() not in ("", _NONE)]
 
-    None stands for what nobody has declared.
-    """
+
+def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | None, int | None]:
+    """Return the privacy unit and the numbers of records and of units; None for what nobody has declared."""
     from pe.private.source import RECORD
 
-    if classes is None:
-        has_labels = records.settings.get("label_column", _NONE) not in ("", None)
-        if has_labels or "label_column" in owner.silent_on:
-            proposal = ",".join(records.labels) or None
-            classes = owner.declares("classes", f"Classes, with commas; {_NONE} for none", proposal)
-        else:
-            classes = _NONE
-    if unit is None:
-        choice = click.Choice([RECORD, *records.units])
+    choice = click.Choice([RECORD, *records.units])
+    unit = owner.options["privacy_unit"] or RECORD
+    if records.units:
         who = f"Privacy unit, who is protected as one: {', '.join(choice.choices)}"
-        unit = owner.declares("privacy_unit", who, None, choice) if records.units else RECORD
-    if size is None:
-        size = owner.declares("declared_size", "About how many records there are, a round number", None, _NUMBER)
+        unit = owner.declares("privacy_unit", who, None, choice)
+    size = owner.declares("declared_size", "About how many records there are, a round number", None, _NUMBER)
+    units = owner.options["declared_units"]
     if unit == RECORD and units is not None:
         raise click.UsageError("--declared-units belongs to a --privacy-unit other than record: leave one out.")
-    if unit not in (RECORD, None) and units is None:
+    if unit not in (RECORD, None):
         units = owner.declares("declared_units", f"About how many units there are, by {unit}", None, _NUMBER)
-    if public is None:
-        public = Path(
-            owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public") or "public"
-        )
-        owner.silent_on.discard("public")  # whose usual place tells nothing
-    names = None
-    if classes is not None:
-        names = [name.strip() for name in classes.split(",") if name.strip() not in ("", _NONE)]
-    return names, unit, size, units, public.expanduser()
+    return unit, size, units
 
 
 def _tell(out: Path, noun: str, pool: Pool | None, classes: list[str]) -> None:
