@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
-import json
 import logging
 import math
-import os
 import shutil
-import socket
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +18,7 @@ from pe import evolution
 from pe.claims import Claims
 from pe.data.samples import suspicions
 from pe.dispatch.dispatcher import Dispatcher
+from pe.engine.audit_record import write_audit_record
 from pe.engine.ladder import check_parents
 from pe.engine.loggers import Logging
 from pe.engine.private_side import IDENTITY, PrivateSide, PublicPool
@@ -58,9 +54,6 @@ from pe.store.export import examine
 from pe.store.machine import NO_STATE, bind
 from pe.store.run import Run
 from pe.store.writer import JournalReleases, RunWriter, read_journal
-
-AUDIT_RECORD = f"{places.CONFIDENTIAL}/audit-record.json"
-"""The record for the data-protection officer: who ran what, on which data, and where data went. Confidential."""
 
 log = logging.getLogger(__name__)
 
@@ -354,59 +347,8 @@ class Execution:
             self.run.write(name, content)
 
     def _write_audit_record(self) -> None:
-        """Write AUDIT_RECORD as things stand; called at every start, and again when the run is finished."""
-        source, ledger, run = self.recipe.private, self.ledger, self.run
-        user = str(os.getuid())  # many containers have no name for it
-        with suppress(KeyError, OSError):
-            user = getpass.getuser()
-        requests = "requests that are post-processing of the releases below"
-        if isinstance(self.api, Trainer) and not info_of(self.api).fitted_before:
-            data = f"the private records themselves, while it is fitted; then {requests}"
-        else:
-            data = f"{requests}; no private record"
-        recipients: list[dict[str, Any]] = [
-            {"who": f"generator '{self.recipe.api.kind}'", "hosts": _hosts(self.api), "data": data},
-            {
-                "who": f"embedding '{self.recipe.embedding.kind}'",
-                "hosts": _hosts(self.embedding),
-                "data": "the private records themselves, and synthetic samples",
-            },
-        ]
-        if cluster := self.surroundings.work.hosts:
-            data = "the private records themselves, and their embeddings and those of synthetic samples"
-            recipients.append({"who": "Ray's workers", "hosts": list(cluster), "data": data})
-        record = {
-            "run": run.folder.name,
-            "who": {"user": user, "host": socket.gethostname()},
-            "when": [{"at": at, "event": event} for at, event in run.journal.events()],
-            "declared data": {
-                "source": source.kind,
-                "path": str(getattr(source, "path", "none")),
-                "classes": list(source.labels),
-                "privacy unit": source.privacy_unit,
-                "declared size": source.declared_size,
-                "declared units": source.declared_units,
-            },
-            "recipients": recipients,
-            "releases": [
-                {"name": one.release.name, "charges": one.charges, "drawn": one.array is not None}
-                for one in ledger.charges()
-            ],
-            "guarantee": {
-                "epsilon": finite(ledger.total()),
-                "delta": None if ledger.budget is None else ledger.budget.delta,
-                "relation": str(ledger.relation),
-            },
-            "software": software_versions(),
-        }
-        run.write(AUDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-
-
-def _hosts(plugin: object) -> list[str] | str:
-    hosts = info_of(plugin).hosts
-    if hosts is None:
-        return f"not stated by {type(plugin).__name__}"
-    return list(hosts) or "none: it runs on this machine"
+        workers = self.surroundings.work.hosts
+        write_audit_record(self.run, self.recipe, self.api, self.embedding, workers, self.ledger)
 
 
 def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> Run:
