@@ -22,86 +22,12 @@ _CLASSIFIERS = (
 _WIDTH = 110  # of a paragraph
 
 
-@click.command()
-@click.argument("run_folder", metavar="RUN", type=PATH)
-@click.option(
-    "--test", required=True, help="Real samples that no run has seen: a folder or file, as the private ones are."
-)
-@click.option("--metrics", help="Of fidelity, utility, memorisation, with commas; default: all possible.")
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
-@click.option("--embedding", "embeddings", multiple=True, help="NAME or NAME:key=value,…; default: the run's. Repeat.")
-@click.option("--classifiers", help=_CLASSIFIERS)
-@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of ResNet-9.")
-@click.option("--flip", is_flag=True, help="Mirror images in ResNet-9's training; not for digits or text.")
-@click.option("--device", help="Of ResNet-9: cpu, cuda, cuda:1; default: the GPU if there is one.")
-@click.option("--reference", help="Samples that fidelity compares with, public ones too; default: the test set.")
-@click.option("--canaries", type=PATH, help="A file with strings planted among the private texts, one in each line.")
-@click.option(
-    "--random-selection/--no-random-selection",
-    default=None,
-    help="Make that control, which calls the generator; default: where it is free and quick.",
-)
-@click.option("--one-vote/--no-one-vote", default=None, help="Likewise; it reads the private records once more.")
-@machine_option
-@json_option
-@quiet_option
-def evaluate(
-    run_folder: Path,
-    test: str,
-    metrics: str | None,
-    seeds: int,
-    embeddings: tuple[str, ...],
-    classifiers: str | None,
-    epochs: int,
-    flip: bool,
-    device: str | None,
-    reference: str | None,
-    canaries: Path | None,
-    random_selection: bool | None,
-    one_vote: bool | None,
-    changes: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Measure the data of RUN against real samples: did votes help?
-
-    The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
-    """
-    from pe.engine.loggers import Bars
-    from pe.engine.process import logging_to
-    from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
-    from pe.evaluation.labelled import NetworkSettings
-    from pe.evaluation.sets import Request
-    from pe.store.run import Run
-
-    request = Request(
-        test=test,
-        metrics=_names(metrics),
-        seeds=seeds,
-        embeddings=tuple(_spec(text) for text in embeddings),
-        classifiers=_names(classifiers),
-        networks=NetworkSettings(epochs, flip, device),
-        reference=reference,
-        canaries=canaries,
-        random_selection=random_selection,
-        one_vote=one_vote,
-        changes=changes,
-    )
-    run = Run.open_own(run_folder, "pe evaluate")
-    run.confidential.mkdir(mode=0o700, exist_ok=True)
-    with stop_on_interrupt() as stop, logging_to(run.confidential / "log.txt"):
-        values = evaluate_run(run, request, Bars(quiet), stop)
-    click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
-    for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
-        click.echo(f"warning: {sentence}", err=True)
-    tell_if_purged(run_folder)
-    if not (as_json or quiet):
-        has_remedies = values.get("verdict", {}).get("remedies")
-        tell_next(["view", run_folder, "--confidential"] if has_remedies else ["export", run_folder, "TO"])
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _names(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _specs(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[PluginSpec, ...]:
+    return tuple(map(_spec, texts))
 
 
 def _spec(text: str) -> PluginSpec:
@@ -119,6 +45,64 @@ def _spec(text: str) -> PluginSpec:
         return PluginSpec.model_validate({"kind": kind} | {key: yaml.safe_load(value) for key, _, value in pairs})
     except (yaml.YAMLError, RecursionError) as error:
         raise RecipeError(f"--embedding {text}: {' '.join(str(error).split())}.") from error
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=PATH)
+@click.option(
+    "--test", required=True, help="Real samples that no run has seen: a folder or file, as the private ones are."
+)
+@click.option(
+    "--metrics", callback=_names, help="Of fidelity, utility, memorisation, with commas; default: all possible."
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
+@click.option(
+    "--embedding",
+    "embeddings",
+    multiple=True,
+    callback=_specs,
+    help="NAME or NAME:key=value,…; default: the run's. Repeat.",
+)
+@click.option("--classifiers", callback=_names, help=_CLASSIFIERS)
+@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of ResNet-9.")
+@click.option("--flip", is_flag=True, help="Mirror images in ResNet-9's training; not for digits or text.")
+@click.option("--device", help="Of ResNet-9: cpu, cuda, cuda:1; default: the GPU if there is one.")
+@click.option("--reference", help="Samples that fidelity compares with, public ones too; default: the test set.")
+@click.option("--canaries", type=PATH, help="A file with strings planted among the private texts, one in each line.")
+@click.option(
+    "--random-selection/--no-random-selection",
+    default=None,
+    help="Make that control, which calls the generator; default: where it is free and quick.",
+)
+@click.option("--one-vote/--no-one-vote", default=None, help="Likewise; it reads the private records once more.")
+@machine_option
+@json_option
+@quiet_option
+def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> None:
+    """Measure the data of RUN against real samples: did votes help?
+
+    The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
+    """
+    from pe.engine.loggers import Bars
+    from pe.engine.process import logging_to
+    from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
+    from pe.evaluation.labelled import NetworkSettings
+    from pe.evaluation.sets import Request
+    from pe.store.run import Run
+
+    networks = NetworkSettings(settings.pop("epochs"), settings.pop("flip"), settings.pop("device"))
+    request = Request(networks=networks, **settings)
+    run = Run.open_own(run_folder, "pe evaluate")
+    run.confidential.mkdir(mode=0o700, exist_ok=True)
+    with stop_on_interrupt() as stop, logging_to(run.confidential / "log.txt"):
+        values = evaluate_run(run, request, Bars(quiet), stop)
+    click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
+    for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
+        click.echo(f"warning: {sentence}", err=True)
+    tell_if_purged(run_folder)
+    if not (as_json or quiet):
+        has_remedies = values.get("verdict", {}).get("remedies")
+        tell_next(["view", run_folder, "--confidential"] if has_remedies else ["export", run_folder, "TO"])
 
 
 def _page(values: dict[str, Any], path: Path) -> str:

@@ -160,7 +160,7 @@ class LivePage:
         standing = self._standing(progress, state, waits if running else "")
         pieces = {"standing": standing, **figures, "votes": self._votes(min(votes, count), count)}
         if self.confidential:
-            values = costs(self.run) if has_journal(self.run) else {"phases": [], "events": []}
+            values = costs(self.run) if has_journal(self.run) else {}
             pieces["private"] = render("live_private.html", values | {"stands": stands or {}})
         return pieces
 

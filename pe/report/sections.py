@@ -23,8 +23,7 @@ from pe.planning.choice import signal_of
 from pe.planning.notices import notices, sentences
 from pe.planning.parts import price_of
 from pe.planning.releases import plan_of
-from pe.plugins.price import Price
-from pe.plugins.protocols import NOTHING, Usage
+from pe.plugins.protocols import NOTHING
 from pe.privacy.accounting import epsilon
 from pe.privacy.covered import release_file
 from pe.privacy.release import Relation
@@ -295,25 +294,28 @@ def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
 
 
 def costs(run: Run) -> dict[str, object]:
-    """Return calls, images, refusals, cost and time, phase by phase and in all; and the run's events."""
-    price = price_of(public_plan(run)[0])
-    phases: Table = []
+    """Return the values of templates/costs.html: what was asked, refused and billed by phase and in all; events."""
+    phases = []
     with read_journal(run) as journal:
         for name in journal.phases():
-            chunks, misses = journal.chunks(name), journal.misses(name)
-            usage = sum((row.usage for row in chunks), NOTHING)
-            refusals = sum(miss.outcome == "refused" for miss in misses)
-            again, failures = usage.calls - len(chunks), len(misses) - refusals
-            counts = (f"{count:,}" for count in (usage.calls, again, usage.images, refusals, failures))
-            phases.append((name, *counts, _money(price, usage), f"{sum(row.seconds for row in chunks):,.1f}"))
-        events, totals = journal.events(), journal.totals()
-    usage = totals.usage
-    every = ("all", f"{usage.calls:,}", "", f"{usage.images:,}", f"{totals.refusals:,}", "", _money(price, usage), "")
-    return {"events": events, "phases": [*phases, every]}
-
-
-def _money(price: Price, usage: Usage) -> str:
-    return "free" if price.free else f"{price.of(usage):,.2f} {price.currency}"
+            chunks = journal.chunks(name)
+            misses = journal.misses(name)
+            phases.append(
+                {
+                    "name": name,
+                    "chunks": len(chunks),
+                    "usage": sum((row.usage for row in chunks), NOTHING),
+                    "misses": len(misses),
+                    "refusals": sum(miss.outcome == "refused" for miss in misses),
+                    "seconds": sum(row.seconds for row in chunks),
+                }
+            )
+        return {
+            "events": journal.events(),
+            "phases": phases,
+            "totals": journal.totals(),
+            "price": price_of(public_plan(run)[0]),
+        }
 
 
 def read_metrics(run: Run) -> dict[str, Any] | None:
@@ -333,14 +335,12 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
 
 def quality(run: Run, metrics: Metrics) -> dict[str, object]:
     """Return the values of templates/quality.html: what `pe evaluate` measured (docs/evaluation.md)."""
-    utility, fidelity, memorisation, verdict, best, texts, about = (
-        metrics.get(key) or {}
-        for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "texts", "run")
+    utility, fidelity, memorisation, verdict, best, about = (
+        metrics.get(key) or {} for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "run")
     )
     names = {"synthetic"}.union(*utility.values(), *(each.get("controls") or {} for each in fidelity.values()))
     judge, noun = verdict.get("classifier") or best.get("synthetic"), about.get("noun", "images")
     by_judge = utility.get(judge, {})
-    text_pairs = [pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)]
     return {
         "metrics": metrics,
         "utility_rows": utility_rows(metrics),
@@ -351,11 +351,11 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "judge": judge,
         "judged": by_judge,
         "judged_sets": [_title(name) for name in by_judge],
+        "title": _title,
         "bound": _bound(run, noun),
         "nearest": _nearest,
         "pairs": _pairs(run, memorisation, ".png"),
-        "text_pairs": [(pair["generated"], pair["private"], pair["distance"]) for pair in text_pairs],
-        "of_texts": _words_and_lengths(texts),
+        "text_pairs": [pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)],
         "noun": noun,
         "distance_names": distance_names,
         "most_confused": _most_confused,
@@ -470,17 +470,6 @@ def _pairs(run: Run, memorisation: Metrics, suffix: str) -> list[bytes]:
     paths = [run.folder / name for name in (memorisation.get("nearest_pairs") or {}).get("files", [])]
     inside = [path for path in paths if path.resolve().is_relative_to(run.confidential.resolve())]
     return [read_bytes(path) for path in inside if path.is_file() and path.suffix == suffix]
-
-
-def _words_and_lengths(texts: Metrics) -> Table:
-    """A table's row for each set of texts."""
-    rows = []
-    for name, one in (texts.get("sets") or {}).items():
-        words = dict(zip(texts["levels"], one["words"], strict=True))
-        middle = (f"{words[level]:,.0f}" for level in (0.05, 0.5, 0.95))
-        own = f"{one['vocabulary']:,}", show(one["covered"], ".1%"), show(one["divergence"], ".3f")
-        rows.append((_title(name), *middle, *own))
-    return rows
 
 
 def _title(name: str) -> str:
