@@ -121,24 +121,25 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     at = min(deltas, default=None) if delta is None else delta
     total = 0.0 if at is None else total_epsilon(runs, at)
     exists = file.path.exists()
-    if as_json:
-        numbers = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
-        place = str(file.path) if exists else None
-        click.echo(json.dumps(numbers | {"runs": len(runs), "cap": cap, "file": place}))
     if not exists:
         click.echo(
             f"There is no ledger file {file.path}, so no run is counted and there is no cap: see that DATA is the "
             "private records, as private.path names them, or name the file that private.ledger_file names by --file.",
             err=as_json,
         )
-    if as_json or not exists:
-        return
-    statement = (guarantee(total, at) if at else f"ε = {round_up(total)}") + (f", {whom(runs)}" if whom(runs) else "")
-    if finite(total) is None:
-        statement = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
-    click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {statement}.")
-    if whom(runs):
-        click.echo(MIXED)
-    click.echo(f"Cap: {'none' if cap is None else 'ε = {epsilon:g} at δ = {delta:g}'.format(**cap)}  ({file.path})")
-    if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
-        click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)
+    if as_json:
+        numbers = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
+        place = str(file.path) if exists else None
+        click.echo(json.dumps(numbers | {"runs": len(runs), "cap": cap, "file": place}))
+    elif exists:
+        neighbours = f", {whom(runs)}" if whom(runs) else ""
+        statement = (guarantee(total, at) if at else f"ε = {round_up(total)}") + neighbours
+        if finite(total) is None:
+            statement = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
+        click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {statement}.")
+        if neighbours:
+            click.echo(MIXED)
+        limit = f"ε = {cap['epsilon']:g} at δ = {cap['delta']:g}" if cap else "none"
+        click.echo(f"Cap: {limit}  ({file.path})")
+        if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
+            click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)

@@ -8,14 +8,14 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Lock, Semaphore, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Self
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
@@ -34,12 +34,10 @@ EVERY = 0.5
 """Seconds after which a run is read again, while somebody watches."""
 RESTS = 10
 """After a reading, none begins for this many times as long as it took: the run needs the processors."""
-QUIET = 15.0
-"""Seconds of silence after which a comment is sent to a page, so that a closed connection is noticed."""
-STREAMS = 16
-"""Pages that may follow the run at once."""
-LAST_WORDS = 3.0
-"""Most seconds that a server waits at its end for its pages to get the last state of the run."""
+WATCHED = 3.0
+"""A page that asked within so many seconds is still open."""
+LAST_WORDS = 1.5
+"""Seconds for which a server waits at its end, so that open pages ask for the last state of the run."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -92,6 +90,8 @@ class Feed:
     _next: float = field(default=0.0, init=False)
     _has_failed: bool = field(default=False, init=False)
     _pieces: Pieces = field(default_factory=dict, init=False)
+    _version: int = field(default=0, init=False)  # raised by every change of a piece
+    _changed: dict[str, int] = field(default_factory=dict, init=False)  # piece → the version with its last change
     _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
@@ -103,6 +103,20 @@ class Feed:
                 self._next = began + max(EVERY, RESTS * (time.monotonic() - began))
             return self._pieces
 
+    def news(self, since: int, fresh: bool = False) -> dict[str, Any]:
+        """Return the current version, and the pieces that have changed after the version `since`."""
+        pieces = self.pieces(fresh)
+        with self._lock:
+            changed = {name: pieces[name] for name, version in self._changed.items() if version > since}
+            return {"version": self._version, "pieces": changed}
+
+    def _show(self, pieces: Pieces) -> None:
+        for name, html in pieces.items():
+            if self._pieces.get(name) != html:
+                self._version += 1
+                self._changed[name] = self._version
+        self._pieces = self._pieces | pieces
+
     def _read(self) -> None:
         page, run = self.page, self.page.run
         try:
@@ -111,12 +125,12 @@ class Feed:
             waits = waits_of(run) if running else ""
             if page.confidential:
                 status = status_of(run, page.plan, price_of(page.recipe), page.recipe.privacy.delta).to_dict()
-            self._pieces = {"fault": ""} | page.pieces(running, waits, status)
+            self._show({"fault": ""} | page.pieces(running, waits, status))
             self._has_failed = False
         except Exception as error:  # whatever is wrong with one run, the pages of the others are served
             if self._has_failed:  # else a file was just being replaced
                 reason = f" ({escape(str(error))})" if page.confidential else ""
-                self._pieces |= {"fault": f"The run cannot be read just now{reason}: `pe view RUN --text` says why."}
+                self._show({"fault": f"The run cannot be read just now{reason}: `pe view RUN --text` says why."})
             self._has_failed = True
 
     def stop(self) -> str:
@@ -150,8 +164,10 @@ class ViewServer(ThreadingHTTPServer):
         except OSError as error:
             raise RunError(f"Port {port} cannot be used ({error.strerror}): name another with --port.") from error
         self.places, self.confidential, self.token = places, confidential, secrets.token_urlsafe(24)
-        self._feeds, self._reports, self._lock = dict[Path, Feed](), dict[tuple[Path, int], str](), Lock()
-        self.closing, self._streams = Event(), Semaphore(STREAMS)
+        self._feeds = dict[Path, Feed]()
+        self._lock = Lock()
+        self._is_closing = False
+        self._asked = -WATCHED  # when a page last asked for news
         Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
 
     def feed(self, run: Run) -> Feed:
@@ -160,13 +176,6 @@ class ViewServer(ThreadingHTTPServer):
             if run.folder not in self._feeds:
                 self._feeds[run.folder] = Feed(LivePage(run, self.confidential))
             return self._feeds[run.folder]
-
-    def report(self, run: Run) -> str:
-        """Return the shareable report of a finished run, made anew when its certificate was."""
-        key = run.folder, (run.folder / CERTIFICATE).stat().st_ctime_ns
-        if key not in self._reports:
-            self._reports[key] = shareable_report(run)
-        return self._reports[key]
 
     def overview(self, runs: Mapping[str, Run]) -> str:
         """Return the page of all runs."""
@@ -195,15 +204,10 @@ class ViewServer(ThreadingHTTPServer):
         ((name, run),) = runs.items()
         return f"{root}{quote(name, safe='')}/{'report' if run.is_finished else ''}"
 
-    @contextmanager
-    def stream(self) -> Iterator[bool]:
-        """Yield True if one more page may follow the run; it keeps its place until the block ends."""
-        free = self._streams.acquire(blocking=False)
-        try:
-            yield free
-        finally:
-            if free:
-                self._streams.release()
+    def news(self, run: Run, since: int) -> dict[str, Any]:
+        """Return what is new on a run's live page; while the server ends, the run is read once more."""
+        self._asked = time.monotonic()
+        return self.feed(run).news(since, fresh=self._is_closing)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a browser that went away; any other error is a fault of ours."""
@@ -211,11 +215,10 @@ class ViewServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def close(self) -> None:
-        """End, after every page has been sent the last state of the run, or after LAST_WORDS seconds."""
-        self.closing.set()
-        deadline = time.monotonic() + LAST_WORDS
-        for _ in range(STREAMS):
-            self._streams.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        """End, after open pages had the time to ask for the last state of the run."""
+        self._is_closing = True
+        if time.monotonic() - self._asked < WATCHED:
+            time.sleep(LAST_WORDS)
         self.shutdown()
         self.server_close()
 
@@ -233,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version, timeout = "pe", "", 30
 
     def do_GET(self) -> None:
-        """Send a page, or the events of a run's live page."""
+        """Send a page, or what is new on a run's live page."""
         self._reply(self._get)
 
     def do_POST(self) -> None:
@@ -257,25 +260,30 @@ class _Handler(BaseHTTPRequestHandler):
             self._compare(runs)
         elif run is None or len(place) != 2:
             self._answer(404, "Not found.")
-        elif place[1] == "events":
-            self._follow(server.feed(run))
+        elif place[1] == "pieces":
+            (since,) = self._query("since")[-1:] or ["0"]
+            news = server.news(run, int(since) if since.isdecimal() else 0)
+            self._answer(200, json.dumps(news), "application/json")
         elif place[1] == "":
             self._send(server.feed(run).page.page(), self._links(run, "./"))
         elif place[1] == "report" and run.is_finished:
-            self._send(server.report(run), self._links(run, "report"))
+            self._send(shareable_report(run), self._links(run, "report"))
         elif place[1] == "confidential" and server.confidential:
             self._send(internal_report(run), self._links(run, "confidential"))
         else:
             self._answer(404, "Not found.")
 
     def _compare(self, runs: dict[str, Run]) -> None:
-        names = [name for name in parse_qs(self.path.partition("?")[2]).get("run", ()) if name in runs]
+        names = [name for name in self._query("run") if name in runs]
         if len(names) < 2:
             self._answer(400, "A comparison takes at least two runs: go back and mark them.")
             return
         page = comparison_page(compare([runs[name] for name in names]), self.server.confidential)
         links = [Link("./", "All runs"), *(Link(f"{quote(name, safe='')}/", name) for name in names)]
         self._send(page, links)
+
+    def _query(self, name: str) -> list[str]:
+        return parse_qs(self.path.partition("?")[2]).get(name, [])
 
     def _post(self, place: list[str], runs: dict[str, Run]) -> None:
         run = runs.get(place[0])
@@ -308,42 +316,19 @@ class _Handler(BaseHTTPRequestHandler):
             return [unquote(part) for part in rest[:-1]]
         return None
 
-    def _follow(self, feed: Feed) -> None:
-        """Send server-sent events: each holds the pieces of the page that have changed, at first all."""
-        with self.server.stream() as free:
-            if not free:
-                self._answer(503, "Too many pages follow this run.")
-                return
-            self._begin(200, "text/event-stream")
-            self.wfile.write(b"retry: 1000\n\n")
-            last_pieces, last_time, last = dict[str, str](), time.monotonic(), False
-            with suppress(OSError):  # the page was closed
-                while not last:
-                    last = self.server.closing.wait(EVERY if last_pieces else 0)
-                    pieces = feed.pieces(fresh=last)
-                    new_pieces = {name: html for name, html in pieces.items() if last_pieces.get(name) != html}
-                    if new_pieces or time.monotonic() - last_time > QUIET:
-                        line = f"data: {json.dumps(new_pieces)}\n\n" if new_pieces else ": still here\n\n"
-                        self.wfile.write(line.encode())
-                        last_time = time.monotonic()
-                    last_pieces = pieces
-
     def _send(self, page: str, links: Sequence[Link] = (), forms: str = "'none'") -> None:
         """Send a page with links to others above it; of its scripts, the browser may run ours alone."""
         nonce = secrets.token_urlsafe(16)
         self._answer(200, link_page(page, nonce, links), "text/html", _POLICY.format(nonce, forms))
 
     def _answer(self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'") -> None:
-        self._begin(status, kind, policy)
-        with suppress(OSError):
-            self.wfile.write(text.encode())
-
-    def _begin(self, status: int, kind: str, policy: str = "default-src 'none'") -> None:
         self.send_response(status)
         headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Security-Policy": policy, **_HEADERS}
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
+        with suppress(OSError):  # the page was closed
+            self.wfile.write(text.encode())
 
     def log_message(self, *_args: object) -> None:
         """Log nothing: a line would hold the token."""

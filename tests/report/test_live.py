@@ -3,6 +3,7 @@
 import base64
 import fcntl
 import io
+import json
 import os
 import re
 import signal
@@ -30,7 +31,7 @@ from tests.generators import Mean, Shades
 from tests.report.conftest import make_run
 
 SECRET, MAGENTA = "Doe^Jane", (255, 0, 255)
-PLACES = ["", "run/", "run/events", "run/report", "run/confidential", "compare?run=run&run=run", "run/stop"]
+PLACES = ["", "run/", "run/pieces", "run/report", "run/confidential", "compare?run=run&run=run", "run/stop"]
 PLACES += [
     f"run/{place}" for place in (RECIPE, f"confidential/{RECIPE}", "../confidential/log.txt", "../private.npz", "a.png")
 ]
@@ -93,8 +94,7 @@ def get(server, path, method="GET", **headers):
     named = {"Host": server.hosts[0]} | {name.capitalize(): value for name, value in headers.items()}
     connection.request(method, path, headers=named)
     answer = connection.getresponse()
-    told = answer.read(1) if answer.headers["Content-Type"].startswith("text/event-stream") else answer.read()
-    return answer.status, told.decode(), answer.headers
+    return answer.status, answer.read().decode(), answer.headers
 
 
 def test_nobody_else_is_answered(run):
@@ -107,7 +107,7 @@ def test_nobody_else_is_answered(run):
         assert "Access-Control-Allow-Origin" not in headers
         assert "script-src 'nonce-" in headers["Content-Security-Policy"]
         assert "unsafe-inline'; script" not in headers["Content-Security-Policy"]
-        assert get(server, f"{here}events")[0] == 200
+        assert get(server, f"{here}pieces")[0] == 200
         assert get(server, f"/{server.token}/")[0] == get(server, f"{here}report")[0] == 200
         for place in ("/", f"/{server.token}", f"/{server.token[:-1]}/", f"{here}page", f"{here}confidential"):
             assert get(server, place)[:2] == (404, "Not found.")
@@ -146,16 +146,13 @@ def plant(folder):
 
 
 def all_answers(server):
-    """Every byte that is answered, headers included, whatever is asked for; of the events the first."""
+    """Every byte that is answered, headers included, whatever is asked for."""
     found, host = b"", server.hosts[0]
     for method, place in [(method, place) for method in ("GET", "POST", "HEAD") for place in PLACES]:
         with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
             lines = [f"{method} /{server.token}/{place} HTTP/1.1", f"Host: {host}", f"Origin: http://{host}", "", ""]
             connection.sendall("\r\n".join(lines).encode())
-            for line in connection.makefile("rb"):
-                found += line
-                if place == "run/events" and line.startswith(b"data:"):
-                    break
+            found += connection.makefile("rb").read()
     return found
 
 
@@ -199,6 +196,20 @@ def test_no_byte_that_is_served_without_confidential_is_of_a_private_record(tmp_
             server.feed(Run.open(run)).pieces(fresh=True)
         assert b"cannot be read" in (answered := all_answers(server))
         assert leaks(answered) == set()
+
+
+def test_a_page_gets_what_has_changed_since_it_last_asked(run):
+    with served(run) as server:
+        here = f"/{server.token}/run/pieces?since="
+        first = json.loads(get(server, f"{here}0")[1])
+        assert {"fault", "standing", "votes", "S0"} <= first["pieces"].keys()
+        again = json.loads(get(server, f"{here}{first['version']}")[1])
+        assert again == {"version": first["version"], "pieces": {}}
+        with writing(run, pid=1):
+            server.feed(Run.open(run)).pieces(fresh=True)
+            changed = json.loads(get(server, f"{here}{first['version']}")[1])
+        assert changed["version"] > first["version"]
+        assert changed["pieces"].keys() == {"standing"}
 
 
 def test_votes_show_when_something_after_them_was_asked(tmp_path):

@@ -42,17 +42,17 @@ const pace = () => {
   document.querySelector("nav [href=report]").hidden = state !== "finished";
   if (state !== "running") at("told").textContent = "";
 };
-const follow = new EventSource("events");
 const LIVE = "Live: this page follows the run.";
-follow.onopen = () => { at("link").textContent = LIVE; };
-follow.onerror = () => {
+let version = 0;
+const lose = () => {
   at("link").textContent = "Not connected; this page tries again by itself. If its server has ended, pe view serves it anew.";
   at("pace").textContent = at("told").textContent = "";
   at("stop").hidden = true;
   seen = [];
+  version = 0;
 };
-follow.onmessage = (event) => {
-  for (const [name, text] of Object.entries(JSON.parse(event.data))) {
+const put = (pieces) => {
+  for (const [name, text] of Object.entries(pieces)) {
     const there = place(name);
     there.replaceChildren(html(text));
     const section = there.closest("section[hidden]");
@@ -61,6 +61,18 @@ follow.onmessage = (event) => {
   grow();
   if (at("standing")) pace();
 };
+const follow = async () => {
+  try {
+    const news = await (await fetch(`pieces?since=${version}`)).json();
+    if (!version) at("link").textContent = LIVE;
+    version = news.version;
+    if (Object.keys(news.pieces).length) put(news.pieces);
+  } catch {
+    lose();
+  }
+  setTimeout(follow, 500);
+};
+follow();
 at("stop").addEventListener("click", async () => {
   at("told").textContent = "Asking…";
   const answer = await fetch("stop", { method: "POST" }).catch(() => null);
