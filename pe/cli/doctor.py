@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from pe.cli.options import PATH, json_option, tell_next
+from pe.cli.pages import print_result
 
 if TYPE_CHECKING:
-    from pe.evaluation.audit import Audit, NoiseAudit
     from pe.plugins.protocols import Finding
 
 _MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
@@ -94,7 +94,7 @@ def _attack(epsilon: float | None, runs: int | None, as_json: bool) -> bool:
 
     claim = Claim(1.0, _DELTA).within(_EPSILON if epsilon is None else epsilon)
     result = audit(claim, runs or _RUNS, _CONFIDENCE, progress=Bars())
-    click.echo(json.dumps(result.to_dict()) if as_json else _audit_page(result))
+    print_result(result.to_dict(), "audit", as_json, audit=result)
     return not result.violations
 
 
@@ -105,39 +105,5 @@ def _attack_noise(as_json: bool) -> bool:
 
     check = audit_noise(SystemNoise())
     is_good = check.p_value >= _SUSPECT
-    click.echo(json.dumps(vars(check) | {"violation": not is_good}) if as_json else _noise_page(check))
+    print_result(vars(check) | {"violation": not is_good}, "noise", as_json, noise=check)
     return is_good
-
-
-def _noise_page(result: NoiseAudit) -> str:
-    rows = [f"  p = {value:<8.3g}{name}" for name, value in result.p_values.items()]
-    verdict = "Nothing speaks against exact noise."
-    if result.p_value < _SUSPECT:
-        verdict = f"This is not exact noise: it would come out so once in {1 / max(result.p_value, 1e-300):.3g} times."
-    head = f"{result.draws:,} draws of the shipped noise, {result.tail:,} of them in the tail, against the exact law:"
-    return "\n".join([head, "", *rows, "", verdict])
-
-
-def _audit_page(result: Audit) -> str:
-    """Format an audit for people."""
-    claim = result.claim
-    iterations = "1 iteration" if claim.iterations == 1 else f"{claim.iterations} iterations"
-    claim_text = f"claimed at δ = {claim.delta:g}, for noise multiplier {claim.noise_multiplier:.4g}"
-    gaussian = f"measured, if the noise is Gaussian of whatever size (μ ≥ {result.mu:.4g})"
-    return "\n".join(
-        [
-            f"The shipped histogram, {result.runs:,} runs in each of two neighbouring worlds: {iterations}, "
-            f"{claim.relation}, one {claim.unit}, {claim.neighbors} vote(s) a record.",
-            "",
-            f"  {f'ε = {claim.epsilon:.4g}':<12}{claim_text}",
-            f"  {f'ε ≥ {result.epsilon_gaussian:.4g}':<12}{gaussian}",
-            f"  {f'ε ≥ {result.epsilon_any:.4g}':<12}measured, whatever the noise is",
-            "",
-            f"The measured bounds hold together with a confidence of {100 * result.confidence:g} %: a mechanism that "
-            f"keeps its claim is called a violation at most once in {1 / (1 - result.confidence):,.0f} audits.",
-            f"The first bound would find noise of two thirds of its claimed size with probability "
-            f"{result.chance_to_flag:.4g}; the second, which assumes nothing, needs far more runs for that.",
-            "",
-            result.verdict,
-        ]
-    )

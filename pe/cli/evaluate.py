@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, aligned, json_option, machine_option, quiet_option, stop_on_interrupt, tell_next
+from pe.cli.options import PATH, json_option, machine_option, quiet_option, stop_on_interrupt, tell_next
+from pe.cli.pages import print_result
 from pe.cli.share import tell_if_purged
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ _CLASSIFIERS = (
     "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression; of rows "
     "linear_probe, logistic_regression, random_forest, boosted_trees."
 )
-_WIDTH = 110  # of a paragraph
 
 
 def _names(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -88,6 +86,7 @@ def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> N
     from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
     from pe.evaluation.labelled import NetworkSettings
     from pe.evaluation.sets import Request
+    from pe.report.sections import constraint_rows, fidelity_rows, table_rows, utility_rows
     from pe.store.run import Run
 
     networks = NetworkSettings(settings.pop("epochs"), settings.pop("flip"), settings.pop("device"))
@@ -96,64 +95,16 @@ def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> N
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     with stop_on_interrupt() as stop, logging_to(run.confidential / "log.txt"):
         values = evaluate_run(run, request, Bars(quiet), stop)
-    click.echo(json.dumps(values) if as_json else _page(values, run_folder / METRICS_FILE))
+    tables = {
+        "fidelity_rows": fidelity_rows,
+        "table_rows": table_rows(values),
+        "constraint_rows": constraint_rows(values),
+        "utility_rows": utility_rows(values),
+    }
+    print_result(values, "evaluation", as_json, path=run_folder / METRICS_FILE, **tables)
     for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
         click.echo(f"warning: {sentence}", err=True)
     tell_if_purged(run_folder)
     if not (as_json or quiet):
         has_remedies = values.get("verdict", {}).get("remedies")
         tell_next(["view", run_folder, "--confidential"] if has_remedies else ["export", run_folder, "TO"])
-
-
-def _page(values: dict[str, Any], path: Path) -> str:
-    """Format an evaluation for people."""
-    from pe.report.sections import constraint_rows, fidelity_rows, table_rows, utility_rows
-
-    run, test = values["run"], values["test"]
-    state = "" if run["finished"] else f" (not finished: S_{run['iteration']} of S_{run['iterations']})"
-    against = f"against {test['images']:,} of {test['path']}"
-    lines = [f"INTERNAL. {run['name']}{state}: {run['images']:,} {run['noun']}, {against}"]
-    lines += ["", *_grade(values["grade"]["lines"])]
-    if "verdict" in values:
-        lines += ["", *_verdict(values["verdict"])]
-    for name, fidelity in values.get("fidelity", {}).items():
-        lines += ["", f"Fidelity under {name}", *aligned(fidelity_rows(fidelity))]
-    if "fidelity" in values:
-        lines.append("Lower is nearer to the real samples in the first two columns, higher in the others.")
-    if rows := table_rows(values):
-        lines += ["", "Total variation of values, alone and together; difference of associations", *aligned(rows)]
-    if rows := constraint_rows(values):
-        lines += ["", "Share that breaks what is declared", *aligned(rows)]
-    if "utility" in values:
-        lines += ["", "Accuracy; macro-F1; AUC", *aligned(utility_rows(values))]
-        lines.append("* the classifier chosen on held-out parts of the training set, never on the test set")
-    if "memorisation" in values:
-        lines += ["", *_memorisation(values["memorisation"], run["noun"])]
-    return "\n".join([*lines, "", f"Not covered by the certificate. Written to {path}"])
-
-
-def _grade(lines: list[list[str]]) -> list[str]:
-    wrapped: list[str] = []
-    for name, text in lines:
-        wrapped += textwrap.wrap(f"{name:<12}{text}", _WIDTH, subsequent_indent=" " * 12, break_on_hyphens=False)
-    return wrapped
-
-
-def _verdict(verdict: dict[str, Any]) -> list[str]:
-    lines = [line for each in (verdict["sentence"], *verdict["collapsed"]) for line in textwrap.wrap(each, _WIDTH)]
-    if verdict["remedies"][1:]:
-        lines.append("What else may help:")
-    for remedy in verdict["remedies"][1:]:
-        lines += textwrap.wrap(remedy, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
-    return lines
-
-
-def _memorisation(values: dict[str, Any], noun: str) -> list[str]:
-    attack, copies = values["membership"], values["copies"]
-    return [
-        f"Memorisation under {values['embedding']}",
-        f"membership by distance: AUC {attack['auc']:.3f} ({100 * attack['level']:g} % interval {attack['low']:.3f} to "
-        f"{attack['high']:.3f}; 0.5 tells nothing)",
-        f"copies of private records: {copies['exact']:,} exact, {copies['near']:,} near, of {copies['generated']:,} "
-        f"generated {noun} (near, of {copies['heldout']:,} held-out ones: {copies['heldout_near']:,})",
-    ]

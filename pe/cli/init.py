@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pe.cli.options import PATH, asking, tell_next
+from pe.cli.pages import page
 from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     from pe.data.columns import Column
     from pe.private.look import Seen
-    from pe.recipe.starting import ImageStart, Pool, TableStart, TextStart
+    from pe.recipe.starting import ImageStart, TableStart, TextStart
 
 _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
@@ -142,12 +143,15 @@ def init(
         embedding="" if embedding is None else embedding.lines,
     )
     out.write_bytes(starter_recipe(content).encode())
-    if embedding is not None:
-        click.echo(f"Embedding: {embedding.kind} ({embedding.why}).")
-    _tell(out, start.noun, pool, names or [])
-    if owner.silent_on:
-        undeclared = ", ".join(f"{key} ({_flag(key)})" for key in sorted(owner.silent_on))
-        click.echo(f"Declare in {out} before a run: {undeclared}. Nobody has, and the records must not.")
+    written = {
+        "out": out,
+        "noun": start.noun,
+        "embedding": embedding,
+        "pool": pool,
+        "classes": names or [],
+        "undeclared": [f"{key} ({_flag(key)})" for key in sorted(owner.silent_on)],
+    }
+    click.echo(page("init", written))
     to_try = [["doctor", out], *([] if isinstance(start, TableStart) else [["probe", out]])]
     tell_next(*(to_try if pool is None else []), ["plan", out])
 
@@ -378,16 +382,3 @@ def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | No
     if unit not in (RECORD, None):
         units = owner.declares("declared_units", f"About how many units there are, by {unit}", None, _NUMBER)
     return unit, size, units
-
-
-def _tell(out: Path, noun: str, pool: Pool | None, classes: list[str]) -> None:
-    """Print whether the pool has samples of every class, and where the recipe is."""
-    lacking = pool.lacks(classes) if pool is not None else []
-    if pool is not None and classes and not lacking:
-        click.echo(f"{pool.path} has {noun} of every class, so each class draws from its own (by_label: true).")
-    elif pool is not None and classes and pool.labels:
-        names = ", ".join(lacking)
-        click.echo(f"{pool.path} has no {noun} of {names}, so all classes draw from the whole pool (by_label: false).")
-    click.echo(f"Wrote {out}. Read it before a run.")
-    if pool is not None and not pool.exists:
-        click.echo(f"The recipe runs once public {noun} are at {pool.path}: nothing is there yet.")

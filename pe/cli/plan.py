@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from pe.cli.options import PATH, json_option, recipe_option, tell_next
+from pe.cli.pages import page
 
 if TYPE_CHECKING:
     from pe.plugins.protocols import Generator
-    from pe.recipe.explain import Key, Part
+    from pe.recipe.explain import Part
 
 
 @click.command()
@@ -100,8 +101,8 @@ def probe(
 
     result = probe_generator(Recipe.load(recipe, changes), label, degrees or (DEGREES if ladder else ()))
     out.write_bytes(result.picture())
-    page = f"{result}\nPicture {out}: new samples, and below each its variations"
-    click.echo(json.dumps(result.to_dict() | {"picture": str(out)}) if as_json else page)
+    text = f"{result}\nPicture {out}: new samples, and below each its variations"
+    click.echo(json.dumps(result.to_dict() | {"picture": str(out)}) if as_json else text)
     if not as_json:
         tell_next(["plan", recipe, *_set(changes)])
 
@@ -115,13 +116,15 @@ def explain(what: str | None, markdown: bool) -> None:
     WHAT is a section (evolution), a kind of source, generator or embedding (privimage), or a key (lookahead); without
     it, the sections and kinds there are.
     """
-    from pe.recipe.explain import kinds, page, sections
+    from pe.recipe.explain import kinds, sections
+    from pe.recipe.explain import page as markdown_page
 
     parts = [*sections(), *kinds()]
     if markdown:
-        click.echo(page(parts))
+        click.echo(markdown_page(parts))
     elif what is None:
-        click.echo("\n".join(_contents(parts)))
+        click.echo(page("explain", {"title": "", "text": "", "keys": (), "groups": _by_heading(parts)}))
+        click.echo("\n`pe explain NAME` says more of each, or of a key.")
     else:
         click.echo("\n\n".join(_look_up(what, parts)))
 
@@ -131,50 +134,28 @@ def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
     from pe.errors import RecipeError, nearest_name
 
     whole = [part for part in parts if what in (part.kind or part.section, part.title)]
-    keys = {part: [key for key in part.keys if f".{what}." in f".{part.section}.{key.name}."] for part in parts}
-    if not whole and not any(keys.values()):
-        names = {part.kind or part.section for part in parts} | {key.name for part in parts for key in part.keys}
-        raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
     for part in whole:
         others = [other for other in parts if other.kind and other.section == part.section and not part.kind]
-        text = [_wrap(f"{part.text}\n\n{part.costs}".rstrip()), *map(_entry, part.keys), *_kinds(others)]
-        yield "\n".join([click.style(part.title, bold=True), *text])
-    if not whole:
-        for part, some in keys.items():
-            if some:
-                yield "\n".join([click.style(part.title, bold=True), *map(_entry, some)])
-
-
-def _contents(parts: list[Part]) -> Iterator[str]:
-    """Yield the names of all parts, each with its first sentence."""
-    yield from _list_of("Sections of a recipe:", [part for part in parts if not part.kind])
-    yield from _kinds([part for part in parts if part.kind])
-    yield "\n`pe explain NAME` says more of each, or of a key."
-
-
-def _kinds(parts: list[Part]) -> Iterator[str]:
-    """Yield the kinds of each section, generators by the source of their samples."""
-    for section, source in dict.fromkeys((part.section, part.source) for part in parts):
-        title = f"{section}.kind, {source}:" if source else f"{section}.kind:"
-        yield from _list_of(title, [part for part in parts if (part.section, part.source) == (section, source)])
-
-
-def _list_of(title: str, parts: list[Part]) -> Iterator[str]:
-    if parts:
-        yield f"\n{title}"
+        text = f"{part.text}\n\n{part.costs}".rstrip()
+        yield page("explain", {"title": part.title, "text": text, "keys": part.keys, "groups": _by_heading(others)})
+    if whole:
+        return
+    has_key = False
     for part in parts:
-        name = (part.kind or part.section).ljust(20)
-        yield click.wrap_text(f"{name} {part.summary}", 100, initial_indent="  ", subsequent_indent=" " * 23)
-        if part.costs:
-            yield _wrap(part.costs, 23)
+        keys = [key for key in part.keys if f".{what}." in f".{part.section}.{key.name}."]
+        if keys:
+            has_key = True
+            yield page("explain", {"title": part.title, "text": "", "keys": keys, "groups": {}})
+    if not has_key:
+        names = {part.kind or part.section for part in parts} | {key.name for part in parts for key in part.keys}
+        raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
 
 
-def _entry(key: Key) -> str:
-    default = "required" if key.default is None else f"default: {key.default}"
-    head = f"\n  {click.style(key.name, bold=True)}  ({key.values or 'anything'}; {default})"
-    return f"{head}\n{_wrap(key.meaning, 6)}"
-
-
-def _wrap(text: str, indent: int = 0) -> str:
-    space = " " * indent
-    return click.wrap_text(text, 100, initial_indent=space, subsequent_indent=space, preserve_paragraphs=True)
+def _by_heading(parts: list[Part]) -> dict[str, list[Part]]:
+    """Return sections and kinds by the heading they stand under, generators by the source of their samples."""
+    groups: dict[str, list[Part]] = {}
+    for part in parts:
+        source = f", {part.source}" if part.source else ""
+        heading = f"{part.section}.kind{source}:" if part.kind else "Sections of a recipe:"
+        groups.setdefault(heading, []).append(part)
+    return groups

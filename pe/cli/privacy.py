@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pe.cli.options import PATH, json_option
+from pe.cli.pages import print_result
 
 if TYPE_CHECKING:
     from pe.privacy.data_set import DataSetLedger
@@ -111,7 +112,7 @@ def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLed
 def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     """Print the total, the number of runs, and the cap."""
     from pe.privacy.data_set import MIXED, total_epsilon, whom
-    from pe.privacy.words import finite, guarantee, round_up
+    from pe.privacy.words import finite
 
     content = file.read()
     cap, runs = content["cap"], content["runs"]
@@ -120,26 +121,16 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
         raise click.UsageError(f"{file.path} does not say at which δ its runs were made: give --delta.")
     at = min(deltas, default=None) if delta is None else delta
     total = 0.0 if at is None else total_epsilon(runs, at)
-    exists = file.path.exists()
-    if not exists:
+    numbers = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
+    place = str(file.path) if file.path.exists() else None
+    if place is None:
         click.echo(
             f"There is no ledger file {file.path}, so no run is counted and there is no cap: see that DATA is the "
             "private records, as private.path names them, or name the file that private.ledger_file names by --file.",
             err=as_json,
         )
-    if as_json:
-        numbers = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
-        place = str(file.path) if exists else None
-        click.echo(json.dumps(numbers | {"runs": len(runs), "cap": cap, "file": place}))
-    elif exists:
-        neighbours = f", {whom(runs)}" if whom(runs) else ""
-        statement = (guarantee(total, at) if at else f"ε = {round_up(total)}") + neighbours
-        if finite(total) is None:
-            statement = f"{guarantee(None, None)}, because one or more added no noise (privacy: none)"
-        click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {statement}.")
-        if neighbours:
-            click.echo(MIXED)
-        limit = f"ε = {cap['epsilon']:g} at δ = {cap['delta']:g}" if cap else "none"
-        click.echo(f"Cap: {limit}  ({file.path})")
-        if cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
-            click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)
+    if as_json or place is not None:
+        values = numbers | {"runs": len(runs), "cap": cap, "file": place}
+        print_result(values, "ledger", as_json, total=total, at=at, neighbours=whom(runs), mixed=MIXED)
+    if not as_json and cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
+        click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)

@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pe.cli.options import (
     PATH,
-    aligned,
     json_option,
     log_level_option,
     machine_option,
@@ -21,8 +20,9 @@ from pe.cli.options import (
     stop_on_interrupt,
     tell_next,
 )
+from pe.cli.pages import print_result
 from pe.cli.share import tell_if_purged, tell_if_unsigned
-from pe.cli.view import live_page, view_option
+from pe.cli.view import live_page
 from pe.errors import quoted
 
 if TYPE_CHECKING:
@@ -32,28 +32,24 @@ if TYPE_CHECKING:
     from pe.store.run import Run
 
 
-ray_option = click.option(
+@click.command()
+@click.argument("what", metavar="RECIPE|RUN", type=PATH)
+@recipe_option
+@click.option("--out", type=PATH, help="The run's directory; must not exist.")
+@click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
+@click.option(
     "--ray",
     metavar="auto|HOST:PORT",
     help="Embed records and count votes on Ray: of its own on this machine, or a cluster to join.",
 )
-logger_option = click.option(
+@click.option("--view", is_flag=True, help="Serve a live page meanwhile; see `pe view`.")
+@click.option(
     "--logger",
     "loggers",
     multiple=True,
     metavar="NAME=WHERE",
     help="Log each iteration: tensorboard=DIR, mlflow=URI, wandb=PROJECT.",
 )
-
-
-@click.command()
-@click.argument("what", metavar="RECIPE|RUN", type=PATH)
-@recipe_option
-@click.option("--out", type=PATH, help="The run's directory; must not exist.")
-@click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
-@ray_option
-@view_option
-@logger_option
 @json_option
 @quiet_option
 @log_level_option
@@ -128,32 +124,18 @@ def _execute(
     from pe.engine.execution import Surroundings, summary
     from pe.engine.extend import last_degree
     from pe.engine.loggers import Bars, logger
-    from pe.privacy.words import NO_EPSILON, guarantee, round_up
 
     with _private_work(ray, recipe) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
         surroundings = Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
         run = execute(surroundings)
-    result, folder, noun = summary(run), run.folder, run.synthetic.samples.noun
+    result = summary(run)
+    print_result(result, "run", as_json, extends=last_degree(run.folder) > 0)
     if as_json:
-        click.echo(json.dumps(result))
         return
-    privacy = guarantee(result["epsilon"], result["delta"], 4, ", ")
-    if all_runs := result["data_set"]:
-        epsilon = all_runs["epsilon"]
-        total = NO_EPSILON if epsilon is None else f"ε ≤ {round_up(epsilon, 4)}"
-        privacy += f"; all runs over these records ({all_runs['runs']}): {total}"
-    click.echo(f"{privacy}; {result['api_calls']} API calls.")
-    all_differ = result["different"] == result["images"]
-    different = "" if all_differ else f", {result['different']:,} of them different per label"
     for sentence in result["warnings"]:
         _tell(f"warning: {sentence}")
-    click.echo(f"Synthetic data: {folder / 'synthetic.npz'}, {result['images']:,} {noun}{different}")
-    click.echo(f"Its evolution:  {folder / 'evolution.png'}")
-    click.echo(f"Certificate:    {folder / 'certificate.md'}")
-    further = "" if result["epsilon"] is None else " at no further ε"
-    if last_degree(folder):
-        click.echo(f"More {noun}{further}: pe extend {quoted(folder)} -n N")
     if not quiet:
+        folder = run.folder
         tell_next(["view", folder], ["evaluate", folder, "--test", "PATH"], ["export", folder, "TO"])
 
 
@@ -235,36 +217,6 @@ def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as
     with stop_on_interrupt() as stop:
         surroundings = Surroundings(progress=Bars(quiet), stop=stop)
         result = run_demo(api, epsilon=epsilon, seed=seed, out=out, surroundings=surroundings)
-    click.echo(json.dumps(result) if as_json else _of_digits(result, api))
+    print_result(result, "demo", as_json, api=api)
     if not (as_json or quiet):
         tell_next(["view", result["run"]], ["init", "YOUR_DATA"])
-
-
-def _of_digits(result: dict[str, Any], api: str) -> str:
-    """Format the demo's result for people."""
-    from pe.evaluation.sets import ONE_VOTE, REAL, SYNTHETIC_DATA, UNEVOLVED
-
-    run, logistic, mlp = Path(result["run"]), *(result["accuracy"][name] for name in ("logistic_regression", "mlp"))
-    meanings = {
-        SYNTHETIC_DATA: f"PE data, ε = {result['epsilon']:.3g}, δ = {result['delta']:g}",
-        UNEVOLVED: f"as many un-evolved {'glyphs' if api == 'glyphs' else 'samples'} (no private data used)",
-        ONE_VOTE: "as many chosen by one vote, not varied (same noise)",
-        REAL: "the real private digits (not DP; public demo data)",
-    }
-    head = "Accuracy on 1,000 held-out real digits when trained on", "logistic regression", "MLP"
-    rows = [(words, f"{logistic[name]:.1%}", f"{mlp[name]:.1%}") for name, words in meanings.items() if name in mlp]
-    did = "raised" if mlp[SYNTHETIC_DATA] > mlp[UNEVOLVED] else "did not raise"
-    return "\n".join(
-        [
-            "",
-            *aligned([head, *rows]),
-            "",
-            f"Synthetic data       {run / 'synthetic.npz'}",
-            f"Picture of evolution {run / 'evolution.png'}",
-            f"Beside real digits   {result['picture']}",
-            f"{result['api_calls']} API calls, {result['seconds']:.0f} s in all",
-            "",
-            f"The private votes {did} the MLP's accuracy: {mlp[SYNTHETIC_DATA]:.0%} with them, {mlp[UNEVOLVED]:.0%} "
-            f"without any private data, {mlp[REAL]:.0%} by the private digits themselves.",
-        ]
-    )

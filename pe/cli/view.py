@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pe.cli.options import PATH, aligned
+from pe.cli.pages import page
 from pe.cli.share import tell_if_unsigned
-from pe.errors import printable, quoted
+from pe.errors import printable
 
 if TYPE_CHECKING:
-    from pe.engine.status import Phase, Progressed, Status
     from pe.report.compare import Comparison
     from pe.store.run import Run
-
-view_option = click.option("--view", is_flag=True, help="Serve a live page meanwhile; see `pe view`.")
 
 
 @click.command()
@@ -109,7 +107,9 @@ def _write(runs: Sequence[Run], comparison: Comparison | None, file: Path | None
 def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, as_json: bool) -> None:
     """Print where a run stands; of each run of a folder one line; of several runs the comparison."""
     if comparison is not None and not is_folder:
-        click.echo(json.dumps(comparison.to_dict()) if as_json else _table(comparison))
+        head = ("", *(run.name for run in comparison.runs))
+        rows = [head, *((name, *values) for name, values in comparison.rows.items())]
+        click.echo(json.dumps(comparison.to_dict()) if as_json else "\n".join(aligned(rows)))
         return
     stands = []
     for run in runs:
@@ -150,71 +150,22 @@ def _status(run: Run) -> tuple[dict[str, Any], str]:
     """Return where a run stands, as JSON values and as a page for people. It may be running: nothing is changed."""
     from pe.engine.status import status_of
     from pe.planning.parts import price_of
-    from pe.planning.releases import plan_of
-    from pe.recipe.schema import OBJECT, Recipe
-    from pe.store.places import RECIPE
-
-    recipe = Recipe.load(run.folder / RECIPE)
-    state = status_of(run, plan_of(run, recipe), price_of(recipe), recipe.privacy.delta)
-    names = {"run": str(run.folder), "noun": recipe.private.modality.noun}
-    has_object = any(one.kind.startswith(OBJECT) for one in (recipe.api, recipe.embedding))
-    page = _status_page(run.folder, state, run.is_finished, has_object)
-    return names | state.to_dict(), page
-
-
-def _status_page(folder: Path, status: Status, has_certificate: bool, has_object: bool) -> str:
-    """Format the status for people; a run whose generator or embedding is a Python object is resumed from Python."""
-    if status.journal is None:
-        state = "finished; its" if has_certificate else "its"
-        return f"{folder}: {state} journal is gone (purged, or not copied), so calls, cost and times are unknown."
-    title = f"{folder}: {status.state}"
-    if status.state == "running":
-        title += " (process unknown)" if status.pid is None else f" (process {status.pid})"
-    elif status.state == "stopped":
-        extends = status.journal.phase is not None and status.journal.phase.extends
-        place = quoted(folder)
-        command = f"`pe extend {place}` with the same numbers" if extends else f"`pe run {place}`"
-        title += f"; {command} goes on" if not has_object else "; from Python it goes on, with the object of your own"
-    if status.journal.since_purge:
-        title += "; its first journal is gone (purged, or not copied), so what follows counts from then on"
-    return "\n".join([title, *(f"  {key:<12}{value}" for key, value in _facts(status, status.journal))])
-
-
-def _facts(status: Status, journal: Progressed) -> list[tuple[str, str]]:
     from pe.plugins.protocols import KINDS
-    from pe.privacy.words import NO_EPSILON, round_up
+    from pe.recipe.schema import OBJECT
+    from pe.report.sections import public_plan
 
-    usage, refusals = journal.totals.usage, journal.totals.refusals
-    epsilon_now, epsilon_at_end = (round_up(one, 4) for one in (journal.epsilon_charged, status.epsilon_planned))
-    total = f"ε = {epsilon_now} charged of {epsilon_at_end}, δ = {status.delta:g}"
-    facts = [
-        ("Iteration", f"{status.iteration} of {status.iterations}"),
-        ("Phase", "none is left" if journal.phase is None else _phase(journal.phase)),
-        ("Samples", f"{usage.images:,} (calls: {usage.calls:,}, refused: {refusals:,})"),
-        ("Cost", f"{status.cost:,.2f} {status.price.currency}" if not status.price.free else "free"),
-        ("Privacy", total if status.promises else NO_EPSILON),
-    ]
-    if status.waits:
-        facts.insert(2, ("Waits", status.waits))
-    if status.degree is not None:
-        facts.append(("Variations", f"as tried: {status.degree}"))
-    if usage.tokens:
-        counts = ((getattr(usage, kind), kind) for kind in KINDS)
-        kinds = ", ".join(f"{kind}: {count:,}" for count, kind in counts if count)
-        facts.insert(3, ("Tokens", f"{usage.tokens:,}{f' ({kinds})' if kinds else ''}"))
-    if journal.events:
-        (start, _), (at, event) = journal.events[0], journal.events[-1]
-        facts += [("Begun", start), ("Last event", f"{event} {at}")]
-    return facts
-
-
-def _phase(phase: Phase) -> str:
-    if phase.fits:
-        return f"{phase.name}: the generator is being fitted on the private records"
-    if not phase.total:
-        return phase.name
-    done = phase.done or 0
-    return f"{phase.name}: {done:,} of at most {phase.total:,} samples ({done / phase.total:.0%})"
+    recipe, plan = public_plan(run)
+    state = status_of(run, plan, price_of(recipe), recipe.privacy.delta)
+    names = {"run": str(run.folder), "noun": recipe.private.modality.noun}
+    shown = {
+        "folder": run.folder,
+        "status": state,
+        "is_finished": run.is_finished,
+        # a run whose generator or embedding is a Python object is resumed from Python
+        "has_object": any(one.kind.startswith(OBJECT) for one in (recipe.api, recipe.embedding)),
+        "token_kinds": KINDS,
+    }
+    return names | state.to_dict(), page("status", shown)
 
 
 def _table(comparison: Comparison) -> str:

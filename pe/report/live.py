@@ -18,16 +18,14 @@ from pe.data.population import NO_PARENT, Population, parse_columns
 from pe.dispatch.answers import decode
 from pe.planning.notices import notices, sentences
 from pe.planning.parts import price_of
-from pe.planning.releases import plan_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE, finite
-from pe.recipe.schema import Recipe
 from pe.report.pictures import strips
 from pe.report.render import environment, render
-from pe.report.sections import costs, generations, sorted_votes
+from pe.report.sections import costs, generations, public_plan, sorted_votes
 from pe.steps import Phase, Plan, by_label
 from pe.store.journal import Journal, Totals
-from pe.store.places import RECIPE, population_place
+from pe.store.places import population_place
 from pe.store.run import Run
 from pe.store.writer import has_journal, read_journal
 
@@ -119,10 +117,11 @@ class LivePage:
 
     def __init__(self, run: Run, confidential: bool = False) -> None:
         """Make the page of `run`; a `confidential` one shows times and charges to the owner, too."""
-        self.run, self.confidential, self.recipe = run, confidential, Recipe.load(run.folder / RECIPE)
-        self.plan, self._cache = plan_of(run, self.recipe), dict[str, tuple[object, str]]()
-        delta = self.recipe.privacy.delta
-        self._epsilon = math.inf if run.noiseless else epsilon(self.plan.releases, delta)
+        self.run = run
+        self.confidential = confidential
+        self.recipe, self.plan = public_plan(run)
+        self._cache = dict[str, tuple[object, str]]()
+        self._epsilon = math.inf if run.noiseless else epsilon(self.plan.releases, self.recipe.privacy.delta)
 
     def page(self) -> str:
         """Return the page without its pieces."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from functools import reduce
 from itertools import accumulate
 from math import ceil, inf, isqrt, sqrt
 
@@ -177,10 +176,6 @@ class Variety:
     trials: int  # samples drawn at random that were all compared with each other
     apart: int  # of these, those that differ clearly: in their order, none nearly equals one counted before
 
-    def __add__(self, other: Variety) -> Variety:
-        """Add up the counts of two labels."""
-        return Variety(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
 
 def varieties(populations: Sequence[Population], classes: Sequence[str], seed: int) -> list[dict[str, Variety]]:
     """Return for each of S_0 … S_t label → variety; labels without samples are left out.
@@ -195,7 +190,8 @@ def varieties(populations: Sequence[Population], classes: Sequence[str], seed: i
 
 def whole(by_label: dict[str, Variety]) -> Variety:
     """Return the sum over all labels."""
-    return reduce(Variety.__add__, by_label.values())
+    counts = [astuple(variety) for variety in by_label.values()]
+    return Variety(*map(sum, zip(*counts, strict=True)))
 
 
 def usual_distance(population: Population, seed: int) -> float:

@@ -6,7 +6,7 @@ import re
 import pytest
 from PIL import Image
 
-from pe.cli.run import _of_digits
+from pe.cli.pages import page
 from pe.evaluation.sets import ONE_VOTE, REAL, SYNTHETIC_DATA, UNEVOLVED
 from tests.cli.typed import pe
 
@@ -24,7 +24,7 @@ def test_the_demo_beats_its_controls_and_shows_them(tmp_path):
 
 def told(scores):
     result = {"accuracy": {"mlp": scores, "logistic_regression": scores}, "epsilon": 1, "delta": 1e-5}
-    return _of_digits(result | {"run": "r", "picture": "p", "api_calls": 18, "seconds": 15.0}, "glyphs")
+    return page("demo", result | {"run": "r", "picture": "p", "api_calls": 18, "seconds": 15.0, "api": "glyphs"})
 
 
 def test_its_table_has_a_row_for_each_training_set():
@@ -36,6 +36,6 @@ def test_its_table_has_a_row_for_each_training_set():
     ("evolved", "words"), [(0.82, "votes raised the MLP's"), (0.7, "votes did not raise the MLP's")]
 )
 def test_its_verdict_is_what_the_votes_brought(evolved, words):
-    page = told({SYNTHETIC_DATA: evolved, UNEVOLVED: 0.73, REAL: 0.94})
-    assert words in page
-    assert f"{evolved:.0%} with them, 73% without any private data, 94% by" in page
+    shown = told({SYNTHETIC_DATA: evolved, UNEVOLVED: 0.73, REAL: 0.94})
+    assert words in shown
+    assert f"{evolved:.0%} with them, 73% without any private data, 94% by" in shown

@@ -29,7 +29,7 @@ def test_the_page_says_that_it_is_internal_and_json_is_the_file(place):
     assert result.stdout.startswith("INTERNAL. out: 8 images, against 24 of test\n")
     assert "Not covered by the certificate. Written to out/confidential/metrics.json" in result.stdout
     for row in ("synthetic", "un-evolved", "random selection", "real"):
-        assert len(re.findall(rf"^{row} ", result.stdout, re.M)) == 3  # two of fidelity, one of accuracy
+        assert len(re.findall(rf"^{row}  ", result.stdout, re.M)) == 3  # two of fidelity, one of accuracy
     assert "Fréchet" in result.stdout
     stored = json.loads((place / "out/confidential/metrics.json").read_text())
     assert [found["dimensions"] for found in stored["fidelity"].values()] == [192, 2352]
