@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +24,8 @@ from pe.cli.view import live_page
 from pe.errors import quoted
 
 if TYPE_CHECKING:
-    from pe.engine.execution import Surroundings
     from pe.histogram import PrivateWork
     from pe.recipe.schema import Recipe
-    from pe.store.run import Run
 
 
 @click.command()
@@ -69,7 +65,9 @@ def run(
     A run goes on from its last committed chunk: nothing that was answered is asked again. Limits and other settings of
     the machine may change.
     """
-    from pe.engine.execution import resume_run, run_recipe, stored_recipe
+    from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe, summary
+    from pe.engine.extend import last_degree
+    from pe.engine.loggers import Bars, logger
     from pe.recipe.schema import Recipe
     from pe.store.places import CERTIFICATE
 
@@ -86,15 +84,24 @@ def run(
     if view and out is None:
         raise click.UsageError("--view needs --out, the directory of the run to show.")
 
-    def execute(surroundings: Surroundings) -> Run:
-        if go_on and out is not None and out.exists():
-            return resume_run(out, surroundings, content)
-        return run_recipe(content, out, surroundings)
-
     if go_on and out is not None and (out / CERTIFICATE).is_file():
         _tell(f"{out} is finished already, so it is checked, and nothing is asked.")
-    with live_page(out, _tell) if view and out is not None else nullcontext():
-        _execute(execute, content, ray, loggers, as_json, quiet)
+    page = live_page(out, _tell) if view and out is not None else nullcontext()
+    with page, _private_work(ray, content) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
+        surroundings = Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
+        if go_on and out is not None and out.exists():
+            made = resume_run(out, surroundings, content)
+        else:
+            made = run_recipe(content, out, surroundings)
+    result = summary(made)
+    print_result(result, "run", as_json, extends=last_degree(made.folder) > 0)
+    if as_json:
+        return
+    for sentence in result["warnings"]:
+        _tell(f"warning: {sentence}")
+    if not quiet:
+        folder = made.folder
+        tell_next(["view", folder], ["evaluate", folder, "--test", "PATH"], ["export", folder, "TO"])
 
 
 def _tell(line: str) -> None:
@@ -110,33 +117,6 @@ def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[Pri
     from pe.cluster.work import on_ray
 
     return on_ray(ray, recipe)
-
-
-def _execute(
-    execute: Callable[[Surroundings], Run],
-    recipe: Recipe,
-    ray: str | None,
-    loggers: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Start or resume a run, and print its summary."""
-    from pe.engine.execution import Surroundings, summary
-    from pe.engine.extend import last_degree
-    from pe.engine.loggers import Bars, logger
-
-    with _private_work(ray, recipe) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
-        surroundings = Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
-        run = execute(surroundings)
-    result = summary(run)
-    print_result(result, "run", as_json, extends=last_degree(run.folder) > 0)
-    if as_json:
-        return
-    for sentence in result["warnings"]:
-        _tell(f"warning: {sentence}")
-    if not quiet:
-        folder = run.folder
-        tell_next(["view", folder], ["evaluate", folder, "--test", "PATH"], ["export", folder, "TO"])
 
 
 @click.command()
@@ -174,15 +154,10 @@ def extend(
     at = (1.0 if examples else last_degree(run)) if degree is None else degree
 
     def tell(path: Path) -> None:
+        are_copies = not at and not continues_ranking(Recipe.load(run / RECIPE), at)
+        values = {"samples": count, "degree": at, "path": str(path)}
         share = novelty(path) if examples else None
-        if as_json:
-            click.echo(json.dumps({"samples": count, "degree": at, "path": str(path)}))
-            return
-        click.echo(f"{count} more samples: {path}")
-        if share is not None:
-            click.echo(f"Novelty: {share:.0%} of their runs of eight words are in none of the run's texts.")
-        if not at and not continues_ranking(Recipe.load(run / RECIPE), at):
-            click.echo("They are copies of the run's samples, as the degree is 0; a --degree above it varies them.")
+        print_result(values, "extension", as_json, novelty=share, are_copies=are_copies)
 
     with tell_if_unsigned(run), stop_on_interrupt() as stop:
         extend_run(run, count, at, Surroundings(progress=Bars(quiet), stop=stop), changes, examples or 0, tell)

@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hmac import compare_digest
@@ -81,6 +81,13 @@ def runs_at(places: Sequence[Path]) -> dict[str, Run]:
     return runs
 
 
+def _state(run: Run) -> str:
+    """Return whether a run is running, finished or stopped."""
+    if writer_of(run)[0]:
+        return "running"
+    return "finished" if run.is_finished else "stopped"
+
+
 @dataclass
 class Feed:
     """The pieces of the page, read no more often than every EVERY seconds, however many pages follow the run."""
@@ -120,12 +127,12 @@ class Feed:
     def _read(self) -> None:
         page, run = self.page, self.page.run
         try:
-            running, _ = writer_of(run)
+            state = _state(run)
             status = None
-            waits = waits_of(run) if running else ""
+            waits = waits_of(run) if state == "running" else ""
             if page.confidential:
                 status = status_of(run, page.plan, price_of(page.recipe), page.recipe.privacy.delta).to_dict()
-            self._show({"fault": ""} | page.pieces(running, waits, status))
+            self._show({"fault": ""} | page.pieces(state, waits, status))
             self._has_failed = False
         except Exception as error:  # whatever is wrong with one run, the pages of the others are served
             if self._has_failed:  # else a file was just being replaced
@@ -176,14 +183,6 @@ class ViewServer(ThreadingHTTPServer):
             if run.folder not in self._feeds:
                 self._feeds[run.folder] = Feed(LivePage(run, self.confidential))
             return self._feeds[run.folder]
-
-    def overview(self, runs: Mapping[str, Run]) -> str:
-        """Return the page of all runs."""
-        states = {
-            name: "running" if writer_of(run)[0] else "finished" if run.is_finished else "stopped"
-            for name, run in runs.items()
-        }
-        return runs_page(runs, states)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -255,7 +254,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _get(self, place: list[str], runs: dict[str, Run]) -> None:
         server, run = self.server, runs.get(place[0])
         if place == [""]:
-            self._send(server.overview(runs), forms="'self'")
+            states = {name: _state(one) for name, one in runs.items()}
+            self._send(runs_page(runs, states), forms="'self'")
         elif place == ["compare"]:
             self._compare(runs)
         elif run is None or len(place) != 2:

@@ -134,8 +134,8 @@ class LivePage:
         }
         return render("live.html", values)
 
-    def pieces(self, running: bool, waits: str, stands: dict[str, object] | None = None) -> Pieces:
-        """Return the current pieces; `running`: a process writes the run; `waits`: what it waits for, or ''.
+    def pieces(self, state: str, waits: str = "", stands: dict[str, object] | None = None) -> Pieces:
+        """Return the current pieces of a run that is `running`, `stopped` or `finished`; `waits`: what it waits for.
 
         `stands` is the answer of `pe view --json`, for the owner's page alone.
 
@@ -155,9 +155,11 @@ class LivePage:
             note = f"; arriving, {progress.now.done:,} of {progress.now.phase.most:,}: the newest of each label"
             figures[f"S{count}"] = self._generation(newest, count, note)
         votes = len(self.plan.steps) if self.run.is_finished and progress.totals is None else progress.votes
-        state = "running" if running else "finished" if self.run.is_finished else "stopped"
-        standing = self._standing(progress, state, waits if running else "")
-        pieces = {"standing": standing, **figures, "votes": self._votes(min(votes, count), count)}
+        pieces = {
+            "standing": self._standing(progress, state, waits),
+            **figures,
+            "votes": self._votes(min(votes, count), count),
+        }
         if self.confidential:
             values = costs(self.run) if has_journal(self.run) else {}
             pieces["private"] = render("live_private.html", values | {"stands": stands or {}})

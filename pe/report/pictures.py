@@ -218,7 +218,8 @@ def collapse_warnings(t: int, samples: Samples, by_label: dict[str, Variety], st
     ways = ["a generator that varies more"] if step is None else ["more candidates"]
     ways += ["a lower threshold"] if step is not None and step.threshold > 0 else []
     ways += ["a higher last degree"] if step is not None and step.degree < 1 else []
-    more = " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
+    *others, last = ways
+    more = f"{', '.join(others)} or {last}" if others else last
     return [
         f"S_{t} has collapsed: of {every.trials:,} samples that were compared, only {every.apart:,} differ clearly "
         f"from the others of their label: take {more}."

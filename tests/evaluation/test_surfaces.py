@@ -37,7 +37,7 @@ def check_alike(one, other):
     """Compare all that the runs showed on the way, their files, their reports and their live pages."""
     (first, shown), (second, shown_too) = one, other
     assert shown == shown_too
-    pages = [LivePage(run).pieces(running=True, waits="") for run in (first, second)]
+    pages = [LivePage(run).pieces("running") for run in (first, second)]
     assert pages[0] == pages[1]
     assert "Noisy votes" in pages[0]["votes"]
     reports = [write_report(run.folder).read_bytes() for run in (first, second)]

@@ -216,7 +216,7 @@ def test_votes_show_when_something_after_them_was_asked(tmp_path):
     with pytest.raises(LimitReached):
         make_run(tmp_path, iterations=1, degree=0.5, lookahead=0, population=50, max_images=50)
     assert (tmp_path / "run" / "releases" / "histogram-1.npy").is_file()  # drawn, and its deadline may lie ahead
-    pieces = LivePage(Run.open(tmp_path / "run")).pieces(running=True, waits="for its endpoint")
+    pieces = LivePage(Run.open(tmp_path / "run")).pieces("running", waits="for its endpoint")
     assert pieces["votes"] == ""
     assert "private records vote first" in pieces["standing"]
     assert "for its endpoint" in pieces["standing"]
