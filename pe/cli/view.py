@@ -109,7 +109,7 @@ def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, a
     if comparison is not None and not is_folder:
         head = ("", *(run.name for run in comparison.runs))
         rows = [head, *((name, *values) for name, values in comparison.rows.items())]
-        click.echo(json.dumps(comparison.to_dict()) if as_json else "\n".join(aligned(rows)))
+        click.echo(json.dumps(comparison.to_dict()) if as_json else "\n".join(map(printable, aligned(rows))))
         return
     stands = []
     for run in runs:
@@ -166,9 +166,3 @@ def _status(run: Run) -> tuple[dict[str, Any], str]:
         "token_kinds": KINDS,
     }
     return names | state.to_dict(), page("status", shown)
-
-
-def _table(comparison: Comparison) -> str:
-    """Format a comparison for people."""
-    names = ("", *(run.name for run in comparison.runs))
-    return "\n".join(map(printable, aligned([names, *((name, *values) for name, values in comparison.rows.items())])))
