@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -265,13 +265,13 @@ class Reread(partial[Iterator[Outcome]]):
         return self()
 
 
-def outcome_of(decode: Callable[[str], Array], name: str) -> Outcome:
-    """Return what `decode` makes of the record `name`, or the PEError that it raises, as a value.
+def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> Outcome:
+    """Return what `read` makes of the record `name`, or the PEError that it raises, as a value.
 
     Whatever a library raises is a BadSample that tells its type alone: its message may hold a cell.
     """
     try:
-        return decode(name)
+        return read(value, name)
     except PEError as error:
         return error
     except Exception as error:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageCms
 from pydantic import AfterValidator, Field
 
@@ -23,6 +22,7 @@ from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape
 from pe.data.structure import Structure
 from pe.data.texts import LONGEST, MARGIN, MOST_MARKS, UTF_8, Texts, check_encoding, decode_text
+from pe.errors import BadSample
 from pe.private.dataset import outcome_of
 from pe.private.source import PrivateSource, source
 
@@ -67,15 +67,14 @@ class ImageSource(PrivateSource):
         """The setting `resize`."""
         return self.resize
 
-    def decode(self, data: bytes | Path | Image.Image, name: str | None = None) -> UInt8Array:
-        """Decode an image file, its bytes or Pillow's image of it as declared; raise as `decode_image`."""
-        size = self.height_width if self.resize else None
-        return decode_image(data, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+    def read(self, value: Any, name: str) -> UInt8Array:
+        """Return an image as declared: of an array, of an encoded file or its bytes, or as Pillow has it.
 
-    def convert(self, pixels: npt.NDArray[Any], name: str = "The image") -> UInt8Array:
-        """Convert an image in an array as declared; raise as `convert_pixels`."""
+        Raise as `decode_image` and `convert_pixels`.
+        """
         size = self.height_width if self.resize else None
-        return convert_pixels(pixels, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+        read = convert_pixels if isinstance(value, np.ndarray) else decode_image
+        return read(value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
 
     @cached_property
     def _deep(self) -> set[bool]:
@@ -130,9 +129,13 @@ class TextSource(PrivateSource):
         """(longest,)."""
         return (self.longest,)
 
-    def read(self, record: bytes | str | Path, name: str) -> Array:
-        """Return the text of a record, as UTF-8 in an array; raise BadSample as `decode_text`."""
-        text = decode_text(record, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name)
+    def read(self, value: Any, name: str) -> Array:
+        """Return the text of a file or a cell, as UTF-8 in an array; raise BadSample as `decode_text`."""
+        if value is None:
+            raise BadSample(f"{name} is missing.")
+        if not isinstance(value, str | Path):
+            raise BadSample(f"{name} is of type {type(value).__name__}, and no text.")
+        text = decode_text(value, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name)
         return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
@@ -172,9 +175,9 @@ class RowSource(PrivateSource):
         """The bytes of the longest row."""
         return (self.declared.width,)
 
-    def read(self, values: Sequence[object], name: str) -> Array:
-        """Return a record, its values in the order of the columns, as a row; raise BadSample as `Columns.read`."""
-        return np.array(self.declared.read(values, name), np.bytes_)
+    def read(self, value: Sequence[object], name: str) -> Array:
+        """Return a record, whose values are in the order of the columns, as a row; raise as `Columns.read`."""
+        return np.array(self.declared.read(value, name), np.bytes_)
 
     @property
     def public_facts(self) -> list[str]:
@@ -197,4 +200,4 @@ class RowSource(PrivateSource):
         """Return a function that reads the last values, dates in their own format, and then their codes in the row."""
         cells = [f"{column.cell(column.size - 1):{column.format or ''}}" for column in self.declared.values()]
         row = self.declared.rows(self.declared.sizes[None] - 1)
-        return lambda: (outcome_of(partial(self.read, cells), "A row"), self.declared.codes(row))
+        return lambda: (outcome_of(self.read, cells, "A row"), self.declared.codes(row))

@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
+from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal
 
@@ -63,27 +64,25 @@ class ImageNpz(ImageSource):
             raise PrivateDataError(
                 f"{self.path} has no array 'labels', but '{near}': rename it, or set classes: [] if it holds no labels."
             )
-        labels = _names(self.path, LABELS, count) if LABELS in members else None
-        units = None
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}.")
-        if self.privacy_unit != RECORD:
-            units = _names(self.path, self.privacy_unit, count)
+        nothing = [None] * count
+        is_labelled = LABELS in members
+        labels = _names(self.path, LABELS, count) if is_labelled else nothing
+        has_units = self.privacy_unit != RECORD
+        units = _names(self.path, self.privacy_unit, count) if has_units else nothing
 
         def where(index: int) -> str:
             return f"Record {index + 1} of {self.path}"
 
-        records = Reread(self._outcomes, images)
-        return self.bind(records, count, where, labels=labels, units=units)
+        keys = zip(labels, units, strict=True)
+        return self.bind(Reread(self._outcomes, images), keys, where, is_labelled=is_labelled, has_units=has_units)
 
     def _outcomes(self, header: _Header) -> Iterator[Outcome]:
         """Yield all images in order, or their errors, as they are read from the archive."""
         count, shape = header.shape[0], header.shape[1:]
         record_bytes = math.prod(shape) * header.dtype.itemsize
         together = max(1, _READ_BYTES // max(1, record_bytes))
-        size = self.height_width if self.resize else None
-        is_like = header.dtype == np.uint8 and (shape[2:] or (1,)) == (self.channels,)
-        as_they_are = is_like and size in (None, shape[:2])  # no rule of `convert_pixels` changes them
         with _member(self.path, IMAGES) as file:
             if _read_header(file) != header:
                 raise PrivateDataError(f"{self.path} changed while it was read: start again.")
@@ -93,11 +92,8 @@ class ImageNpz(ImageSource):
                 if len(data) != rows * record_bytes:
                     raise PrivateDataError(f"{self.path} is truncated.")
                 images = np.frombuffer(data, header.dtype).reshape(rows, *shape)
-                if as_they_are:
-                    yield from images.reshape(rows, *shape[:2], self.channels)
-                    continue
                 for row, pixels in enumerate(images, start):
-                    yield outcome_of(partial(self.convert, pixels), f"Image {row + 1} of {self.path}")
+                    yield outcome_of(self.read, pixels, f"Image {row + 1} of {self.path}")
 
     def _check_images(self, images: _Header) -> None:
         channels = images.shape[3:]
@@ -232,10 +228,10 @@ class MnistSample(ImageSource):
         in_split = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
         pixels, digits = pixels[in_split], digits[in_split]
         return self.bind(
-            [outcome_of(partial(self.convert, image), "The image") for image in pixels],
-            len(digits),
+            [outcome_of(self.read, image, "The image") for image in pixels],
+            zip(digits.tolist(), repeat(None)),
             lambda index: f"Record {index + 1} of the MNIST sample",
-            labels=digits.tolist(),
+            is_labelled=True,
             declared_size=len(digits),
         )
 
