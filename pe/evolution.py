@@ -12,7 +12,7 @@ from pe.data.population import Mask, Members, Population
 from pe.data.samples import generator
 from pe.dispatch.dispatcher import Dispatcher
 from pe.histogram import CountVotes, Votes, dp_nn_histogram
-from pe.lookahead import KeptVectors, lookahead_embeddings
+from pe.lookahead import EmbeddingCache, lookahead_embeddings
 from pe.plugins.protocols import Embedding
 from pe.privacy.ledger import Ledger
 from pe.private.embeddings import PrivateEmbeddings
@@ -38,7 +38,7 @@ def evolve(
     t's claims durable, or returns those that are: computed again, elsewhere, they may differ in their last bits.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
-    survivors, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding, api.progress)
+    survivors, vectors = np.zeros(len(population), np.bool_), EmbeddingCache(embedding, api.progress)
     on_population(0)
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
@@ -52,7 +52,7 @@ def evolve(
     return population
 
 
-def _claims(histogram: Votes, population: Population, step: Step, plan: Plan, vectors: KeptVectors) -> Claims:
+def _claims(histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache) -> Claims:
     """Return the labels' claims on the members of S_{t-1}, at their own vectors: the lookahead's may be gone by now."""
     sigma, rng = step.release.sensitivity * step.release.noise_multiplier, generator(plan.seed, f"claims/{step.t}")
     return claims_on(histogram, population.labels, vectors.embed(population.samples), sigma, rng)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pe.data.arrays import BoolArray, Int32Array, Int64Array
 from pe.data.display import paragraph, table, thumbnail
-from pe.data.samples import CONDITION, PART, Array, Conditions, Indices, Readable, Samples, kind_among, modality
+from pe.data.samples import CONDITION, PART, Array, Conditions, Indices, Samples, kind_among, modality
 from pe.errors import ContractError, DamagedFile
 
 
@@ -202,7 +202,7 @@ def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
 
 def _cell(samples: Samples, label: int) -> str:
     """Return samples of a label as HTML: pictures side by side, or the beginnings of texts below each other."""
-    if isinstance(samples, Readable):
+    if samples.is_text:
         texts = (text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …" for text in samples.strings)
         return "".join(f'<div dir="auto">{escape(text)}</div>' for text in texts)
     return " ".join(thumbnail(image, f"label {label}, number {i}") for i, image in enumerate(samples.pictures(), 1))

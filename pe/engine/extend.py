@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.population import Population
-from pe.data.samples import BETWEEN, EXAMPLES, Conditions, Readable, generator
+from pe.data.samples import BETWEEN, EXAMPLES, Conditions, generator
 from pe.data.texts import runs_of_words
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import PublicPool
@@ -209,7 +209,7 @@ def with_examples(last: Population, count: int, degree: float, api: Generator, s
     """
     if not degree:
         raise RecipeError("--degree is 0, which copies texts, and --examples asks for new ones: leave one of them out.")
-    if not api.shows_examples or not isinstance(last.samples, Readable):
+    if not api.shows_examples or not last.samples.is_text:
         raise RecipeError("--examples is for generators that ask a language model (chat, causal_lm): leave it out.")
     texts, rng, shown = last.samples.strings, generator(seed, EXAMPLES), []
     for place, label in enumerate(last.labels):
@@ -224,7 +224,7 @@ def novelty(extension: Path) -> float:
     run = Run.open_own(extension.parent, "pe extend")
     place = extension_place(int(extension.stem.removeprefix("extension-")))
     parts = (extensions(run.folder)[place], run.synthetic)
-    texts, others = (cast(Readable, one.samples).strings for one in parts)
+    texts, others = (one.samples.strings for one in parts)
     older = set[tuple[str, ...]]().union(*map(runs_of_words, others))
     runs = [one for text in texts for one in runs_of_words(text)]
     return sum(one not in older for one in runs) / max(len(runs), 1)

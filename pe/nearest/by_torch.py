@@ -45,7 +45,7 @@ class TorchSearch:
 
         device = self._candidates.device
         sentence = failure_in_a_sentence("torch", self._candidates.shape, str(device))
-        with torch.inference_mode(), sentence, _products(self._precision):
+        with torch.inference_mode(), sentence:
             on_device = torch.from_numpy(queries).to(device)
             coarse, positions = self._nearest(on_device, k)
             distances = coarse if self._precision == "fp32" else self._anew(on_device, positions)
