@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from pe.data.arrays import UInt8Array
 from pe.data.columns import Column, Columns
 from pe.data.constraints import Constraints, Declared
-from pe.data.decoding import Channels, Resize, convert_pixels, decode_image, dimness
+from pe.data.decoding import Channels, Resize, decode_image, dimness
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape
@@ -70,11 +70,10 @@ class ImageSource(PrivateSource):
     def read(self, value: Any, name: str) -> UInt8Array:
         """Return an image as declared: of an array, of an encoded file or its bytes, or as Pillow has it.
 
-        Raise as `decode_image` and `convert_pixels`.
+        Raise as `decode_image`.
         """
         size = self.height_width if self.resize else None
-        read = convert_pixels if isinstance(value, np.ndarray) else decode_image
-        return read(value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+        return decode_image(value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
 
     @cached_property
     def _deep(self) -> set[bool]:
