@@ -17,7 +17,7 @@ from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     from pe.data.columns import Column
-    from pe.private.look import Seen
+    from pe.private.naming import Seen
     from pe.recipe.starting import ImageStart, Pool, TableStart, TextStart
 
 _NONE = "-"
@@ -85,8 +85,9 @@ def init(
     it asks for each column, whose name alone it reads, and writes columns.yaml beside the recipe.
     """
     from pe.planning.checks import check_apart
-    from pe.private.look import cells_in_header, look, look_at_names
+    from pe.private.look import cells_in_header, look
     from pe.private.source import RECORD
+    from pe.private.tables import RowTable
     from pe.recipe.starting import (
         UNDECLARED,
         ImageStart,
@@ -107,7 +108,7 @@ def init(
     see: Callable[..., Seen] = look
     if is_table or is_looking or declared is not None:
         columns, kind, public = {"label_column": label_column}, kind or "max_entropy", public or Path()
-        see = partial(look_at_names, is_looking=is_looking)
+        see = partial(RowTable.find, is_looking=is_looking)
     _confirm_header(where, cells_in_header(where))
     records = see(where, **columns)
     options: dict[str, object] = {"--size": size, "--channels": channels, "--image-column": image_column}

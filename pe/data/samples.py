@@ -123,8 +123,8 @@ class Samples(Protocol):
 
     @property
     def strings(self) -> list[str]:
-        """Each sample as a person reads it, if `is_text`."""
-        raise NotImplementedError
+        """Each sample as a person reads it, if `is_text`; else empty."""
+        return []
 
     def suspicion(self) -> str:
         """Return a clause on how many samples look withheld or spoiled, and in what way; empty if none do."""

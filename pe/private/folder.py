@@ -31,7 +31,7 @@ from pe.data.tables import LABELS_CSV, check_column, columns_of, is_clutter, rea
 from pe.errors import BadSample, PEError, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, Where, as_private, outcome_of, refusal
 from pe.private.modalities import ImageSource, TextSource
-from pe.private.naming import label_names, like_labels, suggestion, text_of
+from pe.private.naming import Seen, label_names, like_labels, suggestion, text_of
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, source
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -69,6 +69,24 @@ class FolderSource(PrivateSource):
     def place(self) -> Path | None:
         """The folder."""
         return self.path
+
+    @classmethod
+    def find(cls, root: Path) -> Seen:
+        """Propose labels to `pe init`, and privacy units: subfolders and columns of labels.csv. Confidential."""
+        if not root.is_dir():
+            raise PrivateDataError(f"The folder {root} does not exist.")
+        if (root / LABELS_CSV).is_file():
+            labels = label_names(TextFolder(root)._in_csv().labels or ())
+            columns = [name for name in columns_of(root / LABELS_CSV) if name not in ("file", "label")]
+        else:
+            folders = _top_folders(root)
+            _refuse_metadata(root, folders, None)
+            for name in folders:
+                if text_of(name) is None:
+                    raise PrivateDataError(f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it.")
+            labels, columns = label_names(folders), []
+        units = (SUBFOLDER, *columns)
+        return Seen({"kind": cls.kind, "path": root}, labels, units, "subfolder, a column of labels.csv")
 
     def open(self) -> PrivateDataset:
         """List the records; files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
@@ -206,26 +224,6 @@ class TextFolder(FolderSource, TextSource):
     kind: Literal["text_folder"] = "text_folder"
 
     suffixes: ClassVar[frozenset[str]] = TEXT_SUFFIXES
-
-
-def find_labels(root: Path) -> tuple[str, ...]:
-    """Return the label names in a folder, if any, for `pe init` to propose. Confidential."""
-    if not root.is_dir():
-        raise PrivateDataError(f"The folder {root} does not exist.")
-    if (root / LABELS_CSV).is_file():
-        return label_names(TextFolder(root)._in_csv().labels or ())
-    folders = _top_folders(root)
-    _refuse_metadata(root, folders, None)
-    for name in folders:
-        if text_of(name) is None:
-            raise PrivateDataError(f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it.")
-    return label_names(folders)
-
-
-def find_units(root: Path) -> tuple[str, ...]:
-    """Propose privacy units besides `record`: subfolders, and columns of labels.csv. Confidential."""
-    columns = _read_csv(root) if (root / LABELS_CSV).is_file() else {}
-    return (SUBFOLDER, *(name for name in columns if name not in ("file", "label")))
 
 
 @as_private()

@@ -11,12 +11,13 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pe.data.cells import python_scalar
 from pe.errors import BadSample, PEError, PrivateDataError, nearest_name
+from pe.plugins.registry import load
 from pe.private.dataset import Labels, Units, Where
 
 ONE_LABEL = "all"
@@ -214,36 +215,43 @@ _LIKE_LABELS = re.compile(r"((class|true|target)[ _-]?)?labels?([ _-]?(name|id))
 
 
 @dataclass(frozen=True)
-class FoundColumns:
-    """The columns of a table: of samples, of labels (None: there seems to be none), and all others. Confidential."""
+class Seen:
+    """Private records at a place, as `pe init` sees them. Confidential."""
 
-    sample: str
-    label: str | None
-    labels: tuple[str, ...]  # their names
-    others: tuple[str, ...]  # one of which may be the privacy unit
+    settings: dict[str, Any]  # kind, path and columns, as the recipe's section `private` has them
+    labels: tuple[str, ...]  # the label names; empty: no labels
+    units: tuple[str, ...]  # possible privacy units, besides `record`
+    where: str  # the unit's place in words: "a column of labels.csv"
 
-    @classmethod
-    def find(
-        cls,
-        path: Path,
-        columns: Sequence[str],
-        sample: str,
-        label: str | None,
-        values: Callable[[str], Iterable[object]],
-        like: Iterable[str] = (),
-    ) -> FoundColumns:
-        """Find the label column among the `columns` of the table at `path`; `values` reads a column of it.
+    @property
+    def noun(self) -> str:
+        """The records' modality: images, texts or rows."""
+        noun: str = load("pe.sources", self.settings["kind"]).modality.noun
+        return noun
 
-        `label` is the column that the owner names; empty: no labels; None: take a usual name, or else one in `like`.
-        """
-        if label is None:
-            usual = (name for name in _LABEL_COLUMNS if name in columns)
-            label = next((name for name in (*usual, *like) if name != sample), None)
-        for name in (sample, label):
-            if name and name not in columns:
-                raise PrivateDataError(f"{path} has no column '{name}': it has {list_names(columns)}.")
-        names = label_names(values(label)) if label else ()
-        return cls(sample, label or None, names, tuple(name for name in columns if name not in (sample, label)))
+
+def see_columns(
+    settings: dict[str, Any],
+    columns: Sequence[str],
+    label: str | None,
+    values: Callable[[str], Iterable[object]],
+    like: Iterable[str] = (),
+) -> Seen:
+    """Find the label column among the `columns` of a table; `values` reads a column of it. Confidential.
+
+    `settings` have the table's kind, its path, and its column of samples if there is one. `label` is the column that
+    the owner names; empty: no labels; None: take a usual name, or else one in `like`.
+    """
+    path, samples = settings["path"], [name for key, name in settings.items() if key.endswith("_column")]
+    if label is None:
+        usual = (name for name in _LABEL_COLUMNS if name in columns)
+        label = next((name for name in (*usual, *like) if name not in samples), None)
+    for name in (*samples, label):
+        if name and name not in columns:
+            raise PrivateDataError(f"{path} has no column '{name}': it has {list_names(columns)}.")
+    names = label_names(values(label)) if label else ()
+    others = tuple(name for name in columns if name not in (*samples, label))
+    return Seen(settings | {"label_column": label or None}, names, others, "a column")
 
 
 def like_labels(columns: Iterable[str]) -> str | None:

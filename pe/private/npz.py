@@ -24,7 +24,7 @@ from pe.data.samples import slices
 from pe.errors import MissingDependency, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
 from pe.private.modalities import ImageSource
-from pe.private.naming import label_names, like_labels
+from pe.private.naming import Seen, label_names, like_labels
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
 
 IMAGES, LABELS = "images", "labels"
@@ -80,6 +80,16 @@ class ImageNpz(ImageSource):
         keys = zip(labels, units, strict=True)
         return self.bind(Reread(self._outcomes, images), keys, where, is_labelled=is_labelled, has_units=has_units)
 
+    @classmethod
+    def find(cls, path: Path) -> Seen:
+        """Propose labels to `pe init`, and the arrays that may be the privacy unit. Confidential."""
+        members = _members(path)
+        with _array(path, IMAGES) as (header, _):
+            count = header.shape[0]
+        labels = label_names(_names(path, LABELS, count) if LABELS in members else ())
+        units = tuple(name for name in members if name not in (IMAGES, LABELS))
+        return Seen({"kind": cls.kind, "path": path}, labels, units, "an array of the file")
+
     def _outcomes(self, header: _Header) -> Iterator[Outcome]:
         """Yield all images in order, or their errors, as they are read from the archive."""
         count, shape = header.shape[0], header.shape[1:]
@@ -104,15 +114,6 @@ class ImageNpz(ImageSource):
             )
         if not 0 < math.prod(images.shape[1:3]) <= MAX_PIXELS:
             raise PrivateDataError(f"'{IMAGES}' in {self.path} have no pixels, or more than {MAX_PIXELS:,} each.")
-
-
-def find_arrays(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Propose the label names in an .npz file, and the arrays that may be the privacy unit. Confidential."""
-    members = _members(path)
-    with _array(path, IMAGES) as (header, _):
-        count = header.shape[0]
-    labels = label_names(_names(path, LABELS, count) if LABELS in members else ())
-    return labels, tuple(name for name in members if name not in (IMAGES, LABELS))
 
 
 class _Header(NamedTuple):

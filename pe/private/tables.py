@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -30,7 +30,7 @@ from pe.data.texts import UTF_8, check_encoding
 from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
 from pe.private.modalities import ImageSource, RowSource, TextSource
-from pe.private.naming import FoundColumns, list_names
+from pe.private.naming import Seen, list_names, see_columns
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, Text, source
 
 _IMAGES_READ = 64
@@ -155,8 +155,8 @@ class ImageParquet(TableSource, ImageSource):
     label_column: str | None = None
 
     @classmethod
-    def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns | None:
-        """Propose columns to `pe init`; None if no column holds bytes. See `FoundColumns.find`. Confidential."""
+    def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
+        """Propose columns to `pe init`; None if no column holds bytes. See `see_columns`. Confidential."""
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
             schema, types = file.schema, file.arrow.types
@@ -165,8 +165,13 @@ class ImageParquet(TableSource, ImageSource):
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
         with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
-        columns = FoundColumns.find(path, schema.names, image, label, _reader(files), with_names)
-        return replace(columns, labels=tuple(with_names.get(columns.label or "", columns.labels)))
+        read = _reader(files)
+
+        def values(name: str) -> Iterable[object]:
+            return with_names.get(name) or read(name)
+
+        settings = {"kind": cls.kind, "path": path, "image_column": image}
+        return see_columns(settings, schema.names, label, values, with_names)
 
     def _files(self) -> Sequence[TablePath]:
         return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
@@ -241,8 +246,8 @@ class TextTable(TableSource, TextSource):
     label_column: Text | None = None
 
     @classmethod
-    def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`: `text`, or the one with most text; see `FoundColumns.find`. Confidential."""
+    def find(cls, path: Path, text_column: str | None, label: str | None) -> Seen:
+        """Propose columns to `pe init`: `text`, or the one with most text; see `see_columns`. Confidential."""
         files = table_files(path)
         columns = columns_of(files[0])
         text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
@@ -251,7 +256,7 @@ class TextTable(TableSource, TextSource):
                 f"{path} has no column of words, but {list_names(columns)}: name one by --text-column, or add --table "
                 "if each row is a record of several columns."
             )
-        return FoundColumns.find(path, columns, text, label, _reader(files))
+        return see_columns({"kind": cls.kind, "path": path, "text_column": text}, columns, label, _reader(files))
 
     def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
@@ -290,11 +295,11 @@ class RowTable(TableSource, RowSource):
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
 
     @classmethod
-    def find(cls, path: Path, label: str | None, is_looking: bool) -> FoundColumns:
-        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see `FoundColumns.find`."""
+    def find(cls, path: Path, label_column: str | None, is_looking: bool) -> Seen:
+        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see `see_columns`."""
         files = table_files(path)
         read = _reader(files) if is_looking else lambda _: ()
-        return FoundColumns.find(path, columns_of(files[0]), "", label, read)
+        return see_columns({"kind": cls.kind, "path": path}, columns_of(files[0]), label_column, read)
 
     @classmethod
     def propose(cls, path: Path, names: Iterable[str]) -> dict[str, Column | None]:

@@ -28,7 +28,7 @@ from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
 from pe.private.folder import SUFFIXES
 from pe.private.modalities import ImageSource
-from pe.private.naming import FoundColumns
+from pe.private.naming import Seen, see_columns
 from pe.private.source import Text, source
 from pe.private.tables import Key, TableSource
 
@@ -73,8 +73,8 @@ class WebDataset(TableSource, ImageSource):
         return dataset
 
     @classmethod
-    def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`, as the first sample has them. See `FoundColumns.find`. Confidential."""
+    def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen:
+        """Propose columns to `pe init`, as the first sample has them. See `see_columns`. Confidential."""
         files = table_files(path, TAR)
         first = next((sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None)
         if first is None:
@@ -84,9 +84,9 @@ class WebDataset(TableSource, ImageSource):
             samples = (sample for each in files for sample in _samples(each, {_JSON, column}, _LONGEST_TEXT))
             return (sample.value(column) for sample in samples)
 
-        image = first.image(image_column)
+        settings = {"kind": cls.kind, "path": path, "image_column": first.image(image_column)}
         columns = [name for name in first.names() if name != _JSON]
-        return FoundColumns.find(path, columns, image, label, values, {_CLASS} & set(columns))
+        return see_columns(settings, columns, label, values, {_CLASS} & set(columns))
 
     def _label_hint(self, file: TablePath) -> str:
         return f"name the suffix of the labels in {self.path}, such as cls, or a key of .json"
