@@ -146,18 +146,19 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
 
     Raises:
         RunError: a label has too few candidates left whose weight is positive.
-        DamagedFile: the votes or claims are not those that the certificate covers.
+        DamagedFile: the votes or label weights are not those that the certificate covers.
     """
     plan, populations = plan_of(run, recipe), run.populations()
     last, turns = populations[-1], spread(len(populations[-1]), count)
     step, before = plan.steps[-1], populations[-2]
-    votes, claims = (_certified_array(run, name) for name in (release_file(step.release.name), claims_file(step.t)))
+    votes = _certified_array(run, release_file(step.release.name))
+    label_weights = _certified_array(run, claims_file(step.t))
     votes = votes / step.release.grid
     used = np.concatenate([last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))])
     best = []
     for label, name in enumerate(plan.classes):
         rows, wanted = np.flatnonzero(before.labels == label), int((last.labels[turns] == label).sum())
-        weights, _ = parent_weights(votes[rows], step.threshold, claims[rows])
+        weights, _ = parent_weights(votes[rows], step.threshold, label_weights[rows])
         weights[np.isin(rows, used)] = 0
         if (left := np.count_nonzero(weights)) < wanted:
             raise RunError(
