@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pe.data.arrays import Float64Array, Int32Array, Int64Array
-from pe.plugins.protocols import Vectors
+from pe.data.arrays import Float32Array, Float64Array, Int32Array, Int64Array
 
 LabelWeights = Float64Array
+Vectors = Float32Array
 Votes = Float64Array
 Labels = Int32Array
 Items = Int64Array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Literal, get_args
 
@@ -73,15 +73,15 @@ def describe(backend: Backend) -> str:
     return _choose(backend)[0]
 
 
-def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Sequence[Search]]]:
-    """The library and device in words, and a function: candidates → searches, from the fastest to the most accurate."""
+def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Search]]:
+    """The library and device in words, and a function from candidates to a search among them."""
     if backend != "torch" and (gpus := by_faiss.count_gpus()):
-        return f"faiss on {words_for(gpus)}", by_faiss.gpu_searches
+        return f"faiss on {words_for(gpus)}", by_faiss.gpu_search
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
         places = by_torch.devices()
-        return f"torch on {'the CPU' if places == [by_torch.CPU] else words_for(len(places))}", by_torch.torch_searches
+        return f"torch on {'the CPU' if places == [by_torch.CPU] else words_for(len(places))}", by_torch.torch_search
     by_faiss.import_faiss()
-    return "faiss on the CPU", by_faiss.cpu_searches
+    return "faiss on the CPU", by_faiss.FaissSearch
 
 
 def _torch_is_better() -> bool:

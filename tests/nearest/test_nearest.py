@@ -98,7 +98,7 @@ def test_equals_naive_search_on_any_floats(backend, problem):
 def unkindly(kind, metric):
     """Whether a search over the unkind backend equals the naive one."""
     queries, candidates = problem(kind, m=50)
-    answer = decide.Decider(candidates, 2, metric, lambda placed: [Unkind(placed)])(queries)
+    answer = decide.Decider(candidates, 2, metric, Unkind)(queries)
     return np.array_equal(answer, naive(queries, candidates, 2, metric))
 
 
