@@ -150,7 +150,11 @@ def suspicions(name: str, samples: Samples) -> list[str]:
 
 def distinct(samples: Samples) -> tuple[Int64Array, Int64Array]:
     """Return (first, place): the first index of each group of equal samples; sample i equals sample first[place[i]]."""
-    rows = samples.array
+    return distinct_rows(samples.array)
+
+
+def distinct_rows(rows: Array) -> tuple[Int64Array, Int64Array]:
+    """Return what `distinct` returns, of the rows of an array that are equal to the last bit."""
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
     _, first, place = np.unique(np.frombuffer(digests, "V16"), return_index=True, return_inverse=True)
     return first, place

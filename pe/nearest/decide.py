@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pe.data.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
-from pe.data.population import let_go
 from pe.data.samples import slices
 from pe.errors import RecipeError
 from pe.nearest import exact
@@ -252,6 +251,4 @@ def _read(queries: Vectors, places: Int64Array | None, rows: Int64Array) -> Vect
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:
         return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1])
-    copy = np.ascontiguousarray(queries[rows])
-    let_go(queries)
-    return copy
+    return np.ascontiguousarray(queries[rows])
