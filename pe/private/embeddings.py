@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.arrays import BoolArray
-from pe.data.population import open_table, write_rows
+from pe.data.population import open_table
 from pe.data.quiet import quiet
 from pe.data.samples import Samples, mix
 from pe.errors import ContractError
@@ -130,7 +130,7 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
             raise ContractError(f"{type(embedding).__name__}.embed changed its dimension between two batches.")
         usable = masks.popleft() & np.isfinite(answer).all(axis=1)
         rows = max(0, min(size, count - start))
-        write_rows(vectors, slice(start, start + rows), answer[:rows])
+        vectors[start : start + rows] = answer[:rows]
         any_usable |= bool(usable[:rows].any())
         unusable = start + np.flatnonzero(~usable[:rows])
         vectors[unusable] = np.nan
