@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Protocol
 
 import numpy as np
 
 from pe.data.arrays import Int64Array
 from pe.data.population import Mask, Members, Population
 from pe.data.samples import Samples, distinct, slices
+from pe.dispatch.dispatcher import Dispatcher
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
 from pe.progress import Progress, Task
@@ -18,16 +18,8 @@ from pe.progress import Progress, Task
 Items = Int64Array
 
 
-class LookaheadAPI(Protocol):
-    """The source of variations: pe.dispatch's dispatcher."""
-
-    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Generator[tuple[Items, Samples]]:
-        """Yield k variations of every member, chunk by chunk: (their parents' indices, ascending; the variations)."""
-        ...
-
-
 def lookahead_embeddings(
-    population: Population, t: int, k: int, degree: float, api: LookaheadAPI, cache: EmbeddingCache
+    population: Population, t: int, k: int, degree: float, api: Dispatcher, cache: EmbeddingCache
 ) -> Vectors:
     """Return the vectors that the private records vote for at iteration t.
 
