@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from PIL.TiffImagePlugin import (
 
 from pe.data.arrays import UInt8Array
 from pe.data.quiet import quiet, silence_libtiff
-from pe.errors import BadImage, RecipeError
+from pe.errors import BadImage
 
 Resize = Literal["crop", "fit", "stretch"]
 Size = tuple[int, int]
@@ -88,7 +88,6 @@ def decode_image(
 
     Raises:
         BadImage: the file or array cannot be read, or a rule refuses it.
-        RecipeError: `resize` is unknown or has no `size`.
     """
     target = _Target(size, resize, channels, name or (str(source) if isinstance(source, Path) else "The image"), deep)
     if isinstance(source, np.ndarray):
@@ -264,12 +263,6 @@ class _Target:
     channels: Channels
     name: str
     deep: set[bool] | None
-
-    def __post_init__(self) -> None:
-        if self.resize is not None and self.resize not in get_args(Resize):
-            raise RecipeError(f"resize: '{self.resize}' is unknown; known are crop, fit and stretch.")
-        if self.resize is not None and self.size is None:
-            raise RecipeError(f"resize: {self.resize} needs a size.")
 
     def note(self, pixels: UInt8Array) -> None:
         """Note for `dimness` whether an image of 16 bits goes beyond a sixteenth of the range."""

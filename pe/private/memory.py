@@ -331,6 +331,4 @@ def _parts(rows: Values, key: Any) -> Iterator[Any]:
 
 def _cells(read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
     """Yield the values of tables, or of record batches, of pyarrow that have one column."""
-    import pyarrow
-
-    return (cell for batch in read() for cell in arrow_cells(batch.column(0), (), pyarrow))
+    return (cell for batch in read() for cell in arrow_cells(batch.column(0)))

@@ -159,8 +159,8 @@ class ImageParquet(TableSource, ImageSource):
         """Propose columns to `pe init`; None if no column holds bytes. See `see_columns`. Confidential."""
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
-            schema, types = file.schema, file.arrow.types
-        images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
+            schema = file.schema
+        images = [name for name in schema.names if _is_bytes(schema.field(name).type)]
         if image_column is None and not images:
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
@@ -207,15 +207,17 @@ class ImageParquet(TableSource, ImageSource):
             if column is not None and file.schema.names.count(column) != 1:
                 raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}")
         kind = file.schema.field(self.image_column).type
-        if not _is_bytes(kind, file.arrow.types):
+        if not _is_bytes(kind):
             raise PrivateDataError(
                 f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct with bytes: "
                 "name another image_column."
             )
 
 
-def _is_bytes(kind: Any, types: Any) -> bool:
+def _is_bytes(kind: Any) -> bool:
     """Return True if a column's type is bytes, or a struct with bytes."""
+    from pyarrow import types
+
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
