@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.data.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
 from pe.data.remote import RemotePath
@@ -75,15 +74,14 @@ class PrivateDataset:
         shape: of each sample (see `pe.data.samples.Shape`); for images (height, width, channels).
         on_bad_record: "fail": `check` raises at a bad record; "skip": it lists them.
 
+    `PrivateSource.bind` makes one, and has checked its classes, labels and units.
+
     Args:
         records: the samples.
         where: names a record's place for its owner.
         misgiving: returns why the records that were read, taken together, look like a mistake; empty if they do not.
         remarks: returns sentences for the owner on the records that were read.
         faults: records that are bad whatever their samples are, and why; their units become NOBODY.
-
-    Raises:
-        PrivateDataError: labels, units and classes do not fit together, or a class name is faulty (`class_fault`).
     """
 
     def __init__(
@@ -103,18 +101,9 @@ class PrivateDataset:
         remarks: Callable[[], list[str]] = list,
         faults: Mapping[int, str] | None = None,
     ) -> None:
-        if labels.shape != units.shape or labels.ndim != 1:
-            raise PrivateDataError("Labels and privacy units differ in number: give one of each per record.")
-        if len(labels) and not (labels.min() >= 0 and labels.max() < len(classes)):
-            raise PrivateDataError("A label is no index into the class list.")
-        if len(set(classes)) != len(classes):
-            raise PrivateDataError(f"The class list names a class twice: {', '.join(classes)}.")
-        for name in classes:
-            if fault := class_fault(name):
-                raise PrivateDataError(f"The class name {name!r} {fault}.")
         self.classes = tuple(classes)
-        self.labels: Labels = labels.astype(np.int32, copy=False)
-        self.units: Units = units.astype(np.int64, copy=False)
+        self.labels = labels
+        self.units = units
         self.unit_name = unit_name
         self.declared_size = declared_size
         self.modality = modality
@@ -127,32 +116,6 @@ class PrivateDataset:
         self._faults = faults or {}
         if self._faults:
             self.units[list(self._faults)] = NOBODY
-
-    @classmethod
-    def of(
-        cls,
-        samples: Samples,
-        labels: npt.ArrayLike,
-        *,
-        classes: Sequence[str],
-        units: npt.ArrayLike | None = None,
-        unit_name: str = "record",
-        declared_size: int | None = None,
-    ) -> PrivateDataset:
-        """Make a data set of samples in memory (or memory-mapped); without `units`, each record is its own unit."""
-        numbers = np.asarray(labels, dtype=np.int32)
-        if len(samples) != len(numbers):
-            raise PrivateDataError("Samples and labels differ in number: give one label per sample.")
-        return cls(
-            samples.array,
-            numbers,
-            np.arange(len(numbers)) if units is None else np.asarray(units, dtype=np.int64),
-            classes=classes,
-            modality=type(samples),
-            shape=samples.shape,
-            unit_name=unit_name,
-            declared_size=declared_size,
-        )
 
     def __len__(self) -> int:
         """The number of records, bad ones included. Confidential: show `declared_size` instead."""
