@@ -8,8 +8,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from itertools import count as count_from
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -118,10 +118,12 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
     def blocks() -> Iterator[Samples]:
         # as many as the declared size asks for, and one at least
         most = max(1, blocks_for(dataset.declared_size or 0, size))
-        spare = (dataset.padding(size) for _ in range(-(-count // size), most))
-        for samples, valid in chain(dataset.blocks(size), spare):
+        for samples, valid in dataset.blocks(size):
             masks.append(valid)
             yield samples
+        for _ in range(-(-count // size), most):
+            masks.append(np.zeros(size, np.bool_))
+            yield dataset.modality.stack([None] * size, dataset.shape)
 
     for start, answer in zip(count_from(0, size), embed(embedding, blocks()), strict=False):
         if vectors is None:

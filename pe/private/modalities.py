@@ -22,8 +22,8 @@ from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape
 from pe.data.structure import Structure
 from pe.data.texts import LONGEST, MARGIN, MOST_MARKS, UTF_8, Texts, check_encoding, decode_text
-from pe.errors import BadSample
-from pe.private.dataset import outcome_of
+from pe.errors import BadSample, PrivateDataError
+from pe.private.dataset import Remark, outcome_of
 from pe.private.source import PrivateSource, source
 
 _TOO_LARGE = 2**14  # pixels of a side, for WebP
@@ -80,11 +80,11 @@ class ImageSource(PrivateSource):
         """Notes for `dimness`: a 16-bit image adds True if it goes beyond a sixteenth of the range, else False."""
         return set()
 
-    def misgiving(self) -> str:
-        """Return why the images read since the last call, taken together, look like a mistake; see `dimness`."""
+    def remarks(self) -> list[Remark]:
+        """Return an error if the images read since the last call look like a mistake, as `dimness` says."""
         why = dimness(self._deep)
         self._deep.clear()
-        return why
+        return [PrivateDataError(why)] if why else []
 
     def decoding(self) -> Callable[[], object]:
         """Return a function that decodes an image of noise with opacity, of `largest_side` where that is given.
@@ -186,9 +186,9 @@ class RowSource(PrivateSource):
             f"The owner of the records has declared these columns in public, and no noise protects them: {columns}."
         ]
 
-    def remarks(self) -> list[str]:
+    def remarks(self) -> list[Remark]:
         """Return how many cells of each column were out of range, and so were changed, since the last call."""
-        sentences = [
+        sentences: list[Remark] = [
             f"Column '{name}': {count:,} cells were out of range and became the nearest value in it."
             for name, count in self.declared.clipped.items()
         ]

@@ -23,7 +23,7 @@ from pe.data.samples import Array, Samples, Shape
 from pe.errors import PrivateDataError, RecipeError
 from pe.plugins.registry import load
 from pe.plugins.settings import sentence
-from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where, class_fault
+from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Remark, Where, class_fault
 from pe.private.naming import ONE_LABEL, Keys
 
 Class = TypeVar("Class", bound=type[Any])
@@ -138,13 +138,12 @@ class PrivateSource(ABC):
         """Sentences on what the recipe declares of the records, for the certificate: no noise protects it."""
         return []
 
-    def remarks(self) -> list[str]:
-        """Return sentences for the owner on the records read since the last call. Confidential."""
-        return []
+    def remarks(self) -> list[Remark]:
+        """Return sentences for the owner on the records read since the last call. Confidential.
 
-    def misgiving(self) -> str:
-        """Return why records read since the last call, taken together, look like a mistake; empty if they do not."""
-        return ""
+        One that is an error says why these records, taken together, look like a mistake.
+        """
+        return []
 
     def bind(
         self,
@@ -190,7 +189,6 @@ class PrivateSource(ABC):
             declared_size=self.declared_size or declared_size,
             on_bad_record=self.on_bad_record,
             where=where,
-            misgiving=self.misgiving,
             remarks=self.remarks,
             faults=numbers.faults,
         )
