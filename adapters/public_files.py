@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.arrays import UInt8Array
-from pe.data.decoding import Channels, Resize, Size, convert_pixels, decode_image, dimness
+from pe.data.decoding import Channels, Resize, Size, decode_image, dimness
 from pe.data.samples import Array, Shape
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
@@ -81,7 +81,7 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
         raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
     rule = None if size is None else resize
     deep: set[bool] = set()
-    form = partial(convert_pixels, size=size, resize=rule, channels=channels, name=str(file), deep=deep)
+    form = partial(decode_image, size=size, resize=rule, channels=channels, name=str(file), deep=deep)
     arrays = [form(image) for image in images]
     if why := dimness(deep):
         raise RecipeError(f"path: '{file}': {why}")
@@ -108,7 +108,7 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
         return
     for index, image in enumerate(_arrays_in(path)[0]):
         name = f"image {index + 1} of {path}"
-        yield name, convert_pixels(image, size=size, resize=resize, channels=channels, name=name)
+        yield name, decode_image(image, size=size, resize=resize, channels=channels, name=name)
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:

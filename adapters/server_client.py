@@ -28,7 +28,7 @@ from adapters.prompts import (
 )
 from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, FormatError, pack_request, read_answer
 from pe.data.arrays import UInt8Array
-from pe.data.decoding import Channels, convert_pixels
+from pe.data.decoding import Channels, decode_image
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import APIError, RecipeError
@@ -245,7 +245,7 @@ class ServerClient(Generator):
         if self._prompts is None or not len(images):
             return images
         rule = self._config.resize if size else None
-        return np.stack([convert_pixels(each, size=size, resize=rule, channels=channels) for each in images])
+        return np.stack([decode_image(each, size=size, resize=rule, channels=channels) for each in images])
 
     def _conditions(self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds) -> Conditions:
         """Return the prompts or classes that the samples carry; draw them if there are none."""

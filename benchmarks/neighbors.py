@@ -23,8 +23,8 @@ from adapters.public_files import read_folder
 from embeddings.networks import EfficientNetLite
 from pe import Images
 from pe.nearest import describe, nearest
-from pe.nearest.by_torch import Precision, TorchSearch
-from pe.nearest.decide import Decider
+from pe.nearest.by_torch import TorchSearch, in_float32
+from pe.nearest.decide import Decider, SharedSearch
 from pe.nearest.exact import Vectors
 from pe.private.npz import _digits
 
@@ -36,7 +36,6 @@ SIZES = [  # n, m, d, runs
 ]
 NEAR = (4_000, 4_000, 512, 3)
 CARD = [(10_000, 10_000, 2_048), (50_000, 50_000, 512), (50_000, 50_000, 2_048)]
-LEVELS: list[tuple[Precision, ...]] = [("fp32",), ("tf32", "fp32")]
 HEAD = (
     "| n × m × d | matmul s | GFLOP/s | faiss s | / matmul | cosine s | / matmul | torch s | / matmul |\n"
     + "|---"
@@ -141,7 +140,7 @@ def on_the_processor() -> None:
 
 
 def on_the_card() -> None:
-    """The search by torch on one GPU, for each precision of its products, and on all of them."""
+    """The search by torch on one GPU, and on all of them."""
     rng = np.random.default_rng(0)
     lines = [
         "# Exact nearest neighbours on a GPU",
@@ -149,10 +148,8 @@ def on_the_card() -> None:
         f"{where()}; {torch.cuda.get_device_name()}, torch {torch.__version__}. q = 1, Gaussian queries and "
         "candidates, the transfers included; the better of two runs. Made by `python benchmarks/neighbors.py`.",
         "",
-        "| n × m × d | bare fp32 product s | "
-        + " | ".join(f"torch {'+'.join(one)} s" for one in LEVELS)
-        + f" | {describe('torch')} s | equal |",
-        "|---" + "|--:" * (len(LEVELS) + 3) + "|",
+        f"| n × m × d | bare fp32 product s | torch on one GPU s | {describe('torch')} s | equal |",
+        "|---" + "|--:" * 4 + "|",
     ]
     for n, m, d in CARD:
         queries, candidates = (rng.standard_normal((k, d), dtype=np.float32) for k in (n, m))
@@ -163,15 +160,14 @@ def on_the_card() -> None:
 def _card_row(queries: Vectors, candidates: Vectors) -> str:
     found = []
 
-    def by(levels: tuple[Precision, ...]) -> Callable[[], object]:
-        def searches(vectors: Vectors) -> list[TorchSearch]:
-            placed = torch.from_numpy(vectors).cuda()
-            return [TorchSearch(placed, precision) for precision in levels]
+    def search(vectors: Vectors) -> SharedSearch:
+        return SharedSearch([TorchSearch(torch.from_numpy(vectors).cuda())], in_float32)
 
-        return lambda: found.append(Decider(candidates, 1, "l2", searches)(queries))
-
-    works = [lambda: _bare(queries, candidates), *(by(levels) for levels in LEVELS)]
-    works.append(lambda: found.append(nearest(queries, candidates, backend="torch")))
+    works = [
+        lambda: _bare(queries, candidates),
+        lambda: found.append(Decider(candidates, 1, "l2", search)(queries)),
+        lambda: found.append(nearest(queries, candidates, backend="torch")),
+    ]
     times = [min(seconds(work) for _ in range(2)) for work in works]
     equal = all(np.array_equal(found[0], other) for other in found)
     (n, d), m = queries.shape, len(candidates)

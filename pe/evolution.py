@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from pe.claims import Claims, claims_on
 from pe.data.population import Mask, Members, Population
 from pe.data.samples import generator
 from pe.dispatch.dispatcher import Dispatcher
 from pe.histogram import CountVotes, Votes, dp_nn_histogram
-from pe.lookahead import KeptVectors, lookahead_embeddings
+from pe.lookahead import EmbeddingCache, lookahead_embeddings
+from pe.nearest.label_weights import LabelWeights, label_weights
 from pe.plugins.protocols import Embedding
 from pe.privacy.ledger import Ledger
 from pe.private.embeddings import PrivateEmbeddings
@@ -28,34 +28,35 @@ def evolve(
     ledger: Ledger,
     warn: Callable[[str], None],
     count: CountVotes,
-    keep: Callable[[int, Callable[[], Claims]], Claims],
+    keep: Callable[[int, Callable[[], LabelWeights]], LabelWeights],
     on_population: Callable[[int], None] = lambda t: None,
 ) -> Population:
     """Run Algorithm 3, Private Evolution with labels (Algorithm 1 when there is one label); return S_T.
 
     Guarantee: everything that `api` is asked for, and the population returned, is post-processing of the
     releases charged to `ledger`. `on_population` is called with t when S_t is durable. `keep` makes iteration
-    t's claims durable, or returns those that are: computed again, elsewhere, they may differ in their last bits.
+    t's label weights durable, or returns those that are: computed again elsewhere, they may differ in the last bits.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
-    survivors, vectors = np.zeros(len(population), np.bool_), KeptVectors(embedding, api.progress)
+    survivors, vectors = np.zeros(len(population), np.bool_), EmbeddingCache(embedding, api.progress)
     on_population(0)
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
         labels = population.labels
         histogram = dp_nn_histogram(private, candidates, labels, step.release, ledger, plan.voting, count)  # Alg. 2
-        claims = keep(step.t, partial(_claims, histogram, population, step, plan, vectors)) if plan.smooth else None
-        members = choose(histogram, population, survivors, step, plan, warn, claims)  # P and S'
+        weigh = partial(_weigh, histogram, population, step, plan, vectors)
+        weights = keep(step.t, weigh) if plan.smooth else None
+        members = choose(histogram, population, survivors, step, plan, warn, weights)  # P and S'
         population = api.variations(step.t, population, members, step.degree, step.reuse)  # S_t
         survivors = vectors.follow(members)
         on_population(step.t)
     return population
 
 
-def _claims(histogram: Votes, population: Population, step: Step, plan: Plan, vectors: KeptVectors) -> Claims:
-    """Return the labels' claims on the members of S_{t-1}, at their own vectors: the lookahead's may be gone by now."""
+def _weigh(histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache) -> LabelWeights:
+    """Return the label weights of the members of S_{t-1}, at their own vectors: the lookahead's may be gone by now."""
     sigma, rng = step.release.sensitivity * step.release.noise_multiplier, generator(plan.seed, f"claims/{step.t}")
-    return claims_on(histogram, population.labels, vectors.embed(population.samples), sigma, rng)
+    return label_weights(histogram, population.labels, vectors.embed(population.samples), sigma, rng)
 
 
 def choose(
@@ -65,13 +66,15 @@ def choose(
     step: Step,
     plan: Plan,
     warn: Callable[[str], None],
-    claims: Claims | None = None,
+    weights: LabelWeights | None = None,
 ) -> Members:
     """Return the members of S_t, chosen from S_{t-1} label by label.
 
-    Where parents are ranked without lookahead or claims, equal candidates all count with the votes of the first one.
+    Where parents are ranked without lookahead or label weights, equal candidates all count with the votes of the first.
     """
-    alike = claims is None and step.descent.selection == "rank" and not step.lookahead  # else each has votes of its own
+    alike = (
+        weights is None and step.descent.selection == "rank" and not step.lookahead
+    )  # else each has votes of its own
     rng = generator(plan.seed, f"selection/{step.t}")
     members: list[Members] = []
     for label, (name, size) in enumerate(zip(plan.classes, step.sizes, strict=True)):
@@ -79,7 +82,7 @@ def choose(
         if size == 0:
             continue
         votes = votes_of_equals(histogram[rows], population.samples.take(rows)) if alike else histogram[rows]
-        own = 1.0 if claims is None else claims[rows]
+        own = 1.0 if weights is None else weights[rows]
         if (highest := votes.max()) <= step.threshold:
             warn(
                 f"Iteration {step.t}, label '{name}': no candidate's noisy votes exceed the threshold of "

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Protocol, TypeVar
 
 import numpy as np
 
 from pe.data.arrays import Int64Array
 from pe.data.population import Mask, Members, Population
-from pe.data.samples import Samples, distinct
+from pe.data.samples import Samples, distinct, slices
+from pe.dispatch.dispatcher import Dispatcher
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, Vectors
 from pe.progress import Progress, Task
 
 Items = Int64Array
-Rows = TypeVar("Rows", Items, Samples)
-
-
-class LookaheadAPI(Protocol):
-    """The source of variations: pe.dispatch's dispatcher."""
-
-    def lookahead(self, t: int, population: Population, k: int, degree: float) -> Generator[tuple[Items, Samples]]:
-        """Yield k variations of every member, chunk by chunk: (their parents' indices, ascending; the variations)."""
-        ...
 
 
 def lookahead_embeddings(
-    population: Population, t: int, k: int, degree: float, api: LookaheadAPI, cache: KeptVectors
+    population: Population, t: int, k: int, degree: float, api: Dispatcher, cache: EmbeddingCache
 ) -> Vectors:
     """Return the vectors that the private records vote for at iteration t.
 
@@ -41,8 +32,7 @@ def lookahead_embeddings(
         cache: maps samples to vectors, and remembers the vectors of members that were kept.
 
     Returns:
-        float32 (n, d), overwritten by the next call. A member has its own embedding if none of its variations has
-        a finite vector.
+        float32 (n, d). A member has its own embedding if none of its variations has a finite vector.
     """
     if k == 0:
         return cache.embed(population.samples)
@@ -52,14 +42,12 @@ def lookahead_embeddings(
     variations = api.lookahead(t, population, k, degree)
     with closing(variations):  # where embedding fails, what was asked for by then is kept
         for members, samples in variations:
-            for batch, vectors in zip(_batches(members, embedding), embed_batches(embedding, samples), strict=True):
+            parts = slices(len(members), embedding.batch_size)
+            for part, vectors in zip(parts, embed_batches(embedding, samples), strict=True):
                 if total is None:
-                    total = cache.room(len(population), vectors.shape[1])
+                    total = np.zeros((len(population), vectors.shape[1]), np.float32)
                 finite = np.isfinite(vectors).all(axis=1)
-                if not finite.all():
-                    batch, vectors = batch[finite], vectors[finite]
-                if batch.size:
-                    _add_runs(total, count, batch, vectors)
+                _add(total, count, members[part][finite], vectors[finite])
     if total is None:
         return embed(embedding, population.samples)
     alone = np.flatnonzero(count == 0)
@@ -70,7 +58,7 @@ def lookahead_embeddings(
     return total
 
 
-class KeptVectors:
+class EmbeddingCache:
     """The members' own embeddings: a member that is kept from population to population is embedded once.
 
     A sample's vector does not depend on its batch, so a resumed run, which remembers nothing, gets equal vectors.
@@ -80,13 +68,6 @@ class KeptVectors:
         self.embedding, self._progress = embedding, progress
         self._vectors: Vectors | None = None
         self._row: Items | None = None  # each member's row of `_vectors`; −1: it has none
-        self._room = np.empty(0, np.float32)
-
-    def room(self, rows: int, columns: int) -> Vectors:
-        """Return float32 (rows, columns), uninitialised, in memory that is reused: new memory costs more than sums."""
-        if self._room.size < rows * columns:
-            self._room = np.empty(rows * columns, np.float32)
-        return self._room[: rows * columns].reshape(rows, columns)
 
     def embed(self, samples: Samples) -> Vectors:
         """Return the embeddings of the members' `samples`, float32 (n, d); remembered ones are not computed again."""
@@ -130,36 +111,15 @@ def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> V
 
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
     """Yield the embeddings of public samples, batch by batch of the embedding's size, float32 (≤ batch_size, d)."""
-    for batch in _batches(samples, embedding):
-        yield embed_block(embedding, batch)
+    for part in slices(len(samples), embedding.batch_size):
+        yield embed_block(embedding, samples.take(part))
 
 
-def _batches(rows: Rows, embedding: Embedding) -> Iterator[Rows]:
-    size = embedding.batch_size
-    for start in range(0, len(rows), size):
-        part = slice(start, start + size)
-        yield rows[part] if isinstance(rows, np.ndarray) else rows.take(part)
-
-
-def _add_runs(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None:
-    """Add vectors[i] to total[members[i]], or replace a total of count 0, and count each vector; `members` ascend."""
+def _add(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None:
+    """Add vectors[i] to total[members[i]], and count each vector; `members` ascend."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
-    new = count[members[starts]] == 0
-    if not new.all():
-        total[members[starts[new]]] = 0
-    for place in range(lengths.max()):
-        runs = starts[lengths > place]
-        rows, more = _evenly(members[runs]), vectors[_evenly(runs + place)]
-        if place == 0 and new.all():
-            total[rows] = more
-        else:
-            total[rows] += more
+    for place in range(max(lengths, default=0)):  # the first vector of each member, then the second, …
+        rows = starts[lengths > place]
+        total[members[rows]] += vectors[rows + place]
     count[members[starts]] += lengths
-
-
-def _evenly(indices: Items) -> slice | Items:
-    """Return ascending indices as a slice where they are evenly spaced, which spares a copy."""
-    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
-    even = len(indices) == 1 or bool((np.diff(indices) == step).all())
-    return slice(int(indices[0]), int(indices[-1]) + 1, step) if even else indices

@@ -48,7 +48,7 @@ def descend(
     threshold: float,
     rules: Descent,
     rng: np.random.Generator,
-    claims: Votes | float = 1.0,
+    label_weights: Votes | float = 1.0,
 ) -> Members:
     """Return the members of S_t of one label, the kept ones first; each group in the order of its parents.
 
@@ -59,15 +59,15 @@ def descend(
         threshold: H, in votes.
         rules: for parents, offspring, and the candidates that stay.
         rng: public randomness.
-        claims: (m,) in [0, 1], see `pe.claims.claims_on`; 1: no claims, as in the paper.
+        label_weights: (m,) in [0, 1], see `pe.nearest.label_weights`; 1 as in the paper.
     """
-    weights, stand_in = parent_weights(histogram, threshold, claims)
+    weights, stand_in = parent_weights(histogram, threshold, label_weights)
     staying = np.empty(0, np.int64)
     if rules.keep == "all":
         staying = np.arange(len(histogram))
     elif rules.keep == "winners":
         winners = np.flatnonzero(survivors | (weights > 0)) if not stand_in else np.flatnonzero(survivors)
-        worth = np.where(histogram > 0, histogram * claims, histogram)
+        worth = np.where(histogram > 0, histogram * label_weights, histogram)
         staying = np.sort(winners[np.argsort(-worth[winners], kind="stable")][: size // 2])
     parents = select_parents(weights, rules.draws(size, len(staying)), rules.selection, rng)
     if rules.keep == "selected":
@@ -91,22 +91,22 @@ def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
     return histogram[first[place]]
 
 
-def parent_weights(histogram: Votes, threshold: float, claims: Votes | float = 1.0) -> tuple[Votes, bool]:
-    """Return max(histogram − H, 0) of one label (Alg. 2) times claims, or a stand-in when every bin is under H.
+def parent_weights(histogram: Votes, threshold: float, label_weights: Votes | float = 1.0) -> tuple[Votes, bool]:
+    """Return max(histogram − H, 0) of one label (Alg. 2) times label weights, or a stand-in when every bin is under H.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
         threshold: H, in votes.
-        claims: (m,) in [0, 1]; 1: no claims, as in the paper.
+        label_weights: (m,) in [0, 1]; 1 as in the paper.
 
     Returns:
         Weights (m,), finite, ≥ 0, with a positive sum; and True if they are a stand-in: the noisy
         votes clipped at 0 or, when those are all zero too, equal weights.
     """
-    over = np.maximum(histogram - threshold, 0) * claims
+    over = np.maximum(histogram - threshold, 0) * label_weights
     if over.any():
         return over, False
-    positive = np.maximum(histogram, 0) * claims
+    positive = np.maximum(histogram, 0) * label_weights
     return (positive if positive.any() else np.ones_like(histogram)), True
 
 

@@ -95,7 +95,7 @@ class Plan:
         seed: the recipe's seed.
         class_counts: the release of the label counts, where label sizes are estimated from it.
         fit: the releases of the generator's fit, which comes before S_0.
-        smooth: True if noisy votes are multiplied by claims; see `pe.claims.claims_on`.
+        smooth: True if noisy votes are multiplied by label weights; see `pe.nearest.label_weights`.
     """
 
     classes: tuple[str, ...]

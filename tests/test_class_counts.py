@@ -8,7 +8,8 @@ from pe.errors import PrivacyError
 from pe.histogram import class_counts_release, count_labels, dp_class_counts
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.release import Relation
-from pe.private.dataset import NOBODY, PrivateDataset
+from pe.private.dataset import NOBODY
+from tests.private_data import dataset_of
 
 GRID = 2**16
 CLASSES = ("a", "b", "c")
@@ -18,7 +19,7 @@ rows = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=12)
 def records(pairs):
     images = Images(np.zeros((len(pairs), 2, 2, 1), np.uint8))
     units, labels = ([pair[i] for pair in pairs] for i in (0, 1))
-    return PrivateDataset.of(images, labels, classes=CLASSES, units=units, unit_name="patient")
+    return dataset_of(images, labels, classes=CLASSES, units=units, unit_name="patient")
 
 
 def test_counts_of_records_are_whole():

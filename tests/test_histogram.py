@@ -13,8 +13,8 @@ from pe.lookahead import embed
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation
-from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
+from tests.private_data import dataset_of
 
 GRID = 2**16
 
@@ -179,7 +179,7 @@ def test_votes_of_the_others_are_bit_identical_when_records_leave(gone):
 
     def embedded(records):
         images = Images(pixels[records])
-        return embed_private(PrivateDataset.of(images, labels[records], classes=("a", "b")), embedding, None)
+        return embed_private(dataset_of(images, labels[records], classes=("a", "b")), embedding, None)
 
     def vote(private, record):
         alone = PrivateEmbeddings(

@@ -7,7 +7,7 @@ from embeddings.pixels import Pixels
 from pe.data.images import Images
 from pe.data.population import Members, Population
 from pe.data.samples import Conditions
-from pe.lookahead import KeptVectors, embed, lookahead_embeddings
+from pe.lookahead import EmbeddingCache, embed, lookahead_embeddings
 from pe.progress import Progress
 
 
@@ -33,7 +33,7 @@ def test_equal_samples_are_embedded_once_and_each_has_its_vector():
 def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that_remembers_nothing():
     rng = np.random.default_rng(0)
     first = Images(rng.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8))
-    known = KeptVectors(embedding := Counting(size=8), Progress())
+    known = EmbeddingCache(embedding := Counting(size=8), Progress())
     known.embed(first)
     for _ in range(2):
         parents, kept = np.array([4, 1, 1, 3]), np.array([True, True, False, False])
@@ -73,7 +73,7 @@ class Parts:
 @pytest.mark.parametrize("batch_size", [1, 4, 256])
 def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(batch_size):
     rng = np.random.default_rng(0)
-    known = KeptVectors(Blind(size=8, batch_size=batch_size), Progress())
+    known = EmbeddingCache(Blind(size=8, batch_size=batch_size), Progress())
     for count in (6, 9, 5):  # the second needs more memory than the first, the third less
         members = [*np.repeat(np.arange(count - 1), 3).tolist()[:-1], 1]  # of the last there is none; one came late
         pixels = rng.integers(1, 256, (len(members), 8, 8, 3), dtype=np.uint8)

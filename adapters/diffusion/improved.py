@@ -20,7 +20,7 @@ from adapters.diffusion.engine import check_choice
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
 from pe.data.arrays import Float64Array, ImageShape
-from pe.data.decoding import convert_pixels
+from pe.data.decoding import decode_image
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions, Samples
 from pe.errors import APIError, RecipeError
@@ -302,7 +302,7 @@ class ImprovedDiffusion(OfClasses):
         if self._side == self.size:
             return answer
         pixels, size = answer.samples.array, (self._side, self._side)
-        small = [convert_pixels(image, size=size, resize="stretch", channels=3) for image in pixels]
+        small = [decode_image(image, size=size, resize="stretch", channels=3) for image in pixels]
         pixels_of_size = np.array(small, dtype=np.uint8).reshape(-1, *size, 3)
         conditions = Conditions({**answer.conditions, DRAWN: pixels})
         return replace(answer, samples=Images(pixels_of_size), conditions=conditions)

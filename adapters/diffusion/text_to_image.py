@@ -13,7 +13,7 @@ from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, numbers_of, of_iteration
 from adapters.diffusion.text_model import MEMORY_SETTINGS, TextLoader, TextSettings
 from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, Texts, prompts_of
-from pe.data.decoding import Resize, Size, convert_pixels
+from pe.data.decoding import Resize, Size, decode_image
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
@@ -124,7 +124,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         if request.degree == 0:
             return answer_of(parents, request.samples.array.shape[1:], self._with_prompts(request))
         rule = self.resize if self._size else None
-        images = [convert_pixels(image, size=self._size, resize=rule, channels=3) for image in parents]
+        images = [decode_image(image, size=self._size, resize=rule, channels=3) for image in parents]
         return self._answer(request, self._job(request.degree, request.iteration), images)
 
     def _job(self, degree: float | None, iteration: int) -> Job:
@@ -150,7 +150,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         if not isinstance(outcome, np.ndarray):
             return outcome
         size = self._image_size
-        return convert_pixels(outcome, size=size, resize=self.resize if size else None, channels=self.channels)
+        return decode_image(outcome, size=size, resize=self.resize if size else None, channels=self.channels)
 
 
 def _pair(size: int | Size | None) -> Size | None:

@@ -17,7 +17,7 @@ from PIL import Image
 from adapters.http.faults import LOOKED_AT, Fault, body_words
 from adapters.http.policy import Outcome
 from pe.data.arrays import UInt8Array
-from pe.data.decoding import Channels, Resize, convert_pixels, decode_image
+from pe.data.decoding import Channels, Resize, decode_image
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions, Samples
 from pe.errors import APIError, BadImage
@@ -135,7 +135,7 @@ def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditi
 def _stack(images: list[Pixels], size: tuple[int, int], resize: Resize, channels: Channels) -> Pixels:
     if not images:
         return np.empty((0, *size, channels), dtype=np.uint8)
-    form = partial(convert_pixels, size=size, resize=resize, channels=channels, name="The image")
+    form = partial(decode_image, size=size, resize=resize, channels=channels, name="The image")
     return np.stack([form(image) for image in images])
 
 

@@ -18,7 +18,7 @@ from pe.errors import RecipeError
 
 if TYPE_CHECKING:
     from pe.data.columns import Column
-    from pe.private.look import Seen
+    from pe.private.naming import Seen
     from pe.recipe.starting import ImageStart, TableStart, TextStart
 
 _NONE = "-"
@@ -76,8 +76,9 @@ def init(
     it asks for each column, whose name alone it reads, and writes columns.yaml beside the recipe.
     """
     from pe.planning.checks import check_apart
-    from pe.private.look import cells_in_header, look, look_at_names
+    from pe.private.look import cells_in_header, look
     from pe.private.source import RECORD
+    from pe.private.tables import RowTable
     from pe.recipe.starting import (
         UNDECLARED,
         ImageStart,
@@ -98,7 +99,7 @@ def init(
     if is_table or is_looking or declared is not None:
         columns = {"label_column": options["label_column"]}
         kind = kind or "max_entropy"
-        see = partial(look_at_names, is_looking=is_looking)
+        see = partial(RowTable.find, is_looking=is_looking)
     _confirm_header(where, cells_in_header(where))
     records = see(where, **columns)
     _check_options(where, records, [key for key, value in options.items() if value is not None])

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -48,22 +48,12 @@ class Allowed(BaseModel):
 Declared = str | Allowed
 
 
-class _Constraint(Protocol):
-    """A constraint over the columns at `places`; rows are given by these columns' codes, int64 (n, k), none missing."""
-
-    name: str
-    places: Codes
-
-    def obeys(self, codes: Codes) -> Mask:
-        """Mark the rows that obey, bool (n,)."""
-
-    def repair(self, codes: Codes) -> Codes:
-        """Return rows near to these, which obey if any can."""
-
-
 @dataclass(eq=False)
 class _Sum:
-    """Σ factor · code + constant is at most 0, or is 0."""
+    """Σ factor · code + constant is at most 0, or is 0.
+
+    Rows are given by the codes of the columns at `places`, int64 (n, k), none missing.
+    """
 
     name: str
     places: Codes
@@ -78,6 +68,7 @@ class _Sum:
         return _ROUNDING * float(np.abs(self.factors).min())
 
     def obeys(self, codes: Codes) -> Mask:
+        """Mark the rows that obey, bool (n,)."""
         sums = codes @ self.factors + self.constant
         return np.asarray((np.abs(sums) if self.is_equality else sums) <= self.rounding, np.bool_)
 
@@ -169,7 +160,7 @@ class Constraints:
         does_break: Mask = np.any(self.breaks(codes), axis=1)
         return np.where(does_break[:, None], others, codes)
 
-    def _breaking(self, one: _Constraint, codes: Codes) -> Codes:
+    def _breaking(self, one: _Sum | _Combinations, codes: Codes) -> Codes:
         """Return the rows that break a constraint, in order."""
         some = codes[:, one.places]
         rows = np.flatnonzero((some < self._columns.sizes[one.places]).all(axis=1))
@@ -190,7 +181,7 @@ class Constraints:
         return obeying
 
 
-def _read(columns: Columns, declared: Declared) -> _Constraint:
+def _read(columns: Columns, declared: Declared) -> _Sum | _Combinations:
     one = _combinations(columns, declared) if isinstance(declared, Allowed) else _comparison(columns, declared)
     if isinstance(one, _Sum):
         ends = np.sort(np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]), axis=0).sum(axis=1)

@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from PIL.TiffImagePlugin import (
 
 from pe.data.arrays import UInt8Array
 from pe.data.quiet import quiet, silence_libtiff
-from pe.errors import BadImage, RecipeError
+from pe.errors import BadImage
 
 Resize = Literal["crop", "fit", "stretch"]
 Size = tuple[int, int]
@@ -67,7 +67,7 @@ _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 
 def decode_image(
-    source: bytes | Path | Image.Image,
+    source: bytes | Path | Image.Image | npt.NDArray[Any],
     *,
     size: Size | None,
     resize: Resize | None,
@@ -75,10 +75,11 @@ def decode_image(
     name: str | None = None,
     deep: set[bool] | None = None,
 ) -> UInt8Array:
-    """Return the pixels of an encoded image, by the rules above: new, uint8, height × width × channels.
+    """Return the pixels of an image, by the rules above: new, uint8, height × width × channels.
 
     Args:
-        source: the encoded bytes, the file that holds them, or the image that Pillow made of it.
+        source: the encoded bytes, the file that holds them, the image that Pillow made of it, or pixels in an array:
+            uint8, uint16 or bool; h×w or h×w×c, c of 1, 3 or 4, alpha last.
         size: (height, width) of the result; None keeps the image's own.
         resize: how the image gets that size; None requires an image that has that size already.
         channels: 1 (grey) or 3.
@@ -86,41 +87,34 @@ def decode_image(
         deep: a set for `dimness`: a 16-bit image adds True if a value goes beyond a sixteenth of the range, else False.
 
     Raises:
-        BadImage: the file cannot be read, or a rule refuses it.
-        RecipeError: `resize` is unknown or has no `size`.
+        BadImage: the file or array cannot be read, or a rule refuses it.
     """
-    target = _Target(size, resize, channels, name or (str(source) if isinstance(source, Path) else "The image"))
-    if not isinstance(source, Path):
-        with quiet():
-            return (
-                _decode(BytesIO(source), target, deep) if isinstance(source, bytes) else _finish(source, target, deep)
-            )
-    if not source.is_file():
-        raise BadImage(f"{target.name} is not a readable file.")
-    try:
-        file = source.open("rb")
-    except OSError as error:
-        raise BadImage(f"{target.name} cannot be read: {error.strerror}.") from error
-    with file, quiet():
-        return _decode(file, target, deep)
+    target = _Target(size, resize, channels, name or (str(source) if isinstance(source, Path) else "The image"), deep)
+    if isinstance(source, np.ndarray):
+        return _convert(source, target)
+    with quiet():
+        if isinstance(source, Image.Image):
+            return _finish(source, target)
+        if isinstance(source, bytes):
+            return _decode(BytesIO(source), target)
+        if not source.is_file():
+            raise BadImage(f"{target.name} is not a readable file.")
+        try:
+            file = source.open("rb")
+        except OSError as error:
+            raise BadImage(f"{target.name} cannot be read: {error.strerror}.") from error
+        with file:
+            return _decode(file, target)
 
 
-def convert_pixels(
-    pixels: npt.NDArray[Any],
-    *,
-    size: Size | None,
-    resize: Resize | None,
-    channels: Channels,
-    name: str = "The image",
-    deep: set[bool] | None = None,
-) -> UInt8Array:
-    """Return `pixels` (uint8, uint16 or bool; h×w or h×w×c, c of 1, 3 or 4, alpha last) by the rules above, uint8."""
-    target = _Target(size, resize, channels, name)
+def _convert(pixels: npt.NDArray[Any], target: _Target) -> UInt8Array:
+    """Return the pixels of an array."""
+    name, channels = target.name, target.channels
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * np.uint8(255)
     elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
         pixels = (pixels >> 8).astype(np.uint8)
-        _note(deep, pixels)
+        target.note(pixels)
     elif pixels.dtype != np.uint8:
         raise BadImage(f"{name} has {pixels.dtype} pixels: scale them to 0…255 and save them as uint8.")
     if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -128,7 +122,7 @@ def convert_pixels(
     if not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))) or 0 in pixels.shape:
         raise BadImage(f"{name} is an array of shape {pixels.shape}, not height × width × 1, 3 or 4 channels.")
     _check_pixels(pixels.shape[1], pixels.shape[0], name)
-    if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and size in (None, pixels.shape[:2]):
+    if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and target.size in (None, pixels.shape[:2]):
         return pixels.reshape(*pixels.shape[:2], channels).copy()  # no rule changes it
     image, alpha = _split_alpha(Image.fromarray(np.ascontiguousarray(pixels)), name)
     return target.finish(image, alpha, turn=1)
@@ -153,17 +147,12 @@ def check_frames(count: int, name: str) -> None:
         )
 
 
-def _note(deep: set[bool] | None, pixels: UInt8Array) -> None:
-    if deep is not None and pixels.size:
-        deep.add(bool(pixels.max() > 15))
-
-
 def _check_pixels(width: int, height: int, name: str) -> None:
     if width * height > MAX_PIXELS:
         raise BadImage(_TOO_LARGE.format(name))
 
 
-def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
+def _decode(file: Any, target: _Target) -> UInt8Array:
     name = target.name
     try:
         image = Image.open(file, formats=FORMATS)
@@ -177,10 +166,10 @@ def _decode(file: Any, target: _Target, deep: set[bool] | None) -> UInt8Array:
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
         raise _damage(name, error) from error
     with image:
-        return _finish(image, target, deep)
+        return _finish(image, target)
 
 
-def _finish(image: Image.Image, target: _Target, deep: set[bool] | None) -> UInt8Array:
+def _finish(image: Image.Image, target: _Target) -> UInt8Array:
     """Return the pixels of an opened image."""
     name = target.name
     _check_pixels(*image.size, name)
@@ -199,7 +188,7 @@ def _finish(image: Image.Image, target: _Target, deep: set[bool] | None) -> UInt
         profile = image.info.get("icc_profile")
         picture, alpha = _split_alpha(image, name)
         if is_deep:
-            _note(deep, np.asarray(picture))
+            target.note(np.asarray(picture))
         picture = _to_srgb(picture, profile)
     except BadImage:
         raise
@@ -273,12 +262,12 @@ class _Target:
     resize: Resize | None
     channels: Channels
     name: str
+    deep: set[bool] | None
 
-    def __post_init__(self) -> None:
-        if self.resize is not None and self.resize not in get_args(Resize):
-            raise RecipeError(f"resize: '{self.resize}' is unknown; known are crop, fit and stretch.")
-        if self.resize is not None and self.size is None:
-            raise RecipeError(f"resize: {self.resize} needs a size.")
+    def note(self, pixels: UInt8Array) -> None:
+        """Note for `dimness` whether an image of 16 bits goes beyond a sixteenth of the range."""
+        if self.deep is not None and pixels.size:
+            self.deep.add(bool(pixels.max() > 15))
 
     def finish(self, image: Image.Image, alpha: Image.Image | None, turn: int) -> UInt8Array:
         """Return the pixels, by rules 6 to 9."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 
 from pe.data.arrays import BoolArray, Int32Array, Int64Array
 from pe.data.display import paragraph, table, thumbnail
-from pe.data.samples import CONDITION, PART, Array, Conditions, Indices, Readable, Samples, kind_among, modality
+from pe.data.samples import CONDITION, PART, Array, Conditions, Indices, Samples, kind_among, modality
 from pe.errors import ContractError, DamagedFile
 
 
@@ -44,7 +43,7 @@ class ColumnWriter:
             if column.dtype.kind == "U":
                 self._texts.setdefault(name, []).append((rows, np.array(column)))
             else:
-                write_rows(self._target(name, column), rows, column)
+                self._target(name, column)[rows] = column
 
     def _target(self, name: str, column: Array) -> np.memmap[Any, np.dtype[Any]]:
         if name not in self._files:
@@ -81,23 +80,6 @@ def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.m
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return table
-
-
-def write_rows(table: Array, rows: Indices, values: Array) -> None:
-    """Set table[rows] = values; rows of a table on the disk that follow each other are written as one piece."""
-    places = np.arange(len(table))[rows] if isinstance(rows, slice) else np.asarray(rows)
-    if isinstance(table, np.memmap) and len(places) and bool((np.diff(places) == 1).all()):
-        with Path(str(table.filename)).open("r+b") as file:
-            file.seek(table.offset + int(places[0]) * table.strides[0])
-            file.write(np.asarray(values, table.dtype, order="C").reshape(-1).view(np.uint8).data)
-    else:
-        table[rows] = values
-
-
-def let_go(table: Array) -> None:
-    """Free the memory that a read-only mapped table was read into; its rows can be read from the disk again."""
-    if isinstance(table.base, mmap.mmap) and not table.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
-        table.base.madvise(mmap.MADV_DONTNEED)
 
 
 def load_columns(folder: Path) -> dict[str, Array]:
@@ -202,7 +184,7 @@ def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
 
 def _cell(samples: Samples, label: int) -> str:
     """Return samples of a label as HTML: pictures side by side, or the beginnings of texts below each other."""
-    if isinstance(samples, Readable):
+    if samples.is_text:
         texts = (text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …" for text in samples.strings)
         return "".join(f'<div dir="auto">{escape(text)}</div>' for text in texts)
     return " ".join(thumbnail(image, f"label {label}, number {i}") for i, image in enumerate(samples.pictures(), 1))

@@ -18,7 +18,7 @@ PROTOCOLS = ("s3", "gs", "abfs", "az", "http", "https", "memory")
 _BLOCK = 2**22  # bytes that are asked for together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class RemotePath:
     """A file or a folder on an object store, with the methods of `Path` that reading tables needs.
 
@@ -33,9 +33,6 @@ class RemotePath:
 
     def __str__(self) -> str:
         return self.url
-
-    def __lt__(self, other: RemotePath) -> bool:
-        return self.url < other.url
 
     @property
     def name(self) -> str:

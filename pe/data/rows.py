@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -38,12 +38,7 @@ class Rows(Texts):
         return [json.loads(row) if row else {} for row in self.utf8.tolist()]
 
     @classmethod
-    def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Rows:
-        """Put `rows`, each of bytes, into one batch; None becomes a blank one."""
-        return cls(np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}"))
-
-    @classmethod
-    def examples(cls, count: int, shape: Shape) -> Rows:
+    def examples(cls, count: int, shape: Shape) -> Self:
         """Make up rows, for any columns: a list of fractions, each the place among the values of a column."""
         fractions = min(max((shape[0] - 1) // 6, 1), _DIFFERENT)
         numbers = [generator(i, "examples").integers(0, 1000, fractions) / 1000 for i in range(count)]
@@ -51,7 +46,7 @@ class Rows(Texts):
         return cls(np.array(rows, dtype=f"S{max(shape[0], 8)}"))
 
     @classmethod
-    def costliest(cls, count: int, shape: Shape) -> Rows:
+    def costliest(cls, count: int, shape: Shape) -> Self:
         """Make up rows; what their values cost is part of `RowSource.decoding`, since no columns are known here."""
         return cls.examples(count, shape)
 
@@ -70,9 +65,8 @@ class Rows(Texts):
         except ValueError:
             return False
 
-    def distances(self, others: Texts) -> Float64Array:
+    def distances(self, others: Self) -> Float64Array:
         """Return the share of columns in which each row and its counterpart differ, 0 to 1."""
-        assert isinstance(others, Rows)
         pairs = zip(map(_read, self.utf8.tolist()), map(_read, others.utf8.tolist()), strict=True)
         return np.array([_difference(one, other) for one, other in pairs], np.float64)
 

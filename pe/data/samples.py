@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,9 @@ class Samples(Protocol):
         unit: the unit of `distances`, in words.
         counts_labels: whether `evolution: auto` has the labels counted, under DP, in place of equal numbers of each.
         largest: the most samples at the end that `evolution: auto` chooses.
+        is_text: whether the samples are text, which a report shows as such, and not as pictures.
+        columns: of rows, where the class of their declared columns is, `module:name`; it works as
+            `pe.data.columns.Columns`. Empty for other samples. Exports and reports have a column for each of theirs.
     """
 
     kind: ClassVar[str]
@@ -55,6 +58,8 @@ class Samples(Protocol):
     unit: ClassVar[str]
     counts_labels: ClassVar[bool] = False
     largest: ClassVar[int] = 10_000
+    is_text: ClassVar[bool] = False
+    columns: ClassVar[str] = ""
 
     def __init__(self, array: Any, /) -> None: ...
 
@@ -116,6 +121,15 @@ class Samples(Protocol):
     def distances(self, others: Self) -> Float64Array:
         """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64 (n,)."""
 
+    @property
+    def strings(self) -> list[str]:
+        """Each sample as a person reads it, if `is_text`; else empty."""
+        return []
+
+    def suspicion(self) -> str:
+        """Return a clause on how many samples look withheld or spoiled, and in what way; empty if none do."""
+        return ""
+
     def pictures(self) -> list[Image]:
         """Draw each sample as a person sees it: RGB, all of one size."""
 
@@ -123,48 +137,24 @@ class Samples(Protocol):
         """Yield each sample as a file that other software reads."""
 
 
-@runtime_checkable
-class Readable(Protocol):
-    """Samples that are text: a report shows them as text, and not as pictures."""
-
-    @property
-    def strings(self) -> list[str]:
-        """Each sample as a person reads it."""
-
-
-@runtime_checkable
-class Tabular(Protocol):
-    """Samples that are rows: exports, data frames and reports have a column for each of theirs.
-
-    Attributes:
-        columns: where the class of their declared columns is, `module:name`; it works as `pe.data.columns.Columns`.
-    """
-
-    columns: ClassVar[str]
-
-
 def columns_of(samples: Samples, private: Mapping[str, Any]) -> Any:
     """Return the columns of rows, as a recipe's section `private` declares them; None for other samples."""
-    return resolve_name(samples.columns)(private["columns"]) if isinstance(samples, Tabular) else None
-
-
-@runtime_checkable
-class Suspected(Protocol):
-    """Samples that may look as if their generator had withheld or spoiled them."""
-
-    def suspicion(self) -> str:
-        """Return a clause on how many samples look withheld or spoiled, and in what way; empty if none do."""
+    return resolve_name(samples.columns)(private["columns"]) if samples.columns else None
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
     """Return one sentence if some samples, which it calls `name`, look withheld or spoiled; else an empty list."""
-    suspicion = samples.suspicion() if isinstance(samples, Suspected) else ""
+    suspicion = samples.suspicion()
     return [f"{name}: {suspicion}. They stay: look at them before you use the data."] if suspicion else []
 
 
 def distinct(samples: Samples) -> tuple[Int64Array, Int64Array]:
     """Return (first, place): the first index of each group of equal samples; sample i equals sample first[place[i]]."""
-    rows = samples.array
+    return distinct_rows(samples.array)
+
+
+def distinct_rows(rows: Array) -> tuple[Int64Array, Int64Array]:
+    """Return what `distinct` returns, of the rows of an array that are equal to the last bit."""
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
     _, first, place = np.unique(np.frombuffer(digests, "V16"), return_index=True, return_inverse=True)
     return first, place

@@ -40,22 +40,17 @@ class ColumnFile:
 
     schema: Any  # pyarrow's; its metadata may hold Hugging Face's
     batches: Callable[[Sequence[str], int], Iterator[Any]]  # columns, most rows of a record batch; to be called once
-    arrow: Any  # pyarrow
-
-    def cells(self, batch: Any, name: str) -> Iterator[object]:
-        """Yield a column's values in a batch: a number's name if it has one; surrogates for bytes that are no text.
-
-        A value that Python cannot hold, such as a date beyond the year 9999, is UNREADABLE.
-        """
-        return arrow_cells(batch.column(name), feature_names(self.schema.metadata, name), self.arrow)
 
 
-def arrow_cells(column: Any, names: Sequence[str], arrow: Any) -> Iterator[object]:
-    """Yield the values of an array of pyarrow; see `ColumnFile.cells`.
+def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
+    """Yield the values of an array of pyarrow: a number's name if it has one; surrogates for bytes that are no text.
+
+    A value that Python cannot hold, such as a date beyond the year 9999, is UNREADABLE.
 
     A dictionary's values are looked up one by one: the whole column may be thousands of times as large as the file.
     """
-    types = arrow.types
+    from pyarrow import types
+
     is_dictionary = types.is_dictionary(column.type)
     kind = column.type.value_type if is_dictionary else column.type
     is_text = any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
@@ -110,7 +105,7 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
                 rows = max(min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1)
                 yield from file.iter_batches(rows, columns=columns, use_threads=False)
 
-            yield ColumnFile(file.schema_arrow, batches, arrow)
+            yield ColumnFile(file.schema_arrow, batches)
     except UnicodeDecodeError as error:
         raise BadTable(f"{path} has a column's name, or a text in a list, that is not UTF-8: write it anew.") from error
     except (arrow.ArrowException, OSError) as error:
@@ -153,7 +148,7 @@ def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
                 (column.view(plain[column.type]) if column.type in plain else column).validate(full=True)
             yield from (selection.slice(start, together) for start in range(0, batch.num_rows, together))
 
-    return ColumnFile(reader.schema, batches, arrow)
+    return ColumnFile(reader.schema, batches)
 
 
 # Folders: the files in them, and labels of public ones.
@@ -452,8 +447,9 @@ def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> It
             if content.schema.names.count(column) != 1:
                 check_column(file, column, content.schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
-        for batch in content.batches(list(dict.fromkeys(columns)), together):
-            cells = [content.cells(batch, column) for column in columns]
+        names = {column: feature_names(content.schema.metadata, column) for column in columns}
+        for batch in content.batches([*names], together):
+            cells = [arrow_cells(batch.column(column), names[column]) for column in columns]
             yield from zip(*cells, strict=True) if cells else repeat((), batch.num_rows)
 
 

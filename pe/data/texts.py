@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,7 @@ class Texts(Samples):
     suffix: ClassVar[str] = ".txt"
     feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
     embedding: ClassVar[str] = "tfidf"
+    is_text: ClassVar[bool] = True
     unit: ClassVar[str] = "share of the pieces of three characters that are not in both, 0 to 1"
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class Texts(Samples):
             raise ContractError(f"Texts are a one-dimensional array of bytes, not {kind}: make them by Texts.of.")
 
     @classmethod
-    def of(cls, texts: Iterable[str], longest: int = LONGEST) -> Texts:
+    def of(cls, texts: Iterable[str], longest: int = LONGEST) -> Self:
         """Return a batch of `texts`, made plain (`plain`) and cut to `longest` bytes, never within a character.
 
         Args:
@@ -88,12 +89,12 @@ class Texts(Samples):
         return [text.decode() for text in self.utf8.tolist()]
 
     @classmethod
-    def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Texts:
+    def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
         """Put the texts `rows`, each of bytes, into one batch; None becomes an empty one."""
         return cls(np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}"))
 
     @classmethod
-    def examples(cls, count: int, shape: Shape) -> Texts:
+    def examples(cls, count: int, shape: Shape) -> Self:
         """Make up texts: one letter, the same word many times, and random letters, of all lengths."""
         texts = []
         for i in range(count):
@@ -104,7 +105,7 @@ class Texts(Samples):
         return cls.of(texts, shape[0])
 
     @classmethod
-    def costliest(cls, count: int, shape: Shape) -> Texts:
+    def costliest(cls, count: int, shape: Shape) -> Self:
         """Make up texts of as many different words as there is room for: each is a Chinese character."""
         points = generator(0, "costliest").integers(0x4E00, 0xA000, (count, *shape), np.uint32)
         points[:, 1::2] = ord(" ")
@@ -148,7 +149,7 @@ class Texts(Samples):
         """The most bytes that a text may have."""
         return (self.utf8.itemsize,)
 
-    def distances(self, others: Texts) -> Float64Array:
+    def distances(self, others: Self) -> Float64Array:
         """Return, for each text and counterpart, the share of pieces (three characters) that only one has, 0 to 1."""
         pairs = list(zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True))
         common = np.array([len(one & other) for one, other in pairs], np.float64)

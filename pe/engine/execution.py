@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from pe import evolution
-from pe.claims import Claims
 from pe.data.samples import suspicions
 from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.audit_record import write_audit_record
@@ -27,6 +26,7 @@ from pe.engine.report import report_answers, warn_of_markup
 from pe.errors import DamagedFile, PluginError, RunError, quoted
 from pe.fit.trainer import FIT, FITTED, MODEL, Fitted, Fitting, Kept, Trainer, load_model
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
+from pe.nearest.label_weights import LabelWeights
 from pe.planning import checks
 from pe.planning.choice import choose_evolution
 from pe.planning.deadlines import clock_terms, held_back
@@ -226,7 +226,7 @@ class Execution:
         private, count = partial(self.private.embeddings, run), self.surroundings.work.count_votes
         with self._logging(plan) as sink:
             population = evolution.evolve(
-                plan, private, dispatcher, self.embedding, ledger, warn, count, self._keep_claims, sink.on_population
+                plan, private, dispatcher, self.embedding, ledger, warn, count, self._keep_weights, sink.on_population
             )
             warn_of_markup(population.samples, self.progress)
             self.check_pool(run)  # as it was read by the generator
@@ -238,15 +238,15 @@ class Execution:
             run.journal.add_event("finished")
             self._write_audit_record()
 
-    def _keep_claims(self, t: int, compute: Callable[[], Claims]) -> Claims:
-        """Return iteration t's claims, which are stored before they are used: see `pe.evolution.evolve`."""
+    def _keep_weights(self, t: int, compute: Callable[[], LabelWeights]) -> LabelWeights:
+        """Return iteration t's label weights, which are stored before they are used: see `pe.evolution.evolve`."""
         place, file, run = places.claims_place(t), self.run.folder / places.claims_file(t), self.run
         if not run.journal.files(f"{place}/"):
             with run.new_folder(place) as folder:
                 np.save(folder / file.name, compute())
         run.check_files(f"{place}/")
-        claims: Claims = np.load(file)
-        return claims
+        weights: LabelWeights = np.load(file)
+        return weights
 
     def _dispatcher(self) -> Dispatcher:
         return build_dispatcher(

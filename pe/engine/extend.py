@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.population import Population
-from pe.data.samples import BETWEEN, EXAMPLES, Conditions, Readable, generator
+from pe.data.samples import BETWEEN, EXAMPLES, Conditions, generator
 from pe.data.texts import runs_of_words
 from pe.engine.execution import Surroundings
 from pe.engine.private_side import PublicPool
@@ -146,18 +146,19 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
 
     Raises:
         RunError: a label has too few candidates left whose weight is positive.
-        DamagedFile: the votes or claims are not those that the certificate covers.
+        DamagedFile: the votes or label weights are not those that the certificate covers.
     """
     plan, populations = plan_of(run, recipe), run.populations()
     last, turns = populations[-1], spread(len(populations[-1]), count)
     step, before = plan.steps[-1], populations[-2]
-    votes, claims = (_certified_array(run, name) for name in (release_file(step.release.name), claims_file(step.t)))
+    votes = _certified_array(run, release_file(step.release.name))
+    label_weights = _certified_array(run, claims_file(step.t))
     votes = votes / step.release.grid
     used = np.concatenate([last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))])
     best = []
     for label, name in enumerate(plan.classes):
         rows, wanted = np.flatnonzero(before.labels == label), int((last.labels[turns] == label).sum())
-        weights, _ = parent_weights(votes[rows], step.threshold, claims[rows])
+        weights, _ = parent_weights(votes[rows], step.threshold, label_weights[rows])
         weights[np.isin(rows, used)] = 0
         if (left := np.count_nonzero(weights)) < wanted:
             raise RunError(
@@ -209,7 +210,7 @@ def with_examples(last: Population, count: int, degree: float, api: Generator, s
     """
     if not degree:
         raise RecipeError("--degree is 0, which copies texts, and --examples asks for new ones: leave one of them out.")
-    if not api.shows_examples or not isinstance(last.samples, Readable):
+    if not api.shows_examples or not last.samples.is_text:
         raise RecipeError("--examples is for generators that ask a language model (chat, causal_lm): leave it out.")
     texts, rng, shown = last.samples.strings, generator(seed, EXAMPLES), []
     for place, label in enumerate(last.labels):
@@ -224,7 +225,7 @@ def novelty(extension: Path) -> float:
     run = Run.open_own(extension.parent, "pe extend")
     place = extension_place(int(extension.stem.removeprefix("extension-")))
     parts = (extensions(run.folder)[place], run.synthetic)
-    texts, others = (cast(Readable, one.samples).strings for one in parts)
+    texts, others = (one.samples.strings for one in parts)
     older = set[tuple[str, ...]]().union(*map(runs_of_words, others))
     runs = [one for text in texts for one in runs_of_words(text)]
     return sum(one not in older for one in runs) / max(len(runs), 1)

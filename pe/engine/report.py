@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pe.data.markup import unwrap
-from pe.data.samples import Readable, Samples
+from pe.data.samples import Samples
 from pe.plugins.protocols import Generator
 from pe.progress import Progress
 from pe.report.sections import INTERNAL_REPORT, REPORT, internal_report, shareable_report
@@ -48,7 +48,7 @@ def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
 
 def warn_of_markup(samples: Samples, progress: Progress) -> None:
     """Warn of synthetic texts that hold a chat template's markup, as those from a pool or a user's object may."""
-    texts = samples.strings if isinstance(samples, Readable) else []
+    texts = samples.strings if samples.is_text else []
     if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:
         progress.warn(
             f"{len(with_markup):,} of {len(texts):,} texts hold a chat template's markup, as the one that begins "

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pe.data.arrays import BoolArray, Float64Array, ImageShape, UInt64Array
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints
-from pe.data.decoding import Channels, convert_pixels
+from pe.data.decoding import Channels, decode_image
 from pe.data.display import png
 from pe.data.images import Images
 from pe.data.rows import Rows
@@ -198,7 +198,7 @@ def _in_shape(whole: Labelled, shape: ImageShape) -> Labelled:
     height, width, channels = shape
     shades: Channels = 1 if channels == 1 else 3
     pixels = [
-        convert_pixels(each, size=(height, width), resize="stretch", channels=shades, name="A sample")
+        decode_image(each, size=(height, width), resize="stretch", channels=shades, name="A sample")
         for each in whole.images.pixels
     ]
     return replace(whole, samples=Images(np.stack(pixels)))

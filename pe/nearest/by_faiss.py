@@ -16,7 +16,7 @@ import numpy as np
 from pe.data.arrays import Int64Array
 from pe.errors import RecipeError
 from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, Threads, failure_in_a_sentence
-from pe.nearest.exact import FLOAT32, Arithmetic, Vectors
+from pe.nearest.exact import Vectors
 from pe.plugins.devices import import_library, words_of
 
 _PURPOSE = "The neighbour search"
@@ -55,7 +55,6 @@ class FaissSearch:
     each product and wait at its end. Its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
     """
 
-    returns = sieve = Arithmetic(FLOAT32)
     threads = Threads(lambda: int(import_faiss().omp_get_max_threads()), _one_core)
 
     def __init__(self, candidates: Vectors) -> None:
@@ -72,7 +71,6 @@ class FaissGPUSearch:
     faiss forbids cuBLAS products of less precision (StandardGpuResources.cpp), so the arithmetic is that of float32.
     """
 
-    returns = sieve = Arithmetic(FLOAT32)
     threads = ALONE  # the GPU's own
 
     def __init__(self, candidates: Vectors, card: int) -> None:
@@ -135,7 +133,7 @@ def count_gpus() -> int:
     return int(import_faiss().get_num_gpus()) if find_spec("faiss") else 0
 
 
-def gpu_searches(candidates: Vectors) -> tuple[Search, ...]:
+def gpu_search(candidates: Vectors) -> Search:
     """Return one search that shares the queries among all GPUs.
 
     RecipeError: a GPU fails, for want of memory as a rule, or is one for which this build of faiss has no kernels.
@@ -144,12 +142,7 @@ def gpu_searches(candidates: Vectors) -> tuple[Search, ...]:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # what torch keeps of the GPU's memory for later
-    return (SharedSearch([FaissGPUSearch(candidates, card) for card in range(count_gpus())]),)
-
-
-def cpu_searches(candidates: Vectors) -> tuple[Search, ...]:
-    """Return the search on the CPU."""
-    return (FaissSearch(candidates),)
+    return SharedSearch([FaissGPUSearch(candidates, card) for card in range(count_gpus())])
 
 
 def import_faiss() -> Any:

@@ -1,4 +1,4 @@
-"""From an approximate search to the exact answer: settle near-ties, and search again for queries that stay open."""
+"""From a search in float32 to the exact answer: settle near-ties, and search in float64 for queries that stay open."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pe.data.arrays import BoolArray, Float32Array, Float64Array, FloatArray, Int64Array
-from pe.data.population import let_go
 from pe.data.samples import slices
 from pe.errors import RecipeError
 from pe.nearest import exact
-from pe.nearest.exact import FLOAT32, Arithmetic, Metric, Vectors
+from pe.nearest.exact import FLOAT32, Metric, Vectors
 
 _SAMPLE = 256  # candidates that the frame is taken from
 _CHUNK = 2**16  # elements placed at a time: they stay in the cache
@@ -93,10 +92,11 @@ ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
 
 
 class Search(Protocol):
-    """A backend's search over m candidates: approximate, with an error that pe/nearest/exact.py bounds."""
+    """A backend's search over m candidates, in float32: its sums are in any order, fused or not.
 
-    returns: Arithmetic  # the arithmetic of the distances that it returns; sums are in any order, fused or not
-    sieve: Arithmetic  # the arithmetic of the distances by which it leaves candidates out
+    pe/nearest/exact.py bounds the error of its distances.
+    """
+
     threads: Threads  # the threads that may search at once
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
@@ -114,8 +114,8 @@ class SharedSearch:
     def __init__(
         self, searches: Sequence[Search], around: Callable[[], AbstractContextManager[object]] = nullcontext
     ) -> None:
-        self._searches, self._around = searches, around
-        self.returns, self.sieve = searches[0].returns, searches[0].sieve
+        self._searches = searches
+        self._around = around
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
         """The k candidates nearest to each query by computed squared distance."""
@@ -148,9 +148,7 @@ class Decider:
     provably farther. Nor is, under cosine, the zero vector, whose distance to every vector is known.
     """
 
-    def __init__(
-        self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Sequence[Search]]
-    ) -> None:
+    def __init__(self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]) -> None:
         self.candidates, self.q, self.metric = candidates, q, metric
         self.frame = Frame.around(candidates, metric)
         rows, radii = self.frame.place(candidates)
@@ -159,7 +157,7 @@ class Decider:
         self.zero = np.flatnonzero(zero)  # at most one: candidates are distinct
         self.reachable = np.flatnonzero(near)
         self.radii = radii[near]
-        self.searches = backend(rows if near.all() else rows[near])  # each sees what the last left open
+        self.search = backend(rows if near.all() else rows[near])
 
     def __call__(self, queries: Vectors, places: Int64Array | None = None) -> Int64Array:
         """The q nearest candidates of each query, or of each at `places`, n×q; −1 for queries that are not finite."""
@@ -167,8 +165,8 @@ class Decider:
         rows = np.arange(len(queries) if places is None else len(places))
         answer = np.full((len(rows), self.q), -1, np.int64)
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
-        for search in self.searches if len(self.reachable) else ():  # all blocks first: few rows take as long as many
-            rows = self._search(search, read, answer, rows, step)
+        if len(self.reachable):  # all blocks first: few rows take as long as many
+            rows = self._search(read, answer, rows, step)
         centre = self.frame.centre.astype(np.float64)
         for part in slices(len(rows), step):
             at = rows[part]
@@ -179,20 +177,20 @@ class Decider:
             answer[at[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
         return answer
 
-    def _search(self, search: Search, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
+    def _search(self, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
         """Write the answers of these rows that the search decides; return the rows that it leaves open."""
-        threads = search.threads.count()
+        threads = self.search.threads.count()
         if len(rows) < threads * _SHARE:
             threads = 1
         each = -(-len(rows) // (threads * max(min(step, _SHARE), step // threads)))  # blocks of a thread
         blocks = [block for block in np.array_split(rows, max(1, threads * each)) if len(block)]  # none of them small
-        work = partial(self._block, search, read, answer)
+        work = partial(self._block, read, answer)
         if threads == 1:
             return np.concatenate([rows[:0], *map(work, blocks)])
-        with search.threads.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
+        with self.search.threads.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
             return np.concatenate(list(pool.map(work, blocks)))
 
-    def _block(self, search: Search, read: Read, answer: Int64Array, rows: Int64Array) -> Int64Array:
+    def _block(self, read: Read, answer: Int64Array, rows: Int64Array) -> Int64Array:
         """Do the work of `_search` for one block; the answer of a row depends on no other row."""
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)
@@ -201,16 +199,16 @@ class Decider:
             rows_in_frame, radii = rows_in_frame[at], radii[at]
         is_open = np.ones(len(rows), bool)
         if len(at):
-            nearest, certain = self._decide(search, queries, rows_in_frame, radii, at)
+            nearest, certain = self._decide(queries, rows_in_frame, radii, at)
             answer[rows[at[certain]]] = nearest[certain]
             is_open[at[certain]] = False
         return rows[is_open]
 
     def _decide(
-        self, search: Search, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
+        self, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
     ) -> tuple[Int64Array, BoolArray]:
         """The q nearest of the candidates retrieved for queries[rows]; True for rows where no other can be nearer."""
-        columns, approximate, error, beyond = self._retrieve(search, rows_in_frame, radii)
+        columns, approximate, error, beyond = self._retrieve(rows_in_frame, radii)
         n, q, unit = len(rows), self.q, self.frame.scale**2
         nearest = np.full((n, q), -1, np.int64)
         if columns.shape[1] < q:
@@ -231,14 +229,14 @@ class Decider:
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
     def _retrieve(
-        self, search: Search, rows_in_frame: Vectors, radii: Float64Array
+        self, rows_in_frame: Vectors, radii: Float64Array
     ) -> tuple[Int64Array, Float64Array, Float64Array, Float64Array]:
         """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all others, n."""
         n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
-        distances, positions, last = search(rows_in_frame, k)
+        distances, positions, last = self.search(rows_in_frame, k)
         columns, approximate = self.reachable[positions], distances.astype(np.float64)
-        error = search.returns.slack(d) * (radii[:, None] + self.radii[positions]) ** 2
-        beyond = exact.unseen(last.astype(np.float64), radii, float(self.radii.max()), d, search.sieve.slack(d))
+        error = exact.gamma(d, FLOAT32) * (radii[:, None] + self.radii[positions]) ** 2
+        beyond = exact.unseen(last.astype(np.float64), radii, float(self.radii.max()), d)
         if k == len(self.reachable):
             beyond[:] = np.inf
         if self.zero.size:
@@ -253,6 +251,4 @@ def _read(queries: Vectors, places: Int64Array | None, rows: Int64Array) -> Vect
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:
         return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1])
-    copy = np.ascontiguousarray(queries[rows])
-    let_go(queries)
-    return copy
+    return np.ascontiguousarray(queries[rows])

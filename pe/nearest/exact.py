@@ -26,15 +26,9 @@ Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as 
    float64 nothing made from float32 values underflows.
 5. Radii are computed too: `radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ = γ_{d+32} ≤ ¼.
 
-6. Tensor cores. A product may take its factors rounded or cut to fewer bits, x̂ and ĉ with |x̂_k − x'_k| ≤ v|x'_k|
-   and ĉ likewise, multiply them exactly and sum in float32. Then |2x̂·ĉ − 2x'·c'| ≤ 2(2v + v²)ab ≤ (v + v²)(a + b)², and
-   1 holds for x̂ and ĉ, whose products are at most (1 + v)² as large. Sums there may be cut instead of rounded, several
-   terms at a time, aligned to the largest of them: over blocks of B ≥ 4 terms that costs a term no more than d
-   additions of unit roundoff (1 + 1/B)·2⁻²³ < 2⁻²². Together: (1 + v)² γ_{d+32} + v + v², with that u in γ.
-
 The computed distance of a candidate that a search did not return is unknown, but not below L, which the search
 tells. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
-radius. Let g ≥ γ be the bound's factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
+radius. Let g = γ_{d+32} be the factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
 bound above, at least L − g(a + ρ)² away. One with r > ρ has, by 5, |s(c − μ)| > a + √L, so its distance exceeds L.
 Likewise one with r ≥ R, not searched because R² is out of float32's reach, has |s(c − μ)| > R/2: its distance
 exceeds T where a + √T < R/2.
@@ -42,7 +36,6 @@ exceeds T where a + √T < R/2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -54,7 +47,6 @@ Vectors = Float32Array
 
 FLOAT32 = 2.0**-24
 FLOAT64 = 2.0**-53
-TENSOR_CORES = 2.0**-22  # the unit roundoff that bounds their sums (6 of the proof)
 
 Metric = Literal["l2", "cosine"]
 
@@ -72,19 +64,6 @@ def gamma(dimensions: int, roundoff: float) -> float:
     return 1.001 * k / (1 - k) if k < 0.2 and dimensions < 2**22 else float("inf")
 
 
-@dataclass(frozen=True)
-class Arithmetic:
-    """The arithmetic of a search's float32 distances."""
-
-    roundoff: float  # u, of every operation
-    rounding: float = 0.0  # v, to which the factors of a product are rounded or cut first; 0: not at all
-
-    def slack(self, dimensions: int) -> float:
-        """Return g: a computed squared distance differs from s² times the settled one by at most g·(a + b)²."""
-        v = self.rounding
-        return (1 + v) ** 2 * gamma(dimensions, self.roundoff) + 1.001 * (v + v * v)
-
-
 def pad(dimensions: int, roundoff: float) -> float:
     """The margin that each radius gets for underflow (4 of the proof)."""
     return float(dimensions**0.5 * 2.0**-36) if roundoff > FLOAT64 else 0.0
@@ -100,13 +79,12 @@ def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
     return np.where(np.isfinite(bound), bound, np.inf)
 
 
-def unseen(
-    last: Float64Array, query_radius: Float64Array, largest: float, dimensions: int, slack: float
-) -> Float64Array:
+def unseen(last: Float64Array, query_radius: Float64Array, largest: float, dimensions: int) -> Float64Array:
     """A lower bound on the squared distance of each query to all candidates that its search did not return: see above.
 
-    `last` is L, `query_radius` a, `largest` the largest radius that was searched, `slack` g.
+    `last` is L, `query_radius` a, `largest` the largest radius that was searched.
     """
+    slack = gamma(dimensions, FLOAT32)
     reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(dimensions, FLOAT32)
     return last - slack * (query_radius + np.minimum(largest, reach)) ** 2
 

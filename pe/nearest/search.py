@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from pe.data.arrays import Int64Array, UInt64Array
-from pe.data.samples import slices
-from pe.errors import RecipeError, nearest_name
+from pe.data.arrays import Int64Array
+from pe.data.samples import distinct_rows
+from pe.errors import RecipeError
 from pe.nearest import by_faiss, by_torch
 from pe.nearest.decide import Decider, Search
 from pe.nearest.exact import Metric, Vectors
 from pe.plugins.devices import has_driver, words_for
 
 Backend = Literal["auto", "faiss", "torch"]
-
-_BLOCK = 2**18  # elements looked at together: they stay in the cache
 
 
 def nearest(
@@ -57,7 +55,7 @@ def nearest(
         RecipeError: an argument is not as described; torch sees none of the driver's GPUs; or a GPU fails.
         MissingDependency: the backend is not installed.
     """
-    _check(queries, candidates, q, metric, backend)
+    _check(queries, candidates, q)
     first = _distinct(candidates)
     answer = np.full((len(queries) if places is None else len(places), q), -1, np.int64)
     if first.size:
@@ -73,15 +71,15 @@ def describe(backend: Backend) -> str:
     return _choose(backend)[0]
 
 
-def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Sequence[Search]]]:
-    """The library and device in words, and a function: candidates → searches, from the fastest to the most accurate."""
+def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Search]]:
+    """The library and device in words, and a function from candidates to a search among them."""
     if backend != "torch" and (gpus := by_faiss.count_gpus()):
-        return f"faiss on {words_for(gpus)}", by_faiss.gpu_searches
+        return f"faiss on {words_for(gpus)}", by_faiss.gpu_search
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
         places = by_torch.devices()
-        return f"torch on {'the CPU' if places == [by_torch.CPU] else words_for(len(places))}", by_torch.torch_searches
+        return f"torch on {'the CPU' if places == [by_torch.CPU] else words_for(len(places))}", by_torch.torch_search
     by_faiss.import_faiss()
-    return "faiss on the CPU", by_faiss.cpu_searches
+    return "faiss on the CPU", by_faiss.FaissSearch
 
 
 def _torch_is_better() -> bool:
@@ -93,36 +91,12 @@ def _torch_is_better() -> bool:
 
 def _distinct(candidates: Vectors) -> Int64Array:
     """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 count as equal."""
-    keys, finite = _keys(candidates)
-    order = np.argsort(keys[finite], kind="stable")
-    same = np.flatnonzero(np.diff(keys[finite[order]]) == 0)
-    first: dict[int, list[int]] = {}
-    again = []
-    for index in finite[np.sort(order[np.union1d(same, same + 1)])]:
-        alike = first.setdefault(int(keys[index]), [])
-        if any(np.array_equal(candidates[index], candidates[other]) for other in alike):
-            again.append(index)
-        else:
-            alike.append(int(index))
-    return np.setdiff1d(finite, again, assume_unique=True) if again else finite
+    finite = np.flatnonzero(np.isfinite(candidates).all(axis=1))
+    first, _ = distinct_rows(candidates[finite] + np.float32(0))  # −0.0 + 0.0 = 0.0
+    return finite[np.sort(first)]
 
 
-def _keys(candidates: Vectors) -> tuple[UInt64Array, Int64Array]:
-    """A key of each row, equal for equal rows and seldom for different ones; and the indices of the finite rows."""
-    m, d = candidates.shape
-    weights = np.random.default_rng().integers(2**64, size=(d + 1) // 2, dtype=np.uint64) | np.uint64(1)
-    keys, finite = np.empty(m, np.uint64), np.empty(m, bool)
-    step = max(1, _BLOCK // d)
-    rows = np.zeros((min(step, m), 2 * len(weights)), np.float32)
-    for part in slices(m, step):
-        some = rows[: len(candidates[part])]
-        np.add(candidates[part], np.float32(0), out=some[:, :d])  # −0.0 + 0.0 = 0.0: equal vectors, equal bits
-        finite[part] = np.isfinite(some).all(axis=1)
-        keys[part] = np.einsum("ij,j->i", some.view(np.uint64), weights)  # modulo 2⁶⁴
-    return keys, np.flatnonzero(finite)
-
-
-def _check(queries: Vectors, candidates: Vectors, q: int, metric: str, backend: str) -> None:
+def _check(queries: Vectors, candidates: Vectors, q: int) -> None:
     # messages name no number of queries: under add/remove that is private
     for name, array in (("queries", queries), ("candidates", candidates)):
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
@@ -138,6 +112,3 @@ def _check(queries: Vectors, candidates: Vectors, q: int, metric: str, backend: 
         raise RecipeError(
             f"q = {q} neighbours of {len(candidates)} candidates cannot be: take a whole number from 1 to that."
         )
-    for name, value, names in (("metric", metric, get_args(Metric)), ("backend", backend, get_args(Backend))):
-        if value not in names:
-            raise RecipeError(f"Unknown {name} '{value}' for the neighbour search: {nearest_name(value, names)}")

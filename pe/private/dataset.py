@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pe.data.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
 from pe.data.remote import RemotePath
@@ -28,6 +27,7 @@ Outcome = Array | PEError
 """A decoded sample, or the error as a value: BadSample, or PrivateDataError if the record is not as declared."""
 Records = Iterable[Outcome]
 """The samples in order. Each iteration reads anew and yields one outcome per record."""
+Remark = str | PrivateDataError
 Where = Callable[[int], str]
 """A function from a record's index to its place in words ('Row 7 of labels.csv'), with which a sentence begins."""
 Labels = Int32Array
@@ -75,15 +75,14 @@ class PrivateDataset:
         shape: of each sample (see `pe.data.samples.Shape`); for images (height, width, channels).
         on_bad_record: "fail": `check` raises at a bad record; "skip": it lists them.
 
+    `PrivateSource.bind` makes one, and has checked its classes, labels and units.
+
     Args:
         records: the samples.
         where: names a record's place for its owner.
-        misgiving: returns why the records that were read, taken together, look like a mistake; empty if they do not.
-        remarks: returns sentences for the owner on the records that were read.
+        remarks: returns sentences for the owner on the records read since the last call. One that is an error says why
+            they look like a mistake: it refuses a start, unless bad records are skipped.
         faults: records that are bad whatever their samples are, and why; their units become NOBODY.
-
-    Raises:
-        PrivateDataError: labels, units and classes do not fit together, or a class name is faulty (`class_fault`).
     """
 
     def __init__(
@@ -99,22 +98,12 @@ class PrivateDataset:
         declared_size: int | None = None,
         on_bad_record: OnBadRecord = "fail",
         where: Where | None = None,
-        misgiving: Callable[[], str] = str,
-        remarks: Callable[[], list[str]] = list,
+        remarks: Callable[[], list[Remark]] = list,
         faults: Mapping[int, str] | None = None,
     ) -> None:
-        if labels.shape != units.shape or labels.ndim != 1:
-            raise PrivateDataError("Labels and privacy units differ in number: give one of each per record.")
-        if len(labels) and not (labels.min() >= 0 and labels.max() < len(classes)):
-            raise PrivateDataError("A label is no index into the class list.")
-        if len(set(classes)) != len(classes):
-            raise PrivateDataError(f"The class list names a class twice: {', '.join(classes)}.")
-        for name in classes:
-            if fault := class_fault(name):
-                raise PrivateDataError(f"The class name {name!r} {fault}.")
         self.classes = tuple(classes)
-        self.labels: Labels = labels.astype(np.int32, copy=False)
-        self.units: Units = units.astype(np.int64, copy=False)
+        self.labels = labels
+        self.units = units
         self.unit_name = unit_name
         self.declared_size = declared_size
         self.modality = modality
@@ -122,37 +111,10 @@ class PrivateDataset:
         self.on_bad_record: OnBadRecord = on_bad_record
         self._records = records
         self._where = where or (lambda index: f"Record {index + 1}")
-        self._misgiving = misgiving
         self._remarks = remarks
         self._faults = faults or {}
         if self._faults:
             self.units[list(self._faults)] = NOBODY
-
-    @classmethod
-    def of(
-        cls,
-        samples: Samples,
-        labels: npt.ArrayLike,
-        *,
-        classes: Sequence[str],
-        units: npt.ArrayLike | None = None,
-        unit_name: str = "record",
-        declared_size: int | None = None,
-    ) -> PrivateDataset:
-        """Make a data set of samples in memory (or memory-mapped); without `units`, each record is its own unit."""
-        numbers = np.asarray(labels, dtype=np.int32)
-        if len(samples) != len(numbers):
-            raise PrivateDataError("Samples and labels differ in number: give one label per sample.")
-        return cls(
-            samples.array,
-            numbers,
-            np.arange(len(numbers)) if units is None else np.asarray(units, dtype=np.int64),
-            classes=classes,
-            modality=type(samples),
-            shape=samples.shape,
-            unit_name=unit_name,
-            declared_size=declared_size,
-        )
 
     def __len__(self) -> int:
         """The number of records, bad ones included. Confidential: show `declared_size` instead."""
@@ -176,12 +138,11 @@ class PrivateDataset:
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or a record
-                is not as declared, the source as a whole cannot be read, or `misgiving` returns a reason.
+                is not as declared, the source as a whole cannot be read, or a remark is an error.
         """
         bad: list[BadRecord] = []
         cells: dict[tuple[str, str], list[int]] = {}  # a column, and what is wrong with a cell → the records
-        self._misgiving()  # of what was read before
-        self._remarks()
+        self._remarks()  # of what was read before
         digests, readable = np.empty((len(self), DIGEST_BYTES), np.uint8), 0
         digest = hmac.new(key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
@@ -199,7 +160,7 @@ class PrivateDataset:
             f"Column '{column}': {len(rows):,} cells cannot be read. {self._where(rows[0])} has the first, which {why}"
             for (column, why), rows in cells.items()
         ]
-        why = self._misgiving()
+        others = self._remarks()
         if self.on_bad_record == "fail":
             if cells and len(bad) > 1:
                 remedy = "Mend the cells or their declaration, or set on_bad_record: skip: such rows cast no vote."
@@ -207,9 +168,10 @@ class PrivateDataset:
             if bad:
                 remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
                 raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
-            if why:
-                raise PrivateDataError(why)
-        remarks += filter(None, [*self._remarks(), why])
+            for one in others:
+                if isinstance(one, PrivateDataError):
+                    raise one
+        remarks += map(str, others)
         digest.update(np.ascontiguousarray(self.labels).data)
         digest.update(np.ascontiguousarray(self.units).data)
         return Preflight(bad, digest.hexdigest(), digests[:readable], remarks)
@@ -232,10 +194,6 @@ class PrivateDataset:
     def first(self, count: int) -> Iterator[Outcome]:
         """Yield the outcomes of the first `count` records, whatever their shapes, for `pe init`. Confidential."""
         return islice(iter(self._records), count)
-
-    def padding(self, size: int) -> tuple[Samples, BoolArray]:
-        """Return a block of `size` blank samples and its mask, all False. Public: it holds no record."""
-        return self.modality.stack([None] * size, self.shape), np.zeros(size, dtype=np.bool_)
 
     def _outcomes(self) -> Iterator[Outcome]:
         """Yield one outcome per record; for a sample of another shape it is a PrivateDataError.
@@ -265,13 +223,13 @@ class Reread(partial[Iterator[Outcome]]):
         return self()
 
 
-def outcome_of(decode: Callable[[str], Array], name: str) -> Outcome:
-    """Return what `decode` makes of the record `name`, or the PEError that it raises, as a value.
+def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> Outcome:
+    """Return what `read` makes of the record `name`, or the PEError that it raises, as a value.
 
     Whatever a library raises is a BadSample that tells its type alone: its message may hold a cell.
     """
     try:
-        return decode(name)
+        return read(value, name)
     except PEError as error:
         return error
     except Exception as error:

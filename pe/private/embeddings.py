@@ -8,8 +8,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from itertools import count as count_from
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe.data.arrays import BoolArray
-from pe.data.population import open_table, write_rows
+from pe.data.population import open_table
 from pe.data.quiet import quiet
 from pe.data.samples import Samples, mix
 from pe.errors import ContractError
@@ -118,10 +118,12 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
     def blocks() -> Iterator[Samples]:
         # as many as the declared size asks for, and one at least
         most = max(1, blocks_for(dataset.declared_size or 0, size))
-        spare = (dataset.padding(size) for _ in range(-(-count // size), most))
-        for samples, valid in chain(dataset.blocks(size), spare):
+        for samples, valid in dataset.blocks(size):
             masks.append(valid)
             yield samples
+        for _ in range(-(-count // size), most):
+            masks.append(np.zeros(size, np.bool_))
+            yield dataset.modality.stack([None] * size, dataset.shape)
 
     for start, answer in zip(count_from(0, size), embed(embedding, blocks()), strict=False):
         if vectors is None:
@@ -130,7 +132,7 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
             raise ContractError(f"{type(embedding).__name__}.embed changed its dimension between two batches.")
         usable = masks.popleft() & np.isfinite(answer).all(axis=1)
         rows = max(0, min(size, count - start))
-        write_rows(vectors, slice(start, start + rows), answer[:rows])
+        vectors[start : start + rows] = answer[:rows]
         any_usable |= bool(usable[:rows].any())
         unusable = start + np.flatnonzero(~usable[:rows])
         vectors[unusable] = np.nan

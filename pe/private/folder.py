@@ -21,21 +21,18 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from pe.data.cells import LONGEST
-from pe.data.samples import Array
 from pe.data.tables import LABELS_CSV, check_column, columns_of, is_clutter, read_rows, read_rows_or_faults
-from pe.errors import BadSample, PrivateDataError, nearest_name
+from pe.errors import BadSample, PEError, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, Where, as_private, outcome_of, refusal
 from pe.private.modalities import ImageSource, TextSource
-from pe.private.naming import label_names, like_labels, suggestion, text_of
+from pe.private.naming import Seen, label_names, like_labels, suggestion, text_of
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, source
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -46,13 +43,12 @@ _PASSED_OVER = frozenset({".txt", ".md", ".csv", ".json", ".jsonl", ".xml", ".ya
 
 @dataclass(frozen=True)
 class FileList:
-    """The records of a folder. Confidential."""
+    """The records of a folder. Confidential. Where bad records are skipped, an error stands in the place of a value."""
 
-    paths: Sequence[str]  # below the folder, POSIX
-    labels: Sequence[str | None] | None  # None: there are none
-    units: Sequence[str | int | None] | None  # None: each record is its own, or `own_units` tells
+    paths: Sequence[str | PEError]  # below the folder, POSIX
+    labels: Sequence[object] | None  # None: there are none
+    units: Sequence[object] | None  # None: each record is its own, or `own_units` tells
     where: Where
-    faults: Mapping[int, str]  # where bad records are skipped, those that are no file as it must be, and why
 
 
 @source
@@ -75,38 +71,53 @@ class FolderSource(PrivateSource):
         """The folder."""
         return self.path
 
-    @abstractmethod
-    def read_file(self, path: Path) -> Array:
-        """Return the sample in a file; raise BadSample if there is none."""
+    @classmethod
+    def find(cls, root: Path) -> Seen:
+        """Propose labels to `pe init`, and privacy units: subfolders and columns of labels.csv. Confidential."""
+        if not root.is_dir():
+            raise PrivateDataError(f"The folder {root} does not exist.")
+        if (root / LABELS_CSV).is_file():
+            labels = label_names(TextFolder(root)._in_csv().labels or ())
+            columns = [name for name in columns_of(root / LABELS_CSV) if name not in ("file", "label")]
+        else:
+            folders = _top_folders(root)
+            _refuse_metadata(root, folders, None)
+            for name in folders:
+                if text_of(name) is None:
+                    raise PrivateDataError(f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it.")
+            labels, columns = label_names(folders), []
+        units = (SUBFOLDER, *columns)
+        return Seen({"kind": cls.kind, "path": root}, labels, units, "subfolder, a column of labels.csv")
 
     def open(self) -> PrivateDataset:
         """List the records; files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
-        files = self._files()
-        return self._bind(files)
+        return self._bind(self._files())
 
     def _bind(self, files: FileList) -> PrivateDataset:
         """Return the data set of listed files."""
+        nothing = [None] * len(files.paths)
+        labels, units = files.labels or nothing, files.units or nothing
+        keys = (
+            (path, None) if isinstance(path, PEError) else (label, unit)
+            for path, label, unit in zip(files.paths, labels, units, strict=True)
+        )
         return self.bind(
-            Reread(self._outcomes, files),
-            len(files.paths),
+            Reread(self._outcomes, files.paths),
+            keys,
             files.where,
-            labels=files.labels,
-            units=files.units,
-            faults=files.faults,
+            is_labelled=files.labels is not None,
+            has_units=files.units is not None,
         )
 
-    def _outcomes(self, files: FileList) -> Iterator[Outcome]:
-        """Yield each file's sample or error, in order. Faulty files are not read."""
+    def _outcomes(self, paths: Sequence[str | PEError]) -> Iterator[Outcome]:
+        """Yield each file's sample or error, in order. What is no file as it must be is not read."""
         if not self.path.is_dir():
             raise PrivateDataError(f"The folder {self.path} is gone.")
-        for index, path in enumerate(files.paths):
-            if index in files.faults:
-                yield BadSample(files.faults[index])
+        for path in paths:
+            if isinstance(path, PEError):
+                yield path
             else:
-                yield outcome_of(self._read_path, str(self.path / path))
-
-    def _read_path(self, path: str) -> Array:
-        return self.read_file(Path(path))
+                yield outcome_of(self.read, self.path / path, str(self.path / path))
 
     def _files(self) -> FileList:
         """List the records' files, by the rules above. Confidential."""
@@ -122,22 +133,21 @@ class FolderSource(PrivateSource):
         for index, earlier in enumerate(first):
             if index != earlier and not self.skips:
                 raise PrivateDataError(
-                    f"{root / files.paths[index]} is listed twice, or is the same file as "
-                    f"{root / files.paths[earlier]}: one file is one record with one label."
+                    f"{root}/{files.paths[index]} is listed twice, or is the same file as "
+                    f"{root}/{files.paths[earlier]}: one file is one record with one label."
                 )
         if files.units is None and self.privacy_unit == RECORD and self.skips:
             files = replace(files, units=first)  # whoever is in a file has one vote, however often it is listed
         return files
 
-    def _or_fault(self, faults: dict[int, str], index: int, read: Callable[[], str]) -> str | None:
-        """Return what `read` returns. Where bad records are skipped, note its error as the record's instead."""
+    def _or_error(self, read: Callable[..., str], *arguments: object) -> str | PEError:
+        """Return what `read` returns; where bad records are skipped, its error in place of it."""
         try:
-            return read()
+            return read(*arguments)
         except PrivateDataError as error:
             if not self.skips:
                 raise
-            faults.setdefault(index, str(error))
-            return None
+            return error
 
     def _in_csv(self) -> FileList:
         root, table, unit = self.path, self.path / LABELS_CSV, self.privacy_unit
@@ -150,27 +160,16 @@ class FolderSource(PrivateSource):
         def where(index: int) -> str:
             return f"Record {index + 1} of {table}"
 
-        faults: dict[int, str] = {}
-        paths = [
-            self._or_fault(faults, index, partial(_inside, root, file, where(index))) or ""
-            for index, file in enumerate(columns["file"])
-        ]
-        units: Sequence[str | int | None] | None = None
+        paths = [self._or_error(_inside, root, file, where(index)) for index, file in enumerate(columns["file"])]
+        units: Sequence[object] | None = None
         if unit == SUBFOLDER:
-            units = self._folders(faults, paths, 0)
+            units = [path if isinstance(path, PEError) else self._or_error(_folder_at, path, 0, root) for path in paths]
         elif unit in columns and unit != RECORD:
             units = columns[unit]
         elif unit != RECORD and unit not in self.own_units:
             choices = [RECORD, SUBFOLDER, *self.own_units, *(one for one in columns if one not in ("file", "label"))]
             raise PrivateDataError(f"privacy_unit: {table} has no column '{unit}': {nearest_name(unit, choices)}")
-        return FileList(paths, columns.get("label"), units, where, faults)
-
-    def _folders(self, faults: dict[int, str], paths: Sequence[str], depth: int) -> list[str | None]:
-        """Return the folder of each path, at this depth below the source's own."""
-        return [
-            self._or_fault(faults, index, partial(_folder_at, path, depth, self.path))
-            for index, path in enumerate(paths)
-        ]
+        return FileList(paths, columns.get("label"), units, where)
 
     def _in_folders(self) -> FileList:
         root, classes, unit = self.path, self.class_names, self.privacy_unit
@@ -192,22 +191,24 @@ class FolderSource(PrivateSource):
         if strangers and not self.skips:
             remedy = f"Move {{it}} away, convert {{it}}, or list the records in {LABELS_CSV}."
             raise refusal([strangers[path] for path in sorted(strangers)], "files are not read here", remedy)
-        paths = sorted([*paths, *strangers])
-        faults = {index: strangers[path] for index, path in enumerate(paths) if path in strangers}
         if classes is None:  # a folder would be a label
-            faults |= {
-                index: f"{root / path} lies in a subfolder, and no classes are declared."
-                for index, path in enumerate(paths)
+            strangers |= {
+                path: f"{root / path} lies in a subfolder, and no classes are declared."
+                for path in paths
                 if "/" in path
             }
+        names = sorted({*paths, *strangers})
         # Where bad records are skipped, whether there are folders at all must not decide what a label is. Of a single
         # class, then, are all files that lie in no folder.
         is_labelled = bool(classes) and (bool(folders) or self.skips)
         alone = f"{classes[0]}/" if classes and len(classes) == 1 and self.skips else ""
-        placed = [path if "/" in path else f"{alone}{path}" for path in paths]
-        labels = self._folders(faults, placed, 0) if is_labelled else None
-        units = self._folders(faults, paths, int(is_labelled)) if unit == SUBFOLDER else None
-        return FileList(paths, labels, units, lambda index: f"{root / paths[index]}", faults)
+        placed = [name if "/" in name else f"{alone}{name}" for name in names]
+        labels = [self._or_error(_folder_at, name, 0, root) for name in placed] if is_labelled else None
+        units = None
+        if unit == SUBFOLDER:
+            units = [self._or_error(_folder_at, name, int(is_labelled), root) for name in names]
+        records = [PrivateDataError(strangers[name]) if name in strangers else name for name in names]
+        return FileList(records, labels, units, lambda index: f"{root / names[index]}")
 
 
 @source
@@ -219,10 +220,6 @@ class ImageFolder(FolderSource, ImageSource):
 
     suffixes: ClassVar[frozenset[str]] = SUFFIXES
 
-    def read_file(self, path: Path) -> Array:
-        """Return the image in a file; raise BadImage if there is none."""
-        return self.decode(path)
-
 
 @source
 class TextFolder(FolderSource, TextSource):
@@ -232,30 +229,6 @@ class TextFolder(FolderSource, TextSource):
     kind: Literal["text_folder"] = "text_folder"
 
     suffixes: ClassVar[frozenset[str]] = TEXT_SUFFIXES
-
-    def read_file(self, path: Path) -> Array:
-        """Return the text in a file; raise BadSample if there is none."""
-        return self.read(path, str(path))
-
-
-def find_labels(root: Path) -> tuple[str, ...]:
-    """Return the label names in a folder, if any, for `pe init` to propose. Confidential."""
-    if not root.is_dir():
-        raise PrivateDataError(f"The folder {root} does not exist.")
-    if (root / LABELS_CSV).is_file():
-        return label_names(TextFolder(root)._in_csv().labels or ())
-    folders = _top_folders(root)
-    _refuse_metadata(root, folders, None)
-    for name in folders:
-        if text_of(name) is None:
-            raise PrivateDataError(f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it.")
-    return label_names(folders)
-
-
-def find_units(root: Path) -> tuple[str, ...]:
-    """Propose privacy units besides `record`: subfolders, and columns of labels.csv. Confidential."""
-    columns = _read_csv(root) if (root / LABELS_CSV).is_file() else {}
-    return (SUBFOLDER, *(name for name in columns if name not in ("file", "label")))
 
 
 @as_private()
@@ -323,7 +296,7 @@ def _suffix(name: str) -> str:
     return "" if suffix[1:].isdecimal() else suffix
 
 
-def _inside(root: Path, text: str | None, where: str) -> str:
+def _inside(root: Path, text: Any, where: str) -> str:
     """Return the path below `root` that a cell of labels.csv names; PrivateDataError if the cell names none."""
     if not text or "\0" in text or len(text) > LONGEST:
         raise PrivateDataError(f"{where} names no file.")
@@ -350,14 +323,15 @@ def _folder_at(path: str, depth: int, root: Path) -> str:
     return parts[depth]
 
 
-def _same_files(root: Path, paths: Sequence[str]) -> list[int]:
+def _same_files(root: Path, paths: Sequence[str | PEError]) -> list[int]:
     """Return for each path the index of the first one of the same file."""
     first: dict[object, int] = {}
     indices = []
     for index, path in enumerate(paths):
-        identity: object = path or index  # a missing file is a bad record, which the pre-flight names
-        with suppress(OSError):
-            status = (root / path).stat()
-            identity = identity if not path else (status.st_dev, status.st_ino)
+        identity: object = path  # a missing file is a bad record, which the pre-flight names
+        if not isinstance(path, PEError):
+            with suppress(OSError):
+                status = (root / path).stat()
+                identity = (status.st_dev, status.st_ino)
         indices.append(first.setdefault(identity, index))
     return indices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import median_low, mode
@@ -17,14 +16,12 @@ from pe.data.tables import COLUMNAR, LABELS_CSV, columns_of, has_splits, tables_
 from pe.data.tables import SUFFIXES as TABLES
 from pe.data.texts import LONGEST
 from pe.errors import PEError, PrivateDataError, RecipeError
-from pe.plugins.registry import load
 from pe.private.dataset import PrivateDataset
-from pe.private.folder import SUFFIXES, TextFolder, find_labels, find_units
+from pe.private.folder import SUFFIXES, ImageFolder, TextFolder
 from pe.private.folder import TEXT_SUFFIXES as TEXTS
-from pe.private.naming import FoundColumns
-from pe.private.npz import find_arrays
-from pe.private.source import PrivateSource
-from pe.private.tables import ImageParquet, RowTable, TextTable
+from pe.private.naming import Seen
+from pe.private.npz import ImageNpz
+from pe.private.tables import ImageParquet, TextTable
 from pe.private.webdataset import TAR, WebDataset
 
 LOOKED_AT = 32
@@ -33,22 +30,6 @@ _FILES_LOOKED_AT = 64
 _OWN_SIDE = 256  # pixels: square images of one size up to this keep it
 _SIDES = (32, 64, 128)
 _LENGTHS = (250, 500, 1000)  # bytes of a text; beyond them LONGEST
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Private records at a place, as `pe init` sees them. Confidential."""
-
-    settings: dict[str, Any]  # kind, path and columns, as the recipe's section `private` has them
-    labels: tuple[str, ...]  # the label names; empty: no labels
-    units: tuple[str, ...]  # possible privacy units, besides `record`
-    where: str  # the unit's place in words: "a column of labels.csv"
-
-    @property
-    def noun(self) -> str:
-        """The records' modality: images, texts or rows."""
-        source: type[PrivateSource] = load("pe.sources", self.settings["kind"])
-        return source.modality.noun
 
 
 def kind_at(path: Path) -> str:
@@ -79,28 +60,24 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
     if path.is_file() and path.suffix.lower() not in (".npz", *TAR, *TABLES):
         raise RecipeError(f"{path} is of no type that is read here: name {choices}.")
 
-    def table(kind: str, key: str, columns: FoundColumns) -> Seen:
-        settings = {"kind": kind, "path": path, key: columns.sample, "label_column": columns.label}
-        return Seen(settings, columns.labels, columns.others, "a column")
-
     kind = text_kind_at(path) if text_column is not None or _holds_texts(path) else kind_at(path)
     if kind == "npz":
-        return Seen({"kind": kind, "path": path}, *find_arrays(path), "an array of the file")
+        return ImageNpz.find(path)
     if kind == WebDataset.kind:
-        return table(kind, "image_column", WebDataset.find(path, image_column, label_column))
+        return WebDataset.find(path, image_column, label_column)
     if kind == "parquet":
-        if (columns := ImageParquet.find(path, image_column, label_column)) is not None:
-            return table(kind, "image_column", columns)
+        seen = ImageParquet.find(path, image_column, label_column)
+        if seen is not None:
+            return seen
         kind = text_kind_at(path)
     if kind == TextTable.kind:
-        return table(kind, "text_column", TextTable.find(path, text_column, label_column))
+        return TextTable.find(path, text_column, label_column)
     if kind == "folder" and _holds(path, _is_dicom):
         raise RecipeError(
             f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you must declare "
             "(pe explain dicom; docs/data.md)."
         )
-    units = find_units(path)
-    return Seen({"kind": kind, "path": path}, find_labels(path), units, "subfolder, a column of labels.csv")
+    return (TextFolder if kind == TextFolder.kind else ImageFolder).find(path)
 
 
 def cells_in_header(path: Path) -> int:
@@ -112,16 +89,6 @@ def cells_in_header(path: Path) -> int:
     if not files or files[0].suffix.lower() not in (".csv", ".tsv"):
         return 0
     return sum(map(looks_like_value, columns_of(files[0])))
-
-
-def look_at_names(path: Path, label_column: str | None, is_looking: bool) -> Seen:
-    """Find out which columns the table at `path` has, by names alone; if it `is_looking`, also labels by their cells.
-
-    The owner may name the column of labels, empty for none.
-    """
-    columns = RowTable.find(path, label_column, is_looking)
-    settings = {"kind": RowTable.kind, "path": path, "label_column": columns.label}
-    return Seen(settings, columns.labels, columns.others, "a column")
 
 
 def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:

@@ -94,30 +94,24 @@ class Dicom(FolderSource, ImageSource):
         warnings.warn(BURNED_IN, stacklevel=2)
         files = self._files()
         if files.units is None and self.privacy_unit == PATIENT:
-            faults = dict(files.faults)
-            patients: list[str | int | None] = []
-            for index, path in enumerate(files.paths):
-                try:
-                    patients.append(None if index in faults else _patient(self.path / path))
-                except BadImage as error:
-                    faults[index] = str(error)
-                    patients.append(f"unreadable\0{index}")
-            files = replace(files, units=patients, faults=faults)
+            units = [path if isinstance(path, PEError) else _patient_or_error(self.path / path) for path in files.paths]
+            paths = [one if isinstance(one, PEError) else path for path, one in zip(files.paths, units, strict=True)]
+            files = replace(files, paths=paths, units=units)
         return self._bind(files)
 
-    def read_file(self, path: Path) -> UInt8Array:
+    def read(self, value: Path, name: str) -> UInt8Array:
         """Return the image in a file; raise BadImage if there is none."""
-        if not path.is_file():
-            raise BadImage(f"{path} is not a readable file.")
-        read = _read_tiff if path.suffix.lower() in _TIFF else _read_dicom
+        if not value.is_file():
+            raise BadImage(f"{name} is not a readable file.")
+        read = _read_tiff if value.suffix.lower() in _TIFF else _read_dicom
         try:
             with quiet():
-                pixels = read(path, self.window)
+                pixels = read(value, self.window)
         except PEError:
             raise
         except Exception as error:  # the libraries let almost any exception out of a malformed file
-            raise BadImage(f"{path} is damaged, not DICOM, or compressed in a way that has no decoder here.") from error
-        return self.convert(pixels, str(path))
+            raise BadImage(f"{name} is damaged, not DICOM, or compressed in a way that has no decoder here.") from error
+        return super().read(pixels, name)
 
 
 def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, invert: bool) -> UInt8Array:
@@ -136,8 +130,8 @@ def _libraries() -> tuple[Any, Any]:
     return pydicom, tifffile
 
 
-def _patient(path: Path) -> str | None:
-    """Return the PatientID in a file's header, None if it has none; BadImage if there is no header. Confidential."""
+def _patient_or_error(path: Path) -> str | BadImage | None:
+    """Return the PatientID in a file's header, None if it has none, or an error without a header. Confidential."""
     pydicom, _ = _libraries()
     try:
         with quiet():
@@ -145,8 +139,8 @@ def _patient(path: Path) -> str | None:
             if not header.preamble and "Rows" not in header:
                 raise ValueError("no header")
             value = header.get(PATIENT)
-    except Exception as error:
-        raise BadImage(f"{path} is not a readable DICOM file.") from error
+    except Exception:
+        return BadImage(f"{path} is not a readable DICOM file.")
     return None if value is None else str(value)
 
 

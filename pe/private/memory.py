@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -18,9 +17,8 @@ from pydantic import Field, InstanceOf
 
 from pe.data.arrays import UInt8Array
 from pe.data.cells import UNREADABLE, python_scalar
-from pe.data.samples import Array
 from pe.data.tables import arrow_cells, feature_names
-from pe.errors import BadImage, BadSample, PrivateDataError, RecipeError, nearest_name
+from pe.errors import BadImage, PrivateDataError, RecipeError, nearest_name
 from pe.plugins.registry import load
 from pe.plugins.settings import fields_of
 from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
@@ -67,15 +65,19 @@ class MemorySource(PrivateSource):
                 "The private records were in memory, and no file holds them: to go on with a run, call pe.evolve with "
                 "them and the same settings again, the run's directory as out, and resume=True."
             )
-        labels, units = (None if read is None else map(python_scalar, read()) for read in (one.labels, one.units))
-        return self.bind(Reread(self._outcomes, one.samples), one.count, _name, labels=labels, units=units)
+        nothing = [None] * one.count
+        labels = nothing if one.labels is None else map(python_scalar, one.labels())
+        units = nothing if one.units is None else map(python_scalar, one.units())
+        return self.bind(
+            Reread(self._outcomes, one.samples),
+            zip(labels, units, strict=True),
+            _name,
+            is_labelled=one.labels is not None,
+            has_units=one.units is not None,
+        )
 
     def _outcomes(self, samples: Values) -> Iterator[Outcome]:
-        return (outcome_of(partial(self.read_value, value), _name(i)) for i, value in enumerate(samples()))
-
-    @abstractmethod
-    def read_value(self, value: Any, name: str) -> Array:
-        """Return the sample that an object holds; raise BadSample, which calls it `name`, if it holds none."""
+        return (outcome_of(self.read, value, _name(i)) for i, value in enumerate(samples()))
 
 
 @source
@@ -85,17 +87,16 @@ class ImagesInMemory(MemorySource, ImageSource):
     _: KW_ONLY
     kind: Literal["images_in_memory"] = "images_in_memory"
 
-    def read_value(self, value: Any, name: str) -> UInt8Array:
-        """As `MemorySource.read_value`, of what `_plain` takes; floating-point pixels lie in [0, 1]."""
-        if (value := _plain(value)) is None:
+    def read(self, value: Any, name: str) -> UInt8Array:
+        """Return an image of what `_plain` takes; floating-point pixels lie in [0, 1]."""
+        value = _plain(value)
+        if value is None:
             raise BadImage(f"{name} is missing.")
-        if not isinstance(value, np.ndarray):
-            return self.decode(value, name)
-        if value.dtype.kind == "f":
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             if not (value.min(initial=0) >= 0 and value.max(initial=0) <= 1):
                 raise BadImage(f"{name} has values outside 0…1: scale floating-point pixels to 0…1.")
             value = np.rint(value * 255).astype(np.uint8)
-        return self.convert(value, name)
+        return super().read(value, name)
 
 
 @source
@@ -105,12 +106,6 @@ class TextsInMemory(MemorySource, TextSource):
     _: KW_ONLY
     kind: Literal["texts_in_memory"] = "texts_in_memory"
 
-    def read_value(self, value: Any, name: str) -> Array:
-        """As `MemorySource.read_value`."""
-        if not isinstance(value, str):
-            raise BadSample(f"{name} is of type {type(value).__name__}, and no text.")
-        return self.read(value, name)
-
 
 @source
 class TableInMemory(MemorySource, RowSource):
@@ -118,10 +113,6 @@ class TableInMemory(MemorySource, RowSource):
 
     _: KW_ONLY
     kind: Literal["table_in_memory"] = "table_in_memory"
-
-    def read_value(self, value: Any, name: str) -> Array:
-        """As `MemorySource.read_value`; `value` has a value for each column."""
-        return self.read(value, name)
 
 
 def _name(index: int) -> str:
@@ -292,7 +283,8 @@ def _columns(
         return _hugging_face(value)
     if hasattr(value, "to_batches") and hasattr(value, "schema"):  # a table of pyarrow
         class_names = {name: feature_names(value.schema.metadata, name) for name in value.schema.names}
-        return len(value), {name: partial(_arrow, value.select([name])) for name in value.schema.names}, class_names
+        columns = {name: partial(_cells, partial(value.select([name]).to_batches, _TOGETHER)) for name in class_names}
+        return len(value), columns, class_names
     if isinstance(value, tuple) and len(value) == 2:
         value = dict(zip((SAMPLE, LABEL), value, strict=True))
     if isinstance(value, Mapping) or hasattr(value, "columns"):  # arrays by name, or a data frame
@@ -328,7 +320,7 @@ def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, S
             value = value.cast_column(name, type(feature)(decode=False))
     value = value.with_format("arrow")
     columns: dict[str, Values] = {
-        name: partial(_batches, partial(value.select_columns([name]).iter, _TOGETHER)) for name in features
+        name: partial(_cells, partial(value.select_columns([name]).iter, _TOGETHER)) for name in features
     }
     return len(value), columns, {name: one.names for name, one in features.items() if hasattr(one, "str2int")}
 
@@ -352,13 +344,6 @@ def _parts(rows: Values, key: Any) -> Iterator[Any]:
             yield UNREADABLE
 
 
-def _arrow(table: Any) -> Iterator[Any]:
-    """Yield the values of a table of pyarrow that has one column."""
-    import pyarrow
-
-    return (cell for batch in table.to_batches(_TOGETHER) for cell in arrow_cells(batch.column(0), (), pyarrow))
-
-
-def _batches(read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """Yield the values of tables of pyarrow, of one column each."""
-    return (cell for table in read() for cell in _arrow(table))
+def _cells(read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """Yield the values of tables, or of record batches, of pyarrow that have one column."""
+    return (cell for batch in read() for cell in arrow_cells(batch.column(0)))

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageCms
 from pydantic import AfterValidator, Field
 
 from pe.data.arrays import UInt8Array
 from pe.data.columns import Column, Columns
 from pe.data.constraints import Constraints, Declared
-from pe.data.decoding import Channels, Resize, convert_pixels, decode_image, dimness
+from pe.data.decoding import Channels, Resize, decode_image, dimness
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import Array, Samples, Shape
 from pe.data.structure import Structure
 from pe.data.texts import LONGEST, MARGIN, MOST_MARKS, UTF_8, Texts, check_encoding, decode_text
-from pe.private.dataset import outcome_of
+from pe.errors import BadSample, PrivateDataError
+from pe.private.dataset import Remark, outcome_of
 from pe.private.source import PrivateSource, source
 
 _TOO_LARGE = 2**14  # pixels of a side, for WebP
@@ -67,26 +67,24 @@ class ImageSource(PrivateSource):
         """The setting `resize`."""
         return self.resize
 
-    def decode(self, data: bytes | Path | Image.Image, name: str | None = None) -> UInt8Array:
-        """Decode an image file, its bytes or Pillow's image of it as declared; raise as `decode_image`."""
-        size = self.height_width if self.resize else None
-        return decode_image(data, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+    def read(self, value: Any, name: str) -> UInt8Array:
+        """Return an image as declared: of an array, of an encoded file or its bytes, or as Pillow has it.
 
-    def convert(self, pixels: npt.NDArray[Any], name: str = "The image") -> UInt8Array:
-        """Convert an image in an array as declared; raise as `convert_pixels`."""
+        Raise as `decode_image`.
+        """
         size = self.height_width if self.resize else None
-        return convert_pixels(pixels, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+        return decode_image(value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
 
     @cached_property
     def _deep(self) -> set[bool]:
         """Notes for `dimness`: a 16-bit image adds True if it goes beyond a sixteenth of the range, else False."""
         return set()
 
-    def misgiving(self) -> str:
-        """Return why the images read since the last call, taken together, look like a mistake; see `dimness`."""
+    def remarks(self) -> list[Remark]:
+        """Return an error if the images read since the last call look like a mistake, as `dimness` says."""
         why = dimness(self._deep)
         self._deep.clear()
-        return why
+        return [PrivateDataError(why)] if why else []
 
     def decoding(self) -> Callable[[], object]:
         """Return a function that decodes an image of noise with opacity, of `largest_side` where that is given.
@@ -130,9 +128,13 @@ class TextSource(PrivateSource):
         """(longest,)."""
         return (self.longest,)
 
-    def read(self, record: bytes | str | Path, name: str) -> Array:
-        """Return the text of a record, as UTF-8 in an array; raise BadSample as `decode_text`."""
-        text = decode_text(record, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name)
+    def read(self, value: Any, name: str) -> Array:
+        """Return the text of a file or a cell, as UTF-8 in an array; raise BadSample as `decode_text`."""
+        if value is None:
+            raise BadSample(f"{name} is missing.")
+        if not isinstance(value, str | Path):
+            raise BadSample(f"{name} is of type {type(value).__name__}, and no text.")
+        text = decode_text(value, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name)
         return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
@@ -172,9 +174,9 @@ class RowSource(PrivateSource):
         """The bytes of the longest row."""
         return (self.declared.width,)
 
-    def read(self, values: Sequence[object], name: str) -> Array:
-        """Return a record, its values in the order of the columns, as a row; raise BadSample as `Columns.read`."""
-        return np.array(self.declared.read(values, name), np.bytes_)
+    def read(self, value: Sequence[object], name: str) -> Array:
+        """Return a record, whose values are in the order of the columns, as a row; raise as `Columns.read`."""
+        return np.array(self.declared.read(value, name), np.bytes_)
 
     @property
     def public_facts(self) -> list[str]:
@@ -184,9 +186,9 @@ class RowSource(PrivateSource):
             f"The owner of the records has declared these columns in public, and no noise protects them: {columns}."
         ]
 
-    def remarks(self) -> list[str]:
+    def remarks(self) -> list[Remark]:
         """Return how many cells of each column were out of range, and so were changed, since the last call."""
-        sentences = [
+        sentences: list[Remark] = [
             f"Column '{name}': {count:,} cells were out of range and became the nearest value in it."
             for name, count in self.declared.clipped.items()
         ]
@@ -197,4 +199,4 @@ class RowSource(PrivateSource):
         """Return a function that reads the last values, dates in their own format, and then their codes in the row."""
         cells = [f"{column.cell(column.size - 1):{column.format or ''}}" for column in self.declared.values()]
         row = self.declared.rows(self.declared.sizes[None] - 1)
-        return lambda: (outcome_of(partial(self.read, cells), "A row"), self.declared.codes(row))
+        return lambda: (outcome_of(self.read, cells, "A row"), self.declared.codes(row))

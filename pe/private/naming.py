@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pe.data.cells import LONGEST, python_scalar
-from pe.errors import PrivateDataError, nearest_name
+from pe.errors import BadSample, PEError, PrivateDataError, nearest_name
+from pe.plugins.registry import load
 from pe.private.dataset import Labels, Units, Where
 
 ONE_LABEL = "all"
@@ -63,87 +63,140 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)))
 
 
-class _Numbers(ABC):
-    """Numbers that stand for the values of records, one after another.
+class Keys:
+    """The labels and privacy units of records as numbers, taken one record after another: 12 bytes each. Confidential.
+
+    A label becomes its index in the class list. With an empty class list all records are of one class. Without a class
+    list (None) the names are collected, for the error to propose, unless bad records are skipped: then no message may
+    depend on a record.
+
+    Units are numbered by first appearance. Equal text is one unit, wherever it appears. Names that only look alike are
+    refused, and so is text beside numbers, since one patient could become two units. Where bad records are skipped, no
+    record may stop a run: names that look alike are one unit.
+
+    `finish` alone raises the first fault, so that a fault of the whole file is told first.
 
     Attributes:
-        faults: where bad records are skipped, those without a usable value, and why.
+        faults: where bad records are skipped, those without a usable label or unit, and why.
     """
 
-    def __init__(self, where: Where, kind: str, skip: bool) -> None:
+    def __init__(self, classes: Sequence[str] | None, unit_name: str | None, where: Where, skips: bool) -> None:
+        self._classes = classes
+        self._unit_name = unit_name  # None: each record is its own unit
         self._where = where
-        self._numbers = array(kind)
-        self._skip = skip
-        self._error = ""
-        self._number: dict[str, int] = {}
+        self._skips = skips
+        self._labels = array("i")
+        self._units = array("q")
+        self._class_numbers = {name: index for index, name in enumerate(classes or ())}
+        self._unit_numbers: dict[str, int] = {}
+        self._names: set[str] = set()  # where there is no class list
+        self._first: dict[bool, int] = {}  # is a unit text → the first such record
+        self._errors: dict[str, str] = {}  # the first fault of a label, and that of a unit
         self.faults: dict[int, str] = {}
 
-    def take(self, values: Iterable[object]) -> None:
-        """Add the values of the next records."""
-        for value in values:
-            if self._error:
-                return
-            if self._skip and isinstance(value, float) and value.is_integer():
-                value = int(value)  # a library makes all numbers fractions where one is missing
-            try:
-                name = text_of(value)
-            except Exception:  # an array may hold characters that are none
-                name = None
-            self._numbers.append(self._number_of(value, name))
+    def take(self, label: object, unit: object) -> None:
+        """Add the next record. A label or a unit that is an error is the reason why the record is bad."""
+        error = next((one for one in (label, unit) if isinstance(one, PEError)), None)
+        if error is None:
+            self._labels.append(self._label_number(label))
+            self._units.append(self._unit_number(unit))
+            return
+        if not (self._skips or isinstance(error, BadSample)):
+            raise error
+        self.faults[len(self._labels)] = str(error)
+        self._labels.append(0)
+        self._units.append(self._unit_numbers.setdefault("", len(self._unit_numbers)))
 
-    def _note(self, fault: str) -> None:
-        """Note that the next record has no usable value: its own fault alone if such records are skipped."""
-        if self._skip:
-            self.faults[len(self._numbers)] = fault
-        else:
-            self._error = fault
-
-    @abstractmethod
-    def _number_of(self, value: object, name: str | None) -> int:
-        """Return the number that stands for a value, `name` being its text; `_note` it if no number can."""
-
-
-class LabelNumbers(_Numbers):
-    """The labels of records, taken one after another, as indices into the class list: 4 bytes each. Confidential.
-
-    The first fault is raised by `finish` alone, so that a fault of the whole file is told first. With an empty class
-    list all records are of one class; without a class list (None) the names are collected, for the error to propose,
-    unless bad records are skipped: then no message may depend on a record.
-    """
-
-    def __init__(self, classes: Sequence[str] | None, where: Where, skip: bool) -> None:
-        super().__init__(where, "i", skip)
-        self._classes = classes
-        self._number = {name: index for index, name in enumerate(classes or ())}
-        self._names: set[str] = set()  # where there is no class list
-
-    def _number_of(self, value: object, name: str | None) -> int:
-        if self._classes is not None and not self._classes:
-            return 0
-        if name is None:
-            self._note(f"{self._where(len(self._numbers))} has {_fault(value)}.")
-        elif self._classes is None:
-            self._names.add(name)
-        elif name not in self._number:
-            self._note(self._stranger(name, self._classes))
-        return self._number.get(name or "", 0)
-
-    def finish(self) -> tuple[tuple[str, ...], Labels]:
-        """Return the class list (("all",) where labels are ignored) and each record's index into it, int32 (n,)."""
-        if self._error:
-            raise PrivateDataError(self._error)
+    def finish(self) -> tuple[Labels, Units]:
+        """Return each record's label, int32 (n,), and its unit, int64 (n,)."""
+        if "label" in self._errors:
+            raise PrivateDataError(self._errors["label"])
         if self._classes is None:
             raise PrivateDataError(
                 "The private records have labels, but the class list, which is public, is not given: confirm it with "
-                f"classes: {'[…]' if self._skip else suggestion(self._names)}, or set classes: [] to ignore the labels."
+                f"classes: {'[…]' if self._skips else suggestion(self._names)}, or set classes: [] to ignore labels."
             )
-        return tuple(self._classes) or (ONE_LABEL,), np.asarray(self._numbers, dtype=np.int32)
+        labels = np.asarray(self._labels, dtype=np.int32)
+        if self._unit_name is None:
+            return labels, np.arange(len(labels))
+        if "unit" in self._errors:
+            raise PrivateDataError(self._errors["unit"])
+        if not self._skips:
+            self._refuse_look_alikes()
+        return labels, np.asarray(self._units, dtype=np.int64)
 
-    def _stranger(self, name: str, classes: Sequence[str]) -> str:
-        where, parts = self._where(len(self._numbers)), [part.strip(" []{}()'\"") for part in _SEPARATORS.split(name)]
-        if len(parts) > 1 and all(part in self._number for part in parts):
+    def _note(self, kind: str, index: int, fault: str) -> None:
+        if self._skips:
+            self.faults[index] = fault
+        else:
+            self._errors.setdefault(kind, fault)
+
+    def _text(self, value: object) -> str | None:
+        if self._skips and isinstance(value, float) and value.is_integer():
+            value = int(value)  # a library makes all numbers fractions where one is missing
+        try:
+            return text_of(value)
+        except Exception:  # an array may hold characters that are none
+            return None
+
+    def _label_number(self, value: object) -> int:
+        if self._classes is not None and not self._classes:
+            return 0
+        index = len(self._labels)
+        name = self._text(value)
+        if name is None:
+            self._note("label", index, f"{self._where(index)} has {_fault(value)}.")
+        elif self._classes is None:
+            self._names.add(name)
+        elif name not in self._class_numbers:
+            self._note("label", index, self._stranger(index, name, self._classes))
+        return self._class_numbers.get(name or "", 0)
+
+    def _stranger(self, index: int, name: str, classes: Sequence[str]) -> str:
+        where = self._where(index)
+        parts = [part.strip(" []{}()'\"") for part in _SEPARATORS.split(name)]
+        if len(parts) > 1 and all(part in self._class_numbers for part in parts):
             return f"{where} has several labels ('{name}'): one per record."
         return f"{where} has the label '{name}', which the public class list lacks: {nearest_name(name, classes)}"
+
+    def _unit_number(self, value: object) -> int:
+        if self._unit_name is None:
+            return 0
+        index = len(self._units)
+        self._first.setdefault(isinstance(value, str | bytes), index)
+        name = self._text(value) or ""
+        if self._skips:
+            name = _fold(name)
+        if not name:
+            self._note("unit", index, self._lack(index))
+        return self._unit_numbers.setdefault(name, len(self._unit_numbers))
+
+    def _refuse_look_alikes(self) -> None:
+        if len(self._first) > 1:
+            text, number = self._where(self._first[True]), self._where(self._first[False])
+            raise PrivateDataError(
+                f"{self._unit_name} is text in {text}, and a number in {number}: write all of them in one form, with "
+                "any leading zeros."
+            )
+        alike: dict[str, int] = {}
+        for name, unit in self._unit_numbers.items():
+            if not name:  # of bad records
+                continue
+            key = _fold(name)
+            if not key:
+                raise PrivateDataError(self._lack(self._units.index(unit)))
+            other = alike.setdefault(key, unit)
+            if other != unit:
+                places = " and ".join(self._where(self._units.index(one)) for one in (other, unit))
+                raise PrivateDataError(
+                    f"{places} have ids in {self._unit_name} that look alike (they differ in leading zeros, case, "
+                    "spaces, dashes, invisible characters or a final .0 alone): give one unit one id, and two units "
+                    "ids that differ in more."
+                )
+
+    def _lack(self, index: int) -> str:
+        where = self._where(index)
+        return f"{where} has no usable {self._unit_name}: each record needs a name, as text, or a whole number there."
 
 
 def _fault(value: object) -> str:
@@ -154,55 +207,6 @@ def _fault(value: object) -> str:
     if isinstance(value, str | bytes):
         return "a label that is not text in UTF-8, or too long: rename it"
     return f"a label of type {type(value).__name__}: labels are names or whole numbers"
-
-
-class UnitNumbers(_Numbers):
-    """The privacy units of records, taken one after another, numbered by first appearance: 8 bytes each. Confidential.
-
-    Equal text is one unit, wherever it appears. Names that only look alike are refused, and so is text beside numbers,
-    since one patient could become two units. The first fault is raised by `finish` alone. Where bad records are
-    skipped, no record may stop a run: names that look alike are one unit.
-    """
-
-    def __init__(self, unit_name: str, where: Where, skip: bool) -> None:
-        super().__init__(where, "q", skip)
-        self._unit_name = unit_name
-        self._first: dict[bool, int] = {}  # is it text → the first such record
-
-    def _number_of(self, value: object, name: str | None) -> int:
-        self._first.setdefault(isinstance(value, str | bytes), len(self._numbers))
-        if name is not None and self._skip:
-            name = _fold(name)
-        if not name:
-            self._note(self._lack(len(self._numbers)))
-        return self._number.setdefault(name or "", len(self._number))
-
-    def finish(self) -> Units:
-        """Return each record's unit, int64 (n,)."""
-        if self._error:
-            raise PrivateDataError(self._error)
-        if len(self._first) > 1 and not self._skip:
-            text, number = self._where(self._first[True]), self._where(self._first[False])
-            raise PrivateDataError(
-                f"{self._unit_name} is text in {text}, and a number in {number}: write all of them in one form, with "
-                "any leading zeros."
-            )
-        alike: dict[str, int] = {}
-        for name, unit in self._number.items() if not self._skip else ():
-            if not (key := _fold(name)):
-                raise PrivateDataError(self._lack(self._numbers.index(unit)))
-            if (other := alike.setdefault(key, unit)) != unit:
-                places = " and ".join(self._where(self._numbers.index(one)) for one in (other, unit))
-                raise PrivateDataError(
-                    f"{places} have ids in {self._unit_name} that look alike (they differ in leading zeros, case, "
-                    "spaces, dashes, invisible characters or a final .0 alone): give one unit one id, and two units "
-                    "ids that differ in more."
-                )
-        return np.asarray(self._numbers, dtype=np.int64)
-
-    def _lack(self, index: int) -> str:
-        where = self._where(index)
-        return f"{where} has no usable {self._unit_name}: each record needs a name, as text, or a whole number there."
 
 
 def _fold(name: str) -> str:
@@ -221,36 +225,43 @@ _LIKE_LABELS = re.compile(r"((class|true|target)[ _-]?)?labels?([ _-]?(name|id))
 
 
 @dataclass(frozen=True)
-class FoundColumns:
-    """The columns of a table: of samples, of labels (None: there seems to be none), and all others. Confidential."""
+class Seen:
+    """Private records at a place, as `pe init` sees them. Confidential."""
 
-    sample: str
-    label: str | None
-    labels: tuple[str, ...]  # their names
-    others: tuple[str, ...]  # one of which may be the privacy unit
+    settings: dict[str, Any]  # kind, path and columns, as the recipe's section `private` has them
+    labels: tuple[str, ...]  # the label names; empty: no labels
+    units: tuple[str, ...]  # possible privacy units, besides `record`
+    where: str  # the unit's place in words: "a column of labels.csv"
 
-    @classmethod
-    def find(
-        cls,
-        path: Path,
-        columns: Sequence[str],
-        sample: str,
-        label: str | None,
-        values: Callable[[str], Iterable[object]],
-        like: Iterable[str] = (),
-    ) -> FoundColumns:
-        """Find the label column among the `columns` of the table at `path`; `values` reads a column of it.
+    @property
+    def noun(self) -> str:
+        """The records' modality: images, texts or rows."""
+        noun: str = load("pe.sources", self.settings["kind"]).modality.noun
+        return noun
 
-        `label` is the column that the owner names; empty: no labels; None: take a usual name, or else one in `like`.
-        """
-        if label is None:
-            usual = (name for name in _LABEL_COLUMNS if name in columns)
-            label = next((name for name in (*usual, *like) if name != sample), None)
-        for name in (sample, label):
-            if name and name not in columns:
-                raise PrivateDataError(f"{path} has no column '{name}': it has {list_names(columns)}.")
-        names = label_names(values(label)) if label else ()
-        return cls(sample, label or None, names, tuple(name for name in columns if name not in (sample, label)))
+
+def see_columns(
+    settings: dict[str, Any],
+    columns: Sequence[str],
+    label: str | None,
+    values: Callable[[str], Iterable[object]],
+    like: Iterable[str] = (),
+) -> Seen:
+    """Find the label column among the `columns` of a table; `values` reads a column of it. Confidential.
+
+    `settings` have the table's kind, its path, and its column of samples if there is one. `label` is the column that
+    the owner names; empty: no labels; None: take a usual name, or else one in `like`.
+    """
+    path, samples = settings["path"], [name for key, name in settings.items() if key.endswith("_column")]
+    if label is None:
+        usual = (name for name in _LABEL_COLUMNS if name in columns)
+        label = next((name for name in (*usual, *like) if name not in samples), None)
+    for name in (*samples, label):
+        if name and name not in columns:
+            raise PrivateDataError(f"{path} has no column '{name}': it has {list_names(columns)}.")
+    names = label_names(values(label)) if label else ()
+    others = tuple(name for name in columns if name not in (*samples, label))
+    return Seen(settings | {"label_column": label or None}, names, others, "a column")
 
 
 def like_labels(columns: Iterable[str]) -> str | None:

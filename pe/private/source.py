@@ -16,17 +16,16 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
-import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from pe.data.remote import RemotePath
-from pe.data.samples import Samples, Shape
+from pe.data.samples import Array, Samples, Shape
 from pe.errors import PrivateDataError, RecipeError
 from pe.plugins.registry import load
 from pe.plugins.settings import sentence
-from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Where, class_fault
-from pe.private.naming import ONE_LABEL, LabelNumbers, UnitNumbers
+from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Remark, Where, class_fault
+from pe.private.naming import ONE_LABEL, Keys
 
 Class = TypeVar("Class", bound=type[Any])
 RECORD, SUBFOLDER = "record", "subfolder"
@@ -123,6 +122,13 @@ class PrivateSource(ABC):
             PrivateDataError: they are not there, or not as declared.
         """
 
+    def read(self, value: Any, name: str) -> Array:
+        """Return the sample that a file, a cell or an object holds; raise BadSample, which calls it `name`.
+
+        Sources of folders, tables and memory call it for each record; a source that lists samples itself needs none.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def decoding(self) -> Callable[[], object]:
         """Return a function that decodes a made-up record, as costly as can be: the public clock leaves time for it."""
@@ -132,70 +138,59 @@ class PrivateSource(ABC):
         """Sentences on what the recipe declares of the records, for the certificate: no noise protects it."""
         return []
 
-    def remarks(self) -> list[str]:
-        """Return sentences for the owner on the records read since the last call. Confidential."""
-        return []
+    def remarks(self) -> list[Remark]:
+        """Return sentences for the owner on the records read since the last call. Confidential.
 
-    def misgiving(self) -> str:
-        """Return why records read since the last call, taken together, look like a mistake; empty if they do not."""
-        return ""
+        One that is an error says why these records, taken together, look like a mistake.
+        """
+        return []
 
     def bind(
         self,
         records: Records,
-        count: int,
+        keys: Iterable[tuple[object, object]],
         where: Where,
         *,
-        labels: Iterable[object] | LabelNumbers | None,
-        units: Iterable[object] | UnitNumbers | None = None,
+        is_labelled: bool = False,
+        has_units: bool = False,
         declared_size: int | None = None,
-        faults: Mapping[int, str] | None = None,
     ) -> PrivateDataset:
-        """Return the data set of `count` records, for `open` to return; PrivateDataError if they are not as declared.
+        """Return the data set of records, for `open` to return; PrivateDataError if they are not as declared.
 
         Where bad records are skipped, one without a usable label or unit is a bad record.
 
         Args:
             records: the samples.
-            count: the number of records. Confidential.
+            keys: each record's label and unit. An error in the place of one of them says why the record is bad.
             where: names a record's place.
-            labels: each record's label; None: the records have no labels.
-            units: each record's unit; None: each record is its own unit.
+            is_labelled: whether the keys hold labels. If they do not, all records are of one class.
+            has_units: whether the keys hold units. If they do not, each record is its own unit.
             declared_size: the declared size to take if the recipe declares none.
-            faults: records that are known to be bad, and why.
         """
-        bad = dict(faults or {})
-        if labels is not None and not isinstance(labels, LabelNumbers):
-            values, labels = labels, LabelNumbers(self.class_names, where, self.skips)
-            labels.take(values)
-        if units is not None and not isinstance(units, UnitNumbers):
-            values, units = units, UnitNumbers(self.privacy_unit, where, self.skips)
-            units.take(values)
-        for numbers_of in (labels, units):
-            bad |= {} if numbers_of is None else numbers_of.faults
-        if labels is not None:
-            classes, numbers = labels.finish()
-        elif len(self.labels) > 1 and count:
+        numbers = Keys(
+            self.class_names if is_labelled else (), self.privacy_unit if has_units else None, where, self.skips
+        )
+        for label, unit in keys:
+            numbers.take(label, unit)
+        labels, units = numbers.finish()
+        if not is_labelled and len(self.labels) > 1 and len(labels):
             raise PrivateDataError(
                 "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
                 "says where they stand), or leave classes out."
             )
-        else:
-            classes, numbers = self.labels, np.zeros(count, np.int32)
         return PrivateDataset(
             records,
-            numbers,
-            np.arange(count) if units is None else units.finish(),
-            classes=classes,
+            labels,
+            units,
+            classes=self.labels,
             modality=self.modality,
             shape=self.shape,
             unit_name=self.privacy_unit,
             declared_size=self.declared_size or declared_size,
             on_bad_record=self.on_bad_record,
             where=where,
-            misgiving=self.misgiving,
             remarks=self.remarks,
-            faults=bad,
+            faults=numbers.faults,
         )
 
     @property

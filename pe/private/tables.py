@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, replace
-from functools import partial
+from dataclasses import KW_ONLY
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -15,7 +14,6 @@ from pydantic import AfterValidator
 from pe.data.arrays import UInt8Array
 from pe.data.columns import Column
 from pe.data.remote import Place, TablePath
-from pe.data.samples import Array
 from pe.data.tables import (
     COLUMNAR,
     ROWS_READ,
@@ -32,14 +30,14 @@ from pe.data.texts import UTF_8, check_encoding
 from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
 from pe.private.modalities import ImageSource, RowSource, TextSource
-from pe.private.naming import FoundColumns, LabelNumbers, UnitNumbers, list_names
+from pe.private.naming import Seen, list_names, see_columns
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, Text, source
 
 _IMAGES_READ = 64
 _VALUES_READ = 65_536
 _ROWS_LOOKED_AT = 32
-NO_KEYS: tuple[Row, Row] = (None,), (None,)
-"""The label and the unit of a row that cannot be read."""
+Key = tuple[object, object]
+"""The label and the unit of a record."""
 
 
 class TableSource(PrivateSource):
@@ -66,23 +64,27 @@ class TableSource(PrivateSource):
         """List the records; samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
-        files, count, classes = self._files(), 0, self.class_names or ()
+        files, classes = self._files(), self.class_names or ()
         if self.label_column is None and len(classes) > 1:
             hint = self._label_hint(files[0])
             raise PrivateDataError(f"label_column is not set, and classes lists {len(classes)} classes: {hint}.")
         ends: list[int] = []  # of the files that were read
-        where = place_in(files, ends, self.noun)
-        labels = None if self.label_column is None else LabelNumbers(self.class_names, where, self.skips)
-        units = None if self._unit is None else UnitNumbers(self.privacy_unit, where, self.skips)
+        return self.bind(
+            Reread(self._outcomes, files),
+            self._keys_of_all(files, ends),
+            place_in(files, ends, self.noun),
+            is_labelled=self.label_column is not None,
+            has_units=self._unit is not None,
+        )
+
+    def _keys_of_all(self, files: Sequence[TablePath], ends: list[int]) -> Iterator[Key]:
+        """Yield the keys of all records; add to `ends` the number of records up to the end of each file."""
+        count = 0
         for file in files:
-            for label, unit in self._keys(file, is_first=count == 0):
+            for key in self._keys(file, is_first=count == 0):
                 count += 1
-                if labels is not None:
-                    labels.take(label)
-                if units is not None:
-                    units.take(unit)
+                yield key
             ends.append(count)
-        return self.bind(Reread(self._outcomes, files), count, where, labels=labels, units=units)
 
     @property
     def _unit(self) -> str | None:
@@ -102,11 +104,12 @@ class TableSource(PrivateSource):
     def _files(self) -> Sequence[TablePath]:
         """Return the files, one at least."""
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
-        """Yield each record's label and unit, each in a tuple; `is_first` is True if no earlier file held a record."""
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
+        """Yield each record's label and unit; `is_first` is True if no earlier file held a record."""
         columns = [name for name in (self.label_column, self._unit) if name is not None]
         for row in self._rows(file, columns, _VALUES_READ):
-            yield NO_KEYS if isinstance(row, BadSample) else (row[:1], row[-1:])
+            # A bad row is bad by its outcome; it needs no reason here, and without columns it has a unit.
+            yield (None, None) if isinstance(row, BadSample) or not row else (row[0], row[-1])
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         """Yield all samples in order, or their errors."""
@@ -115,16 +118,16 @@ class TableSource(PrivateSource):
                 if isinstance(row, BadSample):
                     yield row
                 else:
-                    yield outcome_of(partial(self._read, row), f"{self.sample} {number:,} of {file}")
+                    yield outcome_of(self.read, self._value(row), f"{self.sample} {number:,} of {file}")
 
     @property
     def _columns(self) -> Sequence[str]:
         """The columns of samples."""
         raise NotImplementedError
 
-    def _read(self, row: Row, name: str) -> Array:
-        """Return the sample in a row of these columns; raise BadSample, which calls it `name`, if there is none."""
-        raise NotImplementedError
+    def _value(self, row: Row) -> object:
+        """Return what `read` takes of a row of these columns."""
+        return row[0]
 
 
 @source
@@ -152,18 +155,23 @@ class ImageParquet(TableSource, ImageSource):
     label_column: str | None = None
 
     @classmethod
-    def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns | None:
-        """Propose columns to `pe init`; None if no column holds bytes. See `FoundColumns.find`. Confidential."""
+    def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
+        """Propose columns to `pe init`; None if no column holds bytes. See `see_columns`. Confidential."""
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
-            schema, types = file.schema, file.arrow.types
-        images = [name for name in schema.names if _is_bytes(schema.field(name).type, types)]
+            schema = file.schema
+        images = [name for name in schema.names if _is_bytes(schema.field(name).type)]
         if image_column is None and not images:
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
         with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
-        columns = FoundColumns.find(path, schema.names, image, label, _reader(files), with_names)
-        return replace(columns, labels=tuple(with_names.get(columns.label or "", columns.labels)))
+        read = _reader(files)
+
+        def values(name: str) -> Iterable[object]:
+            return with_names.get(name) or read(name)
+
+        settings = {"kind": cls.kind, "path": path, "image_column": image}
+        return see_columns(settings, schema.names, label, values, with_names)
 
     def _files(self) -> Sequence[TablePath]:
         return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
@@ -172,7 +180,7 @@ class ImageParquet(TableSource, ImageSource):
         columns = ", ".join(f"'{name}'" for name in columns_of(file))
         return f"name the column of {file} that holds the labels; it has {columns}"
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
         with open_columns(file) as table:
             self._check_columns(file, table)
         return super()._keys(file, is_first)
@@ -181,8 +189,8 @@ class ImageParquet(TableSource, ImageSource):
     def _columns(self) -> Sequence[str]:
         return [self.image_column]
 
-    def _read(self, row: Row, name: str) -> UInt8Array:
-        (value,) = row
+    def read(self, value: Any, name: str) -> UInt8Array:
+        """Return the image in a cell; raise BadImage if there is none."""
         data = value.get("bytes") if isinstance(value, dict) else value
         if isinstance(value, dict) and data is None and value.get("path"):
             raise BadImage(
@@ -191,7 +199,7 @@ class ImageParquet(TableSource, ImageSource):
             )
         if not isinstance(data, bytes):
             raise BadImage(f"{name} is missing: its bytes are null.")
-        return self.decode(data, name)
+        return super().read(data, name)
 
     def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
         """Refuse a file that does not have each column once, or whose image column holds no bytes."""
@@ -199,15 +207,17 @@ class ImageParquet(TableSource, ImageSource):
             if column is not None and file.schema.names.count(column) != 1:
                 raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}")
         kind = file.schema.field(self.image_column).type
-        if not _is_bytes(kind, file.arrow.types):
+        if not _is_bytes(kind):
             raise PrivateDataError(
                 f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct with bytes: "
                 "name another image_column."
             )
 
 
-def _is_bytes(kind: Any, types: Any) -> bool:
+def _is_bytes(kind: Any) -> bool:
     """Return True if a column's type is bytes, or a struct with bytes."""
+    from pyarrow import types
+
     if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
@@ -238,8 +248,8 @@ class TextTable(TableSource, TextSource):
     label_column: Text | None = None
 
     @classmethod
-    def find(cls, path: Path, text_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`: `text`, or the one with most text; see `FoundColumns.find`. Confidential."""
+    def find(cls, path: Path, text_column: str | None, label: str | None) -> Seen:
+        """Propose columns to `pe init`: `text`, or the one with most text; see `see_columns`. Confidential."""
         files = table_files(path)
         columns = columns_of(files[0])
         text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
@@ -248,7 +258,7 @@ class TextTable(TableSource, TextSource):
                 f"{path} has no column of words, but {list_names(columns)}: name one by --text-column, or add --table "
                 "if each row is a record of several columns."
             )
-        return FoundColumns.find(path, columns, text, label, _reader(files))
+        return see_columns({"kind": cls.kind, "path": path, "text_column": text}, columns, label, _reader(files))
 
     def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
@@ -258,14 +268,6 @@ class TextTable(TableSource, TextSource):
     @property
     def _columns(self) -> Sequence[str]:
         return [self.text_column]
-
-    def _read(self, row: Row, name: str) -> Array:
-        (text,) = row
-        if text is None:
-            raise BadSample(f"{name} is missing.")
-        if not isinstance(text, str):
-            raise BadSample(f"{name} is of type {type(text).__name__}, and no text.")
-        return self.read(text, name)
 
 
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
@@ -295,11 +297,11 @@ class RowTable(TableSource, RowSource):
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
 
     @classmethod
-    def find(cls, path: Path, label: str | None, is_looking: bool) -> FoundColumns:
-        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see `FoundColumns.find`."""
+    def find(cls, path: Path, label_column: str | None, is_looking: bool) -> Seen:
+        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see `see_columns`."""
         files = table_files(path)
         read = _reader(files) if is_looking else lambda _: ()
-        return FoundColumns.find(path, columns_of(files[0]), "", label, read)
+        return see_columns({"kind": cls.kind, "path": path}, columns_of(files[0]), label_column, read)
 
     @classmethod
     def propose(cls, path: Path, names: Iterable[str]) -> dict[str, Column | None]:
@@ -315,5 +317,5 @@ class RowTable(TableSource, RowSource):
     def _columns(self) -> Sequence[str]:
         return [*self.columns]
 
-    def _read(self, row: Row, name: str) -> Array:
-        return self.read(row, name)
+    def _value(self, row: Row) -> object:
+        return row

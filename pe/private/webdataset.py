@@ -18,20 +18,19 @@ import re
 import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
 
 from pe.data.arrays import UInt8Array
 from pe.data.remote import Place, TablePath
-from pe.data.tables import Row, is_clutter, table_files
+from pe.data.tables import is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
 from pe.private.folder import SUFFIXES
 from pe.private.modalities import ImageSource
-from pe.private.naming import FoundColumns
+from pe.private.naming import Seen, see_columns
 from pe.private.source import Text, source
-from pe.private.tables import NO_KEYS, TableSource
+from pe.private.tables import Key, TableSource
 
 TAR = (".tar",)
 _IMAGES = frozenset(suffix[1:] for suffix in SUFFIXES)
@@ -74,8 +73,8 @@ class WebDataset(TableSource, ImageSource):
         return dataset
 
     @classmethod
-    def find(cls, path: Path, image_column: str | None, label: str | None) -> FoundColumns:
-        """Propose columns to `pe init`, as the first sample has them. See `FoundColumns.find`. Confidential."""
+    def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen:
+        """Propose columns to `pe init`, as the first sample has them. See `see_columns`. Confidential."""
         files = table_files(path, TAR)
         first = next((sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None)
         if first is None:
@@ -85,9 +84,9 @@ class WebDataset(TableSource, ImageSource):
             samples = (sample for each in files for sample in _samples(each, {_JSON, column}, _LONGEST_TEXT))
             return (sample.value(column) for sample in samples)
 
-        image = first.image(image_column)
+        settings = {"kind": cls.kind, "path": path, "image_column": first.image(image_column)}
         columns = [name for name in first.names() if name != _JSON]
-        return FoundColumns.find(path, columns, image, label, values, {_CLASS} & set(columns))
+        return see_columns(settings, columns, label, values, {_CLASS} & set(columns))
 
     def _label_hint(self, file: TablePath) -> str:
         return f"name the suffix of the labels in {self.path}, such as cls, or a key of .json"
@@ -95,7 +94,7 @@ class WebDataset(TableSource, ImageSource):
     def _files(self) -> Sequence[TablePath]:
         return table_files(self.path, TAR)
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[tuple[Row, Row]]:
+    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
         texts = {_JSON, self.label_column or _JSON, self.privacy_unit}
         keys: set[str] = set()
         for sample in _samples(file, texts, _LONGEST_TEXT):
@@ -103,28 +102,28 @@ class WebDataset(TableSource, ImageSource):
                 raise PrivateDataError(f"{sample} comes twice, apart: put its members side by side, or rename it.")
             must = is_first and not keys and not self.skips
             keys.add(sample.key)
-            names = (self.label_column, self._unit)
             try:
                 sample.image(self.image_column)
-                label, unit = (() if name is None else (sample.value(name, must),) for name in names)
+                label = None if self.label_column is None else sample.value(self.label_column, must)
+                unit = None if self._unit is None else sample.value(self._unit, must)
             except PrivateDataError:
                 if not self.skips:
                     raise
-                yield NO_KEYS  # the image's outcome tells why
-            else:
-                yield label, unit
+                label = unit = None  # the image's outcome tells why
+            yield label, unit
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
         suffixes = _IMAGES if self.image_column is None else {self.image_column}
         for path in files:
             for sample in _samples(path, suffixes, _LONGEST_IMAGE):
-                yield outcome_of(partial(self._image_of, sample), f"The image of sample '{sample.key}' of {path}")
+                yield outcome_of(self.read, sample, f"The image of sample '{sample.key}' of {path}")
 
-    def _image_of(self, sample: _Sample, name: str) -> UInt8Array:
-        data = sample.members[sample.image(self.image_column)]
+    def read(self, value: _Sample, name: str) -> UInt8Array:
+        """Return the image of a sample; raise BadImage if there is none."""
+        data = value.members[value.image(self.image_column)]
         if data is None:
             raise BadImage(f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down first.")
-        return self.decode(data, name)
+        return super().read(data, name)
 
 
 @dataclass(frozen=True)

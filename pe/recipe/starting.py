@@ -212,8 +212,9 @@ class TextStart:
         if path.is_file() and path.suffix.lower() == TEXT:
             return Pool(path)
         if text_kind_at(path) == TextTable.kind:
-            table = TextTable.find(path, None, None)
-            return Pool(path, frozenset(table.labels), table.sample, table.label)
+            seen = TextTable.find(path, None, None)
+            settings = seen.settings
+            return Pool(path, frozenset(seen.labels), settings["text_column"], settings["label_column"])
         return Pool(path, frozenset(label for label in folder_labels(path, files_below(path, (TEXT,))) if label))
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:

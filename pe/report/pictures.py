@@ -14,7 +14,7 @@ from pe.data.arrays import Float64Array, Int64Array
 from pe.data.display import png
 from pe.data.fonts import font_for
 from pe.data.population import Population
-from pe.data.samples import CAPTION, Readable, Samples, Tabular, distinct, generator
+from pe.data.samples import CAPTION, Samples, distinct, generator
 from pe.steps import Step
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -52,7 +52,7 @@ def contact_sheet(
     Rows are headed by `names`; None: by S0 … ST. A column is headed by the class's name, or by its number if this
     machine has no font with the name's letters; a footnote then says so.
     """
-    cell = (_CARD[0], _CARDS * _CARD[1]) if isinstance(populations[0].samples, Readable) else _CELL
+    cell = (_CARD[0], _CARDS * _CARD[1]) if populations[0].samples.is_text else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
     font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
     names = names or [f"S{t}" for t in range(len(populations))]
@@ -92,7 +92,7 @@ def mosaic(population: Population, label: int) -> Image.Image | None:
 
     For texts, draw the beginnings of up to _CARDS of them, below each other. None if the label has no member.
     """
-    is_text = isinstance(population.samples, Readable)
+    is_text = population.samples.is_text
     pictures = population.samples.take(_spread(population, label, _CARDS if is_text else _PER_CELL)).pictures()
     if not pictures:
         return None
@@ -112,7 +112,7 @@ def mosaic(population: Population, label: int) -> Image.Image | None:
 def sample_cell(population: Population, label: int) -> Strip | None:
     """Return members of a label for a table's cell: texts, or a square of pictures; None if it has no member."""
     samples = population.samples
-    if isinstance(samples, Readable):
+    if samples.is_text:
         return tuple(samples.take(_spread(population, label, _CARDS)).strings) or None
     picture = mosaic(population, label)
     return None if picture is None else png(picture)
@@ -148,7 +148,7 @@ def extremes(candidates: Population, votes: Float64Array) -> Strips:
 def _strip(population: Population, members: Int64Array, gap: int = 2) -> Strip:
     """The samples of `members`: texts, or pictures side by side, with transparent gaps."""
     samples = population.samples.take(members)
-    if isinstance(samples, Readable):
+    if samples.is_text:
         return tuple(samples.strings)
     tiles = [_resize(picture) for picture in samples.pictures()]
     width, height = tiles[0].size
@@ -213,7 +213,7 @@ def collapse_warnings(t: int, samples: Samples, by_label: dict[str, Variety], st
     every = whole(by_label)
     copies = step is not None and not step.degree
     enough = min(COLLAPSED * every.trials, FEW * len(by_label) if copies else inf)
-    if every.apart >= enough or isinstance(samples, Tabular):
+    if every.apart >= enough or samples.columns:
         return []
     ways = ["a generator that varies more"] if step is None else ["more candidates"]
     ways += ["a lower threshold"] if step is not None and step.threshold > 0 else []

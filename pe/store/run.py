@@ -18,7 +18,7 @@ from pe.data.bounded import read_bytes
 from pe.data.display import Page, paragraph, picture, table
 from pe.data.population import Population
 from pe.data.remote import is_remote
-from pe.data.samples import Array, Readable
+from pe.data.samples import Array
 from pe.errors import BAD_FILES, DamagedFile, MissingDependency, RunError, printable, quoted
 from pe.store import certified, places
 from pe.store.durable import RunLock, level_times, sync, write_durably
@@ -152,7 +152,7 @@ class Run:
             pairs = zip(table.columns.items(), table.columns.codes(samples).T, strict=True)
             numbers = {name: torch.from_numpy(_numbers(column, codes)) for (name, column), codes in pairs}
             content: Any = torch.utils.data.StackDataset(**numbers)
-        elif isinstance(samples, Readable):
+        elif samples.is_text:
             content = samples.strings
         else:
             content = torch.from_numpy(samples.array)

@@ -17,6 +17,7 @@ from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from tests.cluster.things import Chatty, Deadly, Dies, Flat
 from tests.generators import Shades
+from tests.private_data import dataset_of
 
 SMALL = 2**10  # bytes of a shard: 16 of these images' vectors
 
@@ -37,7 +38,7 @@ def some(count: int, pixels: int | bytes = 0, step: int = 10**9) -> PrivateDatas
     """Records, of which the first of every `step` has these pixels."""
     images, labels = _drawn(count)
     images[::step] = pixels if isinstance(pixels, int) else np.frombuffer(pixels, np.uint8).reshape(4, 4, 1)
-    return PrivateDataset.of(Images(images), labels, classes=("a", "b"))
+    return dataset_of(Images(images), labels, classes=("a", "b"))
 
 
 def _drawn(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ import pytest
 import tifffile
 from PIL import Image, ImageCms
 
-from pe.data.decoding import MAX_PIXELS, convert_pixels, decode_image
+from pe.data.decoding import MAX_PIXELS, decode_image
 from pe.errors import BadImage
 
 
@@ -215,11 +215,11 @@ def test_shrinking_is_antialiased_and_extreme_proportions_still_give_the_size(ru
 
 def test_arrays_obey_the_same_rules():
     options = {"size": None, "resize": None, "channels": 3}
-    np.testing.assert_array_equal(convert_pixels(colours(), **options), colours())
-    assert (convert_pixels(np.full((2, 2, 1), 65535, np.uint16), **options) == 255).all()
-    assert (convert_pixels(np.array([[True, False]]), **options)[0] == [[255] * 3, [0] * 3]).all()
-    assert (convert_pixels(np.zeros((2, 2, 4), np.uint8), **options) == 255).all()
-    assert convert_pixels(colours(), size=(3, 3), resize="crop", channels=1).shape == (3, 3, 1)
+    np.testing.assert_array_equal(decode_image(colours(), **options), colours())
+    assert (decode_image(np.full((2, 2, 1), 65535, np.uint16), **options) == 255).all()
+    assert (decode_image(np.array([[True, False]]), **options)[0] == [[255] * 3, [0] * 3]).all()
+    assert (decode_image(np.zeros((2, 2, 4), np.uint8), **options) == 255).all()
+    assert decode_image(colours(), size=(3, 3), resize="crop", channels=1).shape == (3, 3, 1)
 
 
 PLANES = np.random.default_rng(0).integers(0, 2**16, (3, 4, 6), dtype=np.uint16)
@@ -263,7 +263,7 @@ def test_planes_that_pillow_reads_right_are_read():
 def test_arrays_without_a_rule_are_refused():
     for shape, dtype in (((2, 2), float), ((2, 2), int), ((2, 2, 2), np.uint8), ((0, 2), np.uint8)):
         with pytest.raises(BadImage, match="The image "):
-            convert_pixels(np.zeros(shape, dtype), size=None, resize=None, channels=3)
+            decode_image(np.zeros(shape, dtype), size=None, resize=None, channels=3)
 
 
 def broken(data, times, places):

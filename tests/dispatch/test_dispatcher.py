@@ -8,7 +8,7 @@ from pe.data.population import NO_PARENT, Members, Population
 from pe.data.samples import Conditions
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, ContractError, LimitReached, PluginError
-from pe.lookahead import KeptVectors, lookahead_embeddings
+from pe.lookahead import EmbeddingCache, lookahead_embeddings
 from pe.plugins.protocols import Answer
 from pe.progress import Progress
 from tests.dispatch.runs import LABELS, dispatcher
@@ -97,7 +97,7 @@ def test_where_embedding_fails_what_was_asked_for_is_kept_and_nothing_is_asked_f
 
     def ahead(api, embedding):
         dispatch = dispatcher(tmp_path / "run", api)
-        return lookahead_embeddings(dispatch.random(LABELS), 1, 2, 0.5, dispatch, KeptVectors(embedding, Progress()))
+        return lookahead_embeddings(dispatch.random(LABELS), 1, 2, 0.5, dispatch, EmbeddingCache(embedding, Progress()))
 
     broken, api = Shades(concurrency=concurrency), Shades()
     with pytest.raises(ContractError) as failed:

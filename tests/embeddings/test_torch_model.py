@@ -12,11 +12,11 @@ from embeddings import torch_model
 from embeddings.torch_model import Network, NetworkSettings, TorchEmbedding, _arithmetic
 from pe.data.texts import Texts
 from pe.errors import RecipeError
-from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import embed_private
 from tests.embeddings.networks import images, networks
 from tests.embeddings.test_sentence_transformers import written
 from tests.fake_cards import REFUSALS
+from tests.private_data import dataset_of
 
 
 class Sums(nn.Module):
@@ -65,7 +65,7 @@ def test_removing_a_record_leaves_all_other_private_vectors_bit_identical(random
     records = images(20, height=20, width=15) if name == "dinov2" else texts
 
     def vectors(kept):
-        dataset = PrivateDataset.of(records.take(kept), np.zeros(len(kept)), classes=["a"])
+        dataset = dataset_of(records.take(kept), np.zeros(len(kept)), classes=["a"])
         return embed_private(dataset, random_networks[name], None).vectors
 
     whole = vectors(list(range(20)))

@@ -46,7 +46,6 @@ def naive(queries, candidates, q, metric="l2"):
 class Unkind:
     """A backend as inexact as the bound allows: each distance is off by nearly all of a kernel's share, either way."""
 
-    returns = sieve = exact.Arithmetic(exact.FLOAT32)
     threads = decide.ALONE
 
     def __init__(self, candidates):
@@ -56,7 +55,7 @@ class Unkind:
     def __call__(self, queries, k):
         x, c = queries.astype(np.float64), self.candidates
         reach = np.sqrt(np.square(x).sum(axis=1))[:, None] + np.sqrt(np.square(c).sum(axis=1))
-        share = 0.99 * (x.shape[1] + 3) * self.sieve.roundoff * reach**2
+        share = 0.99 * (x.shape[1] + 3) * exact.FLOAT32 * reach**2
         distances = np.square(x[:, None] - c).sum(axis=2) + share * self.rng.choice([-1, 1], share.shape)
         computed = np.maximum(distances, 0).astype(np.float32)
         indices = np.argpartition(computed, k - 1, axis=1)[:, :k]

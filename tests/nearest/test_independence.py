@@ -25,7 +25,7 @@ def test_it_is_the_margin_that_protects_them_whatever_the_rounding_depends_on(ma
     removed = [*([i] for i in (0, 15, 16, 31, 200, 399)), np.arange(0, 400, 2), np.arange(16), np.arange(1, 400)]
 
     def unkind(queries, candidates):
-        return decide.Decider(candidates, 1, "l2", lambda placed: [Unkind(placed)])(queries)
+        return decide.Decider(candidates, 1, "l2", Unkind)(queries)
 
     assert (flipped(unkind, *rows("near copies", 0, 400, 50, 64), removed) == 0) == (margin == 1)
 
@@ -59,7 +59,7 @@ def three_cores(monkeypatch):
 
 
 def searched(candidates, q=1, metric="l2"):
-    return decide.Decider(candidates, q, metric, lambda placed: [FaissSearch(placed)])
+    return decide.Decider(candidates, q, metric, FaissSearch)
 
 
 @pytest.mark.usefixtures("three_cores")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pe.errors import MissingDependency, RecipeError
-from pe.nearest import decide, exact, nearest, search
+from pe.nearest import decide, exact, nearest
 from tests.nearest.reference import Unkind, naive
 
 METRICS = ["l2", "cosine"]
@@ -98,7 +98,7 @@ def test_equals_naive_search_on_any_floats(backend, problem):
 def unkindly(kind, metric):
     """Whether a search over the unkind backend equals the naive one."""
     queries, candidates = problem(kind, m=50)
-    answer = decide.Decider(candidates, 2, metric, lambda placed: [Unkind(placed)])(queries)
+    answer = decide.Decider(candidates, 2, metric, Unkind)(queries)
     return np.array_equal(answer, naive(queries, candidates, 2, metric))
 
 
@@ -117,12 +117,6 @@ def test_where_nothing_is_certain_every_query_is_searched_exactly(monkeypatch):
         check(*rows("not finite", 0, 20, 50, 6), 2, metric)
 
 
-def test_vectors_of_equal_keys_are_told_apart(monkeypatch):
-    keys = search._keys
-    monkeypatch.setattr(search, "_keys", lambda candidates: (keys(candidates)[0] % 2, keys(candidates)[1]))
-    check(*rows("duplicates", 0, 20, 60, 3), 2)
-
-
 GOOD = np.ones((4, 3), np.float32)
 
 
@@ -133,8 +127,6 @@ GOOD = np.ones((4, 3), np.float32)
         (np.ones((98765, 2), np.float32), GOOD, {}, "2 dimensions and candidates 3"),
         (GOOD, GOOD, {"q": 5}, "q = 5 neighbours of 4 candidates"),
         (GOOD, GOOD, {"q": 1.5}, "q = 1.5"),
-        (GOOD, GOOD, {"metric": "cosin"}, "did you mean 'cosine'"),
-        (GOOD, GOOD, {"backend": "fais"}, "did you mean 'faiss'"),
     ],
 )
 def test_mistakes_end_in_one_sentence(queries, candidates, options, says):

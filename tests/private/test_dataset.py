@@ -13,12 +13,13 @@ from pe.data.rows import Rows
 from pe.data.texts import Texts
 from pe.errors import ContractError, PrivateDataError
 from pe.private.dataset import PrivateDataset, find_copies, sample_digest
+from tests.private_data import dataset_of
 
 PIXELS = np.random.default_rng(0).integers(1, 256, (10, 2, 3, 1), dtype=np.uint8)
 
 
 def dataset(count=10, **settings):
-    return PrivateDataset.of(Images(PIXELS[:count]), np.zeros(count, int), **{"classes": ["a", "b"]} | settings)
+    return dataset_of(Images(PIXELS[:count]), np.zeros(count, int), **{"classes": ["a", "b"]} | settings)
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1), (9, 3), (10, 3), (10, 16)])
@@ -40,14 +41,6 @@ def test_the_repr_shows_public_values_only():
         "PrivateDataset(classes=('a', 'b'), unit_name='record', declared_size=1000, shape=(2, 3, 1))"
     )
     assert repr(dataset(7)) == repr(dataset(8))
-
-
-def test_what_does_not_fit_is_refused():
-    for labels, units, sentence in ((9, 9, "Samples and labels differ"), (10, 9, "units differ")):
-        with pytest.raises(PrivateDataError, match=sentence):
-            PrivateDataset.of(Images(PIXELS), [0] * labels, classes=["a"], units=[0] * units)
-    with pytest.raises(PrivateDataError, match="no index into the class list"):
-        PrivateDataset.of(Images(PIXELS), [-1] * 10, classes=["a"])
 
 
 def test_the_check_holds_a_digest_of_each_record_and_no_object():
@@ -77,7 +70,7 @@ def test_the_fingerprint_depends_on_samples_labels_units_classes_and_the_key():
     prints = []
     for change in ({}, {}, *others):
         key, pixels, labels, classes, units = (change.get(place, one) for place, one in enumerate(whole))
-        data = PrivateDataset.of(Images(pixels), labels, classes=classes, units=list(units))
+        data = dataset_of(Images(pixels), labels, classes=classes, units=list(units))
         prints.append(data.preflight(key).fingerprint)
     assert (prints[0], len(set(prints))) == (prints[1], 7)
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pe.data.images import Images
 from pe.errors import ContractError
 from pe.histogram import InThisProcess, Voting, count_votes
-from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private, place, shards
 from pe.private.folder import ImageFolder
 from tests.private.records import FILES, write
+from tests.private_data import dataset_of
 
 PIXELS = np.random.default_rng(0).integers(1, 256, (10, 2, 3, 1), dtype=np.uint8)
 UNITS = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
@@ -38,7 +38,7 @@ def fail(vectors, call):
 
 def dataset(chosen=slice(None)):
     pixels = PIXELS[chosen]
-    return PrivateDataset.of(Images(pixels), np.arange(len(pixels)) % 2, classes=["a", "b"], units=UNITS[: len(pixels)])
+    return dataset_of(Images(pixels), np.arange(len(pixels)) % 2, classes=["a", "b"], units=UNITS[: len(pixels)])
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
@@ -133,7 +133,7 @@ def test_a_record_that_the_embedding_fails_on_has_no_vector_and_the_others_have_
 def calls_for(records, declared):
     embedding = Flat(batch_size=256)
     pixels = np.resize(PIXELS, (records, 2, 3, 1))
-    data = PrivateDataset.of(Images(pixels), np.zeros(records, int), classes=["a"], declared_size=declared)
+    data = dataset_of(Images(pixels), np.zeros(records, int), classes=["a"], declared_size=declared)
     assert len(embed_private(data, embedding, None)) == records
     return len(embedding.shapes)
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pe.errors import PrivateDataError
-from pe.private.folder import ImageFolder, find_labels
+from pe.private.folder import ImageFolder
 from pe.private.webdataset import WebDataset
 from tests.private.records import FILES, PIXELS, png, read, refused, tar, write
 
@@ -51,7 +51,7 @@ def test_a_subfolder_is_one_unit_across_classes(scans):
 
 def test_classes_are_public_and_never_derived(scans):
     refused(folder(scans, classes=None), r"confirm it with classes: \[bad, good\], or set classes: \[\]")
-    assert find_labels(scans) == ("bad", "good")
+    assert ImageFolder.find(scans).labels == ("bad", "good")
     refused(folder(scans, classes=["bad", "goods"]), r"good/ann/1\.png has the label 'good', .* did you mean 'goods'\?")
     data = folder(scans, classes=["good", "none", "bad"]).open()  # a class without records is no error
     assert (data.classes, data.labels.tolist()) == (("good", "none", "bad"), [2, 2, 0, 0, 0])
@@ -74,7 +74,7 @@ def test_names_in_other_unicode_forms_are_the_same_names(tmp_path):
     write(tmp_path / composed / "2.png", FILES[1])
     for name in (composed, decomposed):
         assert folder(tmp_path, classes=[name]).open().labels.tolist() == [0, 0]
-    assert find_labels(tmp_path) == (composed,)
+    assert ImageFolder.find(tmp_path).labels == (composed,)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS refuses such names")
@@ -84,7 +84,7 @@ def test_names_that_are_not_utf_8_are_named_so_that_it_can_be_shown(tmp_path):
     write(tmp_path / os.fsdecode(b"caf\xe9") / "1.png", FILES[0])
     refused(folder(tmp_path, classes=["tea"]), "not text in UTF-8", "udce9")
     with pytest.raises(PrivateDataError, match="udce9 is not UTF-8"):
-        find_labels(tmp_path)
+        ImageFolder.find(tmp_path)
 
 
 CLUTTER = [

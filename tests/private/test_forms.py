@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 from pe.data.images import Images
 from pe.errors import PrivateDataError, RecipeError
 from pe.planning.checks import data_set_ledger
-from pe.private.dataset import PrivateDataset
 from pe.private.folder import ImageFolder
 from pe.private.npz import ImageNpz
 from pe.private.source import read_source
@@ -23,6 +22,7 @@ from pe.private.tables import ImageParquet
 from pe.private.webdataset import WebDataset
 from pe.recipe.reading import with_full_paths
 from tests.private.records import FILES, LABELS, PIXELS, UNITS, arrow, fingerprint, png, read, refused, tar, write
+from tests.private_data import dataset_of
 
 SETTINGS = {"classes": ["cat", "dog"], "privacy_unit": "who"}
 COLUMNS = SETTINGS | {"label_column": "label"}
@@ -89,7 +89,7 @@ FORMS = {
     "arrow files": partial(saved, stream=False),
     "tar": shards,
 }
-WHOLE = PrivateDataset.of(
+WHOLE = dataset_of(
     Images(PIXELS), [0, 1, 0, 1, 0, 0, 1], classes=["cat", "dog"], units=[0, 1, 0, 2, 2, 3, 1], unit_name="who"
 )
 

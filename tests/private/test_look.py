@@ -9,12 +9,12 @@ import pytest
 
 from pe.data.texts import Texts
 from pe.errors import PEError
-from pe.private.dataset import PrivateDataset
 from pe.private.folder import ImageFolder
 from pe.private.look import kind_at, look, look_at_length, look_at_shape, text_kind_at
 from tests.private.records import FILES, LABELS, png, write
 from tests.private.test_forms import FEW, FORMS
 from tests.private.test_texts import WRITERS
+from tests.private_data import dataset_of
 
 NAMES = {"huggingface": json.dumps({"info": {"features": {"kind": {"names": ["cat", "dog", "eel"]}}}})}
 WORDS = {"id": ["1", "2"], "said": ["some more words", "a few words"], "topic": ["cat", "dog"]}
@@ -111,4 +111,4 @@ def test_images_are_grey_where_most_are(tmp_path, grey, channels):
 @pytest.mark.parametrize(("lengths", "longest"), [([125], 250), ([10, 126, 900], 500), ([501], 2000)])
 def test_a_text_may_have_twice_the_median_length_and_no_more_than_the_usual(lengths, longest):
     texts = Texts.of(["x" * length for length in lengths])
-    assert look_at_length(PrivateDataset.of(texts, [0] * len(lengths), classes=["all"])) == longest
+    assert look_at_length(dataset_of(texts, [0] * len(lengths), classes=["all"])) == longest

@@ -10,9 +10,7 @@ import tifffile
 from PIL import Image
 
 from adapters.public_files import read_folder
-from pe.data.images import Images
-from pe.errors import PrivateDataError, RecipeError
-from pe.private.dataset import PrivateDataset
+from pe.errors import RecipeError
 from pe.private.folder import ImageFolder
 from pe.private.npz import ImageNpz
 from pe.private.tables import ImageParquet, TextTable
@@ -86,8 +84,6 @@ UNSEEN = ["\n", "\u2028", "\u2029", "\x85", "\t", "\0", "\x1b", "\u202e", "\ufef
 
 @pytest.mark.parametrize("name", [*(f"a{one}b" for one in UNSEEN), "", " ", " a"], ids=ascii)
 def test_a_class_name_that_a_line_cannot_show_is_refused_before_anything_is_paid(tmp_path, name):
-    with pytest.raises(PrivateDataError, match="class name"):
-        PrivateDataset.of(Images(np.zeros((1, 8, 8, 3), np.uint8)), [0], classes=[name])
     with pytest.raises(RecipeError, match="class name") as error:
         ImageFolder(tmp_path, size=8, classes=[name])
     assert "\n" not in str(error.value)

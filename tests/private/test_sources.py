@@ -77,8 +77,8 @@ COSTLY = {
     "letters in compatibility forms": (NOTES, lambda: NOTES.read("\uf900\n" * 2000, "x")),
     "accents": (NOTES, lambda: NOTES.read("e" + "\u0301\u0323" * 64 + "\n" * 7000, "x")),
     "many accents": (NOTES, lambda: NOTES.read(("a" + "\u0323\u0301" * 60 + "\n") * 60, "x")),
-    "a photograph": (FOLDER, partial(FOLDER.decode, photograph(64))),
-    "a photograph without loss": (FOLDER, partial(FOLDER.decode, photograph(64, "WEBP", lossless=True))),
+    "a photograph": (FOLDER, partial(FOLDER.read, photograph(64), "x")),
+    "a photograph without loss": (FOLDER, partial(FOLDER.read, photograph(64, "WEBP", lossless=True), "x")),
     "dates in words": (TABLE, partial(TABLE.read, ["Wednesday, 05 September 1990"] * 9, "x")),
 }
 

@@ -9,10 +9,10 @@ import pytest
 
 from pe.data.texts import Texts
 from pe.errors import PrivateDataError
-from pe.private.dataset import PrivateDataset
 from pe.private.folder import TextFolder
 from pe.private.tables import TextTable
 from tests.private.records import fingerprint, read, refused, write
+from tests.private_data import dataset_of
 
 TEXTS = ["=cmd|'/c calc'!A1", 'two "quoted"\nlines, and a comma', "naïve 日本語", "tab\there"]
 LABELS, PATIENTS = ["bad", "good", "bad", "bad"], ["ann", "bob", "ann", "eve"]
@@ -50,7 +50,7 @@ def test_texts_labels_and_units_come_from_columns_of_a_file_or_of_a_folder_of_fi
     place = tmp_path / f"notes{suffix}"
     columns = {"who": PATIENTS, "text": TEXTS, "label": LABELS}
     WRITERS[suffix](place, columns)
-    whole = PrivateDataset.of(Texts.of(TEXTS), [0, 1, 0, 0], classes=["bad", "good"], units=[0, 1, 0, 2])
+    whole = dataset_of(Texts.of(TEXTS), [0, 1, 0, 0], classes=["bad", "good"], units=[0, 1, 0, 2])
     data = table(place, privacy_unit="who").open()
     assert (data.classes, data.shape, data.unit_name) == (("bad", "good"), (2000,), "who")
     assert fingerprint(table(place, privacy_unit="who")) == whole.preflight(b"key").fingerprint

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pe.data.decoding import convert_pixels
+from pe.data.decoding import decode_image
 from pe.data.samples import DRAWN
 from tests.adapters.diffusion.asking import assert_same, drawn, moved, varied
 from tests.adapters.diffusion.test_improved import SMALL, improved_of, weights
@@ -19,7 +19,7 @@ def file(tmp_path):
 
 
 def smaller(images):
-    return np.stack([convert_pixels(one, size=(SIDE, SIDE), resize="stretch", channels=3) for one in images])
+    return np.stack([decode_image(one, size=(SIDE, SIDE), resize="stretch", channels=3) for one in images])
 
 
 def assert_smaller(small, large):

@@ -8,7 +8,7 @@ import pytest
 from adapters.http.answers import data_uri
 from adapters.openai_images import OpenAIImages, OpenAISettings, bill
 from adapters.sdapi import SDAPI
-from pe.data.decoding import convert_pixels
+from pe.data.decoding import decode_image
 from pe.data.population import Members
 from pe.data.samples import DRAWN
 from pe.dispatch.dispatcher import Dispatcher
@@ -266,7 +266,7 @@ def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_th
     form = {"size": (SMALL, SMALL), "resize": "crop", "channels": 1, "name": "it"}
     if side == LARGE:
         for sample, kept in zip(children.samples.array, children.conditions[DRAWN], strict=True):
-            np.testing.assert_array_equal(sample, convert_pixels(kept, **form))
+            np.testing.assert_array_equal(sample, decode_image(kept, **form))
     assert children.samples.array.shape == (6, SMALL, SMALL, 1)
 
 

@@ -1,6 +1,6 @@
-"""Whose a candidate is: near candidates have near votes, so smooth votes tell which label claims it most.
+"""Weights of candidates under labels: near candidates have near votes, so smooth votes tell which label wants one.
 
-Post-processing: nothing here sees a private record. docs/methods.md says what it brings, and what else was tried.
+Post-processing: nothing here sees a private record. docs/plan.md says what it brings, and what else was tried.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pe.data.arrays import Float64Array, Int32Array, Int64Array
-from pe.plugins.protocols import Vectors
+from pe.data.arrays import Float32Array, Float64Array, Int32Array, Int64Array
 
-Claims = Float64Array
+LabelWeights = Float64Array
+Vectors = Float32Array
 Votes = Float64Array
 Labels = Int32Array
 Items = Int64Array
@@ -27,7 +27,7 @@ LENGTHS = (0.25, 0.5, 1.0, 2.0)
 VARIANCES = np.array([0.0, *2.0 ** np.arange(-8, 3)])
 """Prior variances that are tried, over the variance of a label's noisy votes."""
 POWER = 4
-"""The power of a label's smooth votes over the highest of any label's, which is its claim."""
+"""The power of a label's smooth votes over the highest of any label's, which is the weight."""
 TRIED = 4096
 """Most candidates of a label by which the kernel's length is chosen."""
 COPY = 0.05
@@ -39,15 +39,17 @@ BLOCK = 4096
 """Candidates whose distances to landmarks are computed at once."""
 
 
-def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng: np.random.Generator) -> Claims:
-    """Return each candidate's claim, by which its weight as a parent is multiplied: 1 if no label wants it more.
+def label_weights(
+    noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng: np.random.Generator
+) -> LabelWeights:
+    """Return each candidate's weight, by which its noisy votes are multiplied: 1 if no other label wants it more.
 
     The noisy votes of a label's candidates are taken as v = μ + f(x) + g + noise: f a Gaussian process over the vectors
     x with the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each candidate alone. ℓ, and a and b over the variance
     of a label's noisy votes, are those of the highest marginal likelihood, over all labels together (Rasmussen and
     Williams 2006, chapter 5). F is the posterior mean of μ + f, at least the standard error of the label's mean vote,
-    over the square root of that mean: halfway between votes, by which large labels claim what others want, and each
-    label's shares of its own. A claim is (F of the candidate's own label / the highest F of any label)^POWER, at the
+    over the square root of that mean: halfway between votes, by which large labels take what others want, and each
+    label's shares of its own. A weight is (F of the candidate's own label / the highest F of any label)^POWER, at the
     candidate's vector.
 
     Guarantee: post-processing of `noisy`; everything else is public.
@@ -63,7 +65,7 @@ def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng:
         float64 (m,) in [0, 1]; 0 for near copies: a candidate within COPY of one of its label that weighs more. Before
         copies are sought, all are 1 with one label and without noise; so is that of a vector that is not finite.
     """
-    claims = np.ones(len(noisy))
+    weights = np.ones(len(noisy))
     rows = np.flatnonzero(np.isfinite(vectors).all(axis=1))
     members = [rows[labels[rows] == label] for label in np.unique(labels[rows])]
     landmarks = vectors[rng.choice(rows, min(len(rows), LANDMARKS), replace=False)].astype(np.float64)
@@ -80,10 +82,10 @@ def claims_on(noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng:
         for label, own in enumerate(members):
             for part, functions in fit.basis.blocks(vectors, own):
                 smooth = np.maximum(fit.means + functions @ fit.coefficients, least) / scales
-                claims[part] = (smooth[:, label] / smooth.max(axis=1)) ** POWER
+                weights[part] = (smooth[:, label] / smooth.max(axis=1)) ** POWER
     for own in members:
-        claims[_near_copies(own, noisy * claims, vectors, COPY * median)] = 0
-    return claims
+        weights[_near_copies(own, noisy * weights, vectors, COPY * median)] = 0
+    return weights
 
 
 def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float) -> Items:
