@@ -18,8 +18,7 @@ from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import PlainTraining, Share
 from adapters.trained.trainings import PlannedTraining
-from pe.data.arrays import ImageShape
-from pe.data.samples import Array
+from pe.data.samples import Array, Shape
 from pe.errors import RecipeError
 from pe.fit.trainer import Trainer
 from pe.plugins.protocols import GenerationAPI
@@ -142,7 +141,7 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
         """See `ReadsPublicSamples`."""
         return (*super().public_paths(), *paths_of(self._generators))
 
-    def public_samples(self, shape: ImageShape, rule: str | None) -> Iterator[tuple[str, Array]]:
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """See `ReadsPublicSamples`."""
         yield from super().public_samples(shape, rule)
         yield from samples_of(self._generators, shape, rule)

@@ -21,6 +21,7 @@ from pe.data.arrays import Float64Array, Int64Array
 from pe.data.bounded import read_bytes
 from pe.errors import APIError, Interrupted, PEError, PrivacyError, RecipeError, quoted
 from pe.fit.trainer import FIT, DryRun, FitTerms, Fitting, PrivateRecords
+from pe.plugins.protocols import Generator
 from pe.plugins.weights import check_whole
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
@@ -277,7 +278,7 @@ class Recording(Fit):
             raise _Recorded
 
 
-class FittedMethod(ABC):
+class FittedMethod(Generator, ABC):
     """A generator that is fitted before it answers: a `Trainer`. The method is one function, `_fit`."""
 
     @abstractmethod

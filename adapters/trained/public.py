@@ -21,7 +21,7 @@ from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
-from pe.data.samples import generator, item_seeds, slices
+from pe.data.samples import Shape, generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
 from pe.plugins.devices import raising_for_memory
@@ -289,7 +289,7 @@ class ReadsPublic:
         """See `ReadsPublicSamples`."""
         return () if self.public is None else self.public.paths
 
-    def public_samples(self, shape: ImageShape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
+    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
         """See `ReadsPublicSamples`."""
         if isinstance(self.public, Folder | Arrays):
             yield from images_at(self.public.path, shape, rule or self.public.resize)
