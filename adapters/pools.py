@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 from scipy import ndimage
 from scipy.sparse import csr_array
 
@@ -28,6 +28,7 @@ from pe.data.text_vectors import Rarity, damp, words_of
 from pe.data.texts import LONGEST, UTF_8, Texts, shorten
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, Generator, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.settings import Count
 
 Indices = Int64Array
 Pixels = UInt8Array
@@ -36,33 +37,35 @@ Vectors = Float32Array
 BLOCK = 64  # parents compared with the pool at once
 
 
-class FromPool(Generator, ABC):
-    """RANDOM_API and VARIATION_API over a pool; a subclass holds the samples and tells how far apart two of them are.
+class FromPool(Generator):
+    """RANDOM_API and VARIATION_API over a pool of samples, whose vectors of whole numbers tell which are near.
 
     An answer depends on each item's seed and condition alone.
 
     Conditions: `pool`, int64 (n,): the sample's place in the pool.
     """
 
-    info: PluginInfo
-    kind: ClassVar[str]
-    noun: ClassVar[str]
+    capabilities = Capabilities(max_chunk=1024)
+    _path: Path
+    _vectors: Any
+    """The samples as whole numbers, m×d: an array, or a sparse one. Sums of their products are exact, so neither the
+    chunk nor the order of a sum can change who is whose neighbour."""
 
-    def _fill(self, count: int, names: Sequence[str] | None) -> None:
-        """Set up a pool of `count` samples; `names` holds each sample's label; None: all serve every label."""
-        self._everyone = np.arange(count)
+    def _fill(self, samples: Samples, names: Sequence[str] | None) -> None:
+        """Set up the pool; `names` holds each sample's label; None: all serve every label."""
+        self._samples = samples
+        self._everyone = np.arange(len(samples))
         self._by_label = None if names is None else dict(_group(names))
-        distinct = count if self._by_label is None else max(map(len, self._by_label.values()))
+        distinct = len(samples) if self._by_label is None else max(map(len, self._by_label.values()))
         self.info = replace(self.info, by_label=names is not None, distinct=distinct)
 
     def __len__(self) -> int:
         """The number of samples in the pool."""
         return len(self._everyone)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Any items in a request; degrees are obeyed exactly, and the same request has the same answer."""
-        return Capabilities(max_chunk=1024)
+    def public_paths(self) -> tuple[Path, ...]:
+        """Path of the pool."""
+        return (self._path,)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if the pool has no samples of a label."""
@@ -103,16 +106,14 @@ class FromPool(Generator, ABC):
                 choice[items[block]] = self._rank(pool, parents[items[block]], ranks[block])
         return self._answer(choice)
 
-    @abstractmethod
-    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
-        """Return the distances between samples at these places: whole numbers ≥ 0, parents × others."""
-
-    @abstractmethod
-    def _samples(self, places: Indices) -> Samples:
-        """Return the samples at these places."""
+    @cached_property
+    def _squares(self) -> npt.NDArray[Any]:
+        """The squared length of each vector, (m,)."""
+        squares: npt.NDArray[Any] = np.square(self._vectors).sum(axis=1)
+        return squares
 
     def _answer(self, places: Indices) -> Answer:
-        return Answer(self._samples(places), Conditions({"pool": places}))
+        return Answer(self._samples.take(places), Conditions({"pool": places}))
 
     def _of_label(self, label: str) -> Indices:
         """Return the places of the samples that serve a label; raise RecipeError if there are none."""
@@ -120,13 +121,15 @@ class FromPool(Generator, ABC):
             return self._everyone
         if label not in self._by_label:
             names = ", ".join(f"'{name}'" for name in sorted(self._by_label)) or "none"
-            raise RecipeError(f"The public pool has no {self.noun} of label '{label}'; its labels are {names}.")
+            raise RecipeError(
+                f"The public pool has no {self._samples.noun} of label '{label}'; its labels are {names}."
+            )
         return self._by_label[label]
 
     def _places(self, conditions: Conditions) -> Indices:
         """Return the places that samples carry; raise APIError if they carry none, or a place outside the pool."""
         if "pool" not in conditions:
-            raise APIError(f"The samples carry no 'pool': {self.kind} makes and varies only what it drew itself.")
+            raise APIError("The samples carry no 'pool': a pool varies only what it drew itself.")
         places = conditions["pool"].astype(np.int64)
         if places.size and not 0 <= places.min() <= places.max() < len(self):
             raise APIError(f"A sample's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
@@ -134,8 +137,12 @@ class FromPool(Generator, ABC):
 
     def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
         """Return for each parent the place in `pool` at its rank of nearness (0: the parent); ties go to the first."""
-        keys = self._distances(parents, pool).astype(np.int64) * len(pool) + np.arange(len(pool))
-        keys[parents[:, None] == pool[None, :]] = -1
+        products = self._vectors[parents] @ self._vectors[pool].T
+        if isinstance(products, csr_array):
+            products = products.toarray()
+        distances = (self._squares[pool] - 2 * products).astype(np.int64)  # squared, but for the parent's own length
+        keys = distances * len(pool) + np.arange(len(pool))
+        keys[parents[:, None] == pool[None, :]] = np.iinfo(np.int64).min
         return np.array([pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)])
 
 
@@ -175,7 +182,6 @@ class PublicImages(FromPool):
         BadImage: a file of the pool cannot be decoded.
     """
 
-    kind, noun = "public_images", Images.noun
     info = PluginInfo(
         hosts=(),
         machine_settings=("path",),  # a run knows the images themselves again
@@ -186,51 +192,32 @@ class PublicImages(FromPool):
         self,
         *,
         path: Path,
-        size: int | None = None,
+        size: Count | None = None,
         resize: Resize = "crop",
         channels: Literal[1, 3] = 3,
         by_label: bool = False,
-        blur: float = 1.0,
+        blur: Annotated[float, Field(ge=0, lt=SIDE)] = 1.0,
     ) -> None:
-        if size is not None and size < 1:
-            raise RecipeError(f"size is {size}: it must be at least 1 pixel.")
-        if resize not in get_args(Resize):
-            raise RecipeError(f"resize is '{resize}': it must be one of {', '.join(get_args(Resize))}.")
-        if channels not in (1, 3):
-            raise RecipeError(f"channels is {channels}: it must be 1 or 3.")
-        if not 0 <= blur < SIDE:
-            raise RecipeError(f"blur is {blur}: it must lie from 0 to below {SIDE}.")
-        source, square = Path(path), None if size is None else (size, size)
-        if source.is_dir():
-            self._pixels, names = read_folder(source, square, resize, channels)
-        elif source.suffix.lower() == ".npz":
-            self._pixels, names = read_arrays(source, square, resize, channels)
+        self._path, self._resize, self._blur = Path(path), resize, blur
+        square = None if size is None else (size, size)
+        if self._path.is_dir():
+            pixels, names = read_folder(self._path, square, resize, channels)
+        elif self._path.suffix.lower() == ".npz":
+            pixels, names = read_arrays(self._path, square, resize, channels)
         else:
             raise RecipeError(f"api.path: '{path}' is neither a folder nor an .npz file of public images.")
-        self._path, self._resize = source, resize
-        self._fill(len(self._pixels), names if by_label else None)
-        self._vectors = _comparable(self._pixels, blur)
-        self._squares = np.square(self._vectors).sum(axis=1)
-        height, width = self._pixels.shape[1:3]
+        self._pixels = pixels
+        self._fill(Images(pixels), names if by_label else None)
+        height, width = pixels.shape[1:3]
         self.info = replace(self.info, shape=(height, width, channels))
-
-    def public_paths(self) -> tuple[Path, ...]:
-        """Path of the pool."""
-        return (self._path,)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
         """Yield the pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
         return images_at(self._path, shape, rule or self._resize)
 
-    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
-        """Return the exact squared distances between images at these places."""
-        products = self._vectors[parents] @ self._vectors[others].T
-        squares = self._squares[parents][:, None] + self._squares[others][None, :] - 2 * products
-        distances: Int64Array = squares.astype(np.int64)
-        return distances
-
-    def _samples(self, places: Indices) -> Images:
-        return Images(self._pixels[places])
+    @cached_property
+    def _vectors(self) -> Vectors:
+        return _comparable(self._pixels, self._blur)
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:
@@ -290,7 +277,6 @@ class PublicTexts(FromPool):
         BadTable: a table of the pool cannot be read.
     """
 
-    kind, noun = "public_texts", Texts.noun
     info = PluginInfo(
         modality="texts",
         hosts=(),
@@ -305,22 +291,16 @@ class PublicTexts(FromPool):
         text_column: str = "text",
         label_column: str | None = None,
         encoding: str = UTF_8,
-        longest: int = LONGEST,
-        words: int | None = None,
+        longest: Count = LONGEST,
+        words: Count | None = None,
         by_label: bool = False,
     ) -> None:
-        for name, number in (("longest", longest), ("words", words)):
-            if number is not None and number < 1:
-                raise RecipeError(f"{name} is {number}: it must be at least 1.")
-        self._public = public_texts.PublicTexts(Path(path), text_column, label_column, encoding)
+        self._path = Path(path)
+        self._public = public_texts.PublicTexts(self._path, text_column, label_column, encoding)
         self._longest, self._words = longest, words
         texts = list(self._pieces())
         self._texts = Texts(np.array([text.utf8 for text in texts], dtype=f"S{longest}"))
-        self._fill(len(texts), [text.label or "" for text in texts] if by_label else None)
-
-    def public_paths(self) -> tuple[Path, ...]:
-        """Path of the pool."""
-        return (self._public.path,)
+        self._fill(self._texts, [text.label or "" for text in texts] if by_label else None)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
         """Yield the texts of the files, and their windows: see `pe.plugins.protocols.ReadsPublicSamples`."""
@@ -339,10 +319,10 @@ class PublicTexts(FromPool):
             for i, window in enumerate(_windows(text.utf8.decode(), self._words), 1):
                 yield PublicText(f"window {i:,} of {text.name}", text.label, shorten(window, self._longest).rstrip())
 
-    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
-        products = (self._vectors[parents] @ self._vectors[others].T).toarray()
-        distances: Int64Array = 2 * GRID * GRID - products
-        return distances
+    @cached_property
+    def _squares(self) -> Int64Array:
+        """Zeros: nearness is the cosine, for which all vectors have one length."""
+        return np.zeros(len(self), np.int64)
 
     @cached_property
     def _vectors(self) -> csr_array:
@@ -358,9 +338,6 @@ class PublicTexts(FromPool):
         starts = np.cumsum([len(each) for each in entries])
         shape = (len(texts), max(len(rarity.keys), 1))
         return csr_array((np.concatenate(entries), np.concatenate(columns), starts), shape=shape)
-
-    def _samples(self, places: Indices) -> Texts:
-        return self._texts.take(places)
 
 
 def _windows(text: str, words: int) -> Iterator[str]:
@@ -397,7 +374,6 @@ class PublicTable(FromPool):
         BadTable: a table of the pool cannot be read.
     """
 
-    kind, noun = "public_table", Rows.noun
     info = PluginInfo(
         modality="table",
         hosts=(),
@@ -429,11 +405,7 @@ class PublicTable(FromPool):
         if not len(places):
             raise RecipeError(f"path: '{path}' holds no rows that obey all constraints: name a table of public rows.")
         self._rows = whole.take(places)
-        self._fill(len(places), [names[place] for place in places] if by_label else None)
-
-    def public_paths(self) -> tuple[Path, ...]:
-        """Path of the pool."""
-        return (self._path,)
+        self._fill(self._rows, [names[place] for place in places] if by_label else None)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
         """Yield the pool's rows, read anew: see `pe.plugins.protocols.ReadsPublicSamples`."""
@@ -448,16 +420,7 @@ class PublicTable(FromPool):
                 place, label = f"Row {number:,} of {file}", "".join(map(str, row[len(self._columns) :])).strip()
                 yield place, label, self._columns.read(row[: len(self._columns)], place)
 
-    def _distances(self, parents: Indices, others: Indices) -> npt.NDArray[np.integer]:
-        products = self._vectors[parents] @ self._vectors[others].T
-        squares = np.square(self._vectors).sum(axis=1)
-        distances: Int64Array = (squares[parents][:, None] + squares[others] - 2 * products).astype(np.int64)
-        return distances
-
     @cached_property
     def _vectors(self) -> Float64Array:
         """Each row as whole numbers, m×D."""
         return self._columns.whole_vectors(self._columns.codes(self._rows))
-
-    def _samples(self, places: Indices) -> Rows:
-        return self._rows.take(places)
