@@ -1,4 +1,4 @@
-"""The weights of a text-to-image model: found, described by their index, and loaded as one pipeline."""
+"""A text-to-image model: its settings, and its weights, found, described by their index, and loaded as one pipeline."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import importlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from adapters.diffusion.description import Description, class_of, describe
-from adapters.diffusion.weights import add_lora, cached_model, local_model, model_folder, read_json, require
+from adapters.diffusion.description import Description, Way, class_of, describe
+from adapters.diffusion.vary import Sampler
+from adapters.diffusion.weights import add_lora, cached_model, local_model, lora_of, model_folder, read_json, require
+from adapters.prompts import Texts
 from pe.errors import RecipeError
-from pe.plugins.devices import words_of
+from pe.plugins.devices import Precision, words_of
+from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS, check_whole
 
 if TYPE_CHECKING:
@@ -21,57 +24,117 @@ if TYPE_CHECKING:
 
 INDEX = "model_index.json"
 GGUF = ".gguf"
+Offload = Literal["none", "model", "sequential", "group"]
+MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 Dtypes = dict[str, "torch.dtype"]
 """Part of a pipeline → type of its tensors; the key `default` is for all parts that are not named."""
 
 
-@dataclass(frozen=True)
-class TextFiles:
-    """The files of a text-to-image model; the fields are settings of `TextSettings`."""
+@plugin
+class TextSettings:
+    """A text-to-image model of diffusers.
+
+    Args:
+        model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
+            hub (OWNER/NAME).
+        arguments: more inputs of the pipeline's call, named as in diffusers, such as max_sequence_length,
+            true_cfg_scale or image_guidance_scale.
+        vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an image prompt, whose
+            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: the way that
+            `wordings`, `ip_adapter` or `controlnet` is given for, else the first that the model can do.
+        variation_model: another model, for variations only: a folder or a repository.
+        wordings: for vary: instruction: degree → text; a degree is put in the text of the first entry at or above it,
+            in which `{prompt}` becomes the sample's own prompt. None: the shipped ones.
+        ip_adapter: for vary: meaning: the arguments of diffusers' load_ip_adapter:
+            pretrained_model_name_or_path_or_dict, subfolder, weight_name, image_encoder_folder.
+        controlnet: for vary: structure: a folder or a repository.
+        control: what the ControlNet is shown of a parent: image (the parent), canny (its edges), or module:function,
+            which takes and returns a PIL image.
+        sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
+        safety_checker: keep the model's safety checker, if it has one; images that it finds unsafe count as refused.
+        pipeline: a class of pipelines of your own, as module:Class, in place of the one that the model names.
+        single_file: a checkpoint in one .safetensors file; `model` then needs to hold configurations only.
+        components: part → a folder, a repository, or a .safetensors or .gguf file in place of the model's part.
+        lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list of
+            these; or each with its weight.
+        quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
+            components_to_quantize.
+        precision_of: part → the part's precision, where it differs from `precision`.
+        vae_slicing: decode images one at a time, which saves memory. None: only in batches of more than 4.
+        vae_tiling: decode an image tile by tile, which saves memory.
+        offload: what is on the card at once: all (none), a part (model), a few blocks (group), or layers (sequential).
+        revision: commit, tag or branch of the repository `model`; None: the newest.
+        variant: which variant of the weight files to read, such as fp16.
+        offline: fetch nothing.
+
+    Raises:
+        RecipeError: a setting is out of range.
+    """
 
     model: str
-    revision: str | None = None
-    variant: str | None = None
-    offline: bool = False
+    arguments: dict[str, Any] | None = None
+    vary: Way | None = None
+    variation_model: str | None = None
+    wordings: dict[float, Texts] | None = None
+    ip_adapter: dict[str, Any] | None = None
+    controlnet: str | None = None
+    control: str = "image"
+    sampler: Sampler = "own"
     safety_checker: bool = True
     pipeline: str | None = None
     single_file: str | None = None
-    components: Mapping[str, str] = field(default_factory=dict)
-    lora: Mapping[str, float] = field(default_factory=dict)
-    quantization: Mapping[str, Any] | None = None
+    components: dict[str, str] | None = None
+    lora: str | list[str] | dict[str, float] | None = None
+    quantization: dict[str, Any] | None = None
+    precision_of: dict[str, Precision] | None = None
+    vae_slicing: bool | None = None
+    vae_tiling: bool = False
+    offload: Offload = "none"
+    revision: str | None = None
+    variant: str | None = None
+    offline: bool = False
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """The files of a text-to-image model."""
+
+    config: TextSettings
 
     def folder(self) -> Path:
         """Return the folder with the model, fetched if need be; RecipeError if that fails, or it holds no pipeline."""
         require("diffusers")
-        return self._check(model_folder(self.model, self.revision, self.offline, self._fetch))
+        return self._check(model_folder(self.config.model, self.config.revision, self.config.offline, self._fetch))
 
     def description(self) -> Description | None:
         """Describe the model by its index alone; None: it is not on this machine yet."""
-        folder = local_model(self.model) or cached_model(self.model, self.revision)
+        folder = local_model(self.config.model) or cached_model(self.config.model, self.config.revision)
         return None if folder is None else describe(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
         """Return the pipeline on the CPU, with all its parts; RecipeError if a file is missing or damaged."""
         from safetensors import SafetensorError
 
+        config = self.config
         folder = self.folder()
+        components = config.components or {}
         kind: Any = self._kind(folder)
         index = read_json(folder / INDEX)
         parts: dict[str, Any] = {name: None for name, classes in index.items() if classes == [None, None]}
-        if "safety_checker" in index and not self.safety_checker:
+        if "safety_checker" in index and not config.safety_checker:
             parts |= {"safety_checker": None, "requires_safety_checker": False}
         try:
             with quiet_loading():
-                parts |= {name: self._part(name, place, index, dtypes) for name, place in self.components.items()}
+                parts |= {name: self._part(name, place, index, dtypes) for name, place in components.items()}
                 pipeline = self._pipeline(kind, folder, dtypes, parts)
-                add_lora(pipeline, self.lora, self.model, self.offline)
+                add_lora(pipeline, lora_of(config.lora), config.model, config.offline)
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-            for place in (*self.components.values(), self.single_file or folder):
+            for place in (*components.values(), config.single_file or folder):
                 check_whole(place)
-            is_fetched = local_model(self.model) is None
+            is_fetched = local_model(config.model) is None
             remedy = "fetch it anew with all its .safetensors files" if is_fetched else "put the whole model there"
             raise RecipeError(
-                f"The model {self.model} in {folder} cannot be loaded ({words_of(error)}): {remedy}."
+                f"The model {config.model} in {folder} cannot be loaded ({words_of(error)}): {remedy}."
             ) from error
         return pipeline
 
@@ -80,15 +143,15 @@ class TextFiles:
         from diffusers.loaders.single_file_utils import SingleFileComponentError
 
         common = {"dtype": dtypes, "local_files_only": True}
-        if self.single_file is not None:
-            file = _existing(self.single_file, "single_file", SAFETENSORS)
+        if self.config.single_file is not None:
+            file = _existing(self.config.single_file, "single_file", SAFETENSORS)
             try:
                 return kind.from_single_file(str(file), config=str(folder), **common, **parts)
             except SingleFileComponentError as error:
                 raise RecipeError(f"single_file: '{file}' lacks a part: name its place under components.") from error
-        if self.quantization is not None:
-            parts = parts | {"quantization_config": PipelineQuantizationConfig(**self.quantization)}
-        return kind.from_pretrained(str(folder), use_safetensors=True, variant=self.variant, **common, **parts)
+        if self.config.quantization is not None:
+            parts = parts | {"quantization_config": PipelineQuantizationConfig(**self.config.quantization)}
+        return kind.from_pretrained(str(folder), use_safetensors=True, variant=self.config.variant, **common, **parts)
 
     def _part(self, name: str, place: str, index: Mapping[str, Any], dtypes: Dtypes) -> Any:
         """Return the pipeline's part `name`, loaded from `place` instead of the model's folder."""
@@ -98,9 +161,9 @@ class TextFiles:
         library, kind_name = index.get(name) or ("", "")
         kind = getattr({"diffusers": diffusers, "transformers": transformers}.get(str(library)), str(kind_name), None)
         if kind is None:
-            raise RecipeError(f"components: '{self.model}' has no part {name} that could be replaced.")
+            raise RecipeError(f"components: '{self.config.model}' has no part {name} that could be replaced.")
         dtype = dtypes.get(name, dtypes["default"])
-        options: dict[str, Any] = {"dtype": dtype, "local_files_only": self.offline}
+        options: dict[str, Any] = {"dtype": dtype, "local_files_only": self.config.offline}
         if Path(place).suffix not in (SAFETENSORS, GGUF):
             return kind.from_pretrained(place, use_safetensors=True, **options)
         if Path(place).suffix == GGUF:
@@ -109,16 +172,17 @@ class TextFiles:
         return kind.from_single_file(str(file), config=str(self.folder()), subfolder=name, **options)
 
     def _kind(self, folder: Path) -> type:
-        if self.pipeline is None:
-            return class_of(str(read_json(folder / INDEX).get("_class_name")), self.model)
-        module, _, name = self.pipeline.partition(":")
+        if self.config.pipeline is None:
+            return class_of(str(read_json(folder / INDEX).get("_class_name")), self.config.model)
+        place = self.config.pipeline
+        module, _, name = place.partition(":")
         try:
             kind = getattr(importlib.import_module(module), name, None)
         except ImportError as error:
             raise RecipeError(f"pipeline: {module} cannot be imported ({error}): write module:Class.") from error
         if not isinstance(kind, type) or not callable(getattr(kind, "from_pretrained", None)):
             raise RecipeError(
-                f"pipeline: '{self.pipeline}' is no class of pipelines (with from_pretrained): write module:Class."
+                f"pipeline: '{place}' is no class of pipelines (with from_pretrained): write module:Class."
             )
         return kind
 
@@ -127,13 +191,18 @@ class TextFiles:
             return folder
         hint = "; a checkpoint in one file goes under single_file, beside a model with its configurations"
         where, hint = ("file", hint) if folder.is_file() else ("folder", "")
-        raise RecipeError(f"model: the {where} '{self.model}' is no pipeline in diffusers' format (no {INDEX}){hint}.")
+        raise RecipeError(
+            f"model: the {where} '{self.config.model}' is no pipeline in diffusers' format (no {INDEX}){hint}."
+        )
 
     def _fetch(self) -> str:
         from diffusers import DiffusionPipeline
 
+        config = self.config
         return str(
-            DiffusionPipeline.download(self.model, revision=self.revision, variant=self.variant, use_safetensors=True)
+            DiffusionPipeline.download(
+                config.model, revision=config.revision, variant=config.variant, use_safetensors=True
+            )
         )
 
 

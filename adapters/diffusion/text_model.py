@@ -1,40 +1,34 @@
-"""A text-to-image model: its settings, how it is loaded and set up on a device, and how its pipelines are called."""
+"""A text-to-image model: how it is loaded and set up on a device, and how its pipelines are called."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adapters.diffusion.description import Description, Inputs, Way, describe, describe_weight, inputs_of, over
-from adapters.diffusion.engine import check_choice
 from adapters.diffusion.items import Item, Job, Outcome, outcomes_of, torch_rng
-from adapters.diffusion.text_files import Dtypes, TextFiles, quiet_loading
+from adapters.diffusion.text_files import Dtypes, TextFiles, TextSettings, quiet_loading
 from adapters.diffusion.vary import (
     Instruction,
     Noise,
-    Sampler,
     Structure,
     Vary,
     control_of,
     set_sampler,
     vary_by_meaning,
 )
-from adapters.diffusion.weights import lora_of, require
-from adapters.prompts import Ladder, Texts
+from adapters.diffusion.weights import require
+from adapters.prompts import Ladder
 from pe.errors import RecipeError
 from pe.plugins.devices import Precision, dtype_on, words_of
 from pe.plugins.protocols import Refused
-from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS, check_whole
 
 if TYPE_CHECKING:
     import torch
-
-Offload = Literal["none", "model", "sequential", "group"]
-MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 
 TRUE = "true_cfg_scale"
 """Input for classifier-free guidance of a model whose `guidance_scale` is lacking, or distilled into the network."""
@@ -50,105 +44,19 @@ _WHOLE = 4  # most images decoded at once: the autoencoder works at full size, a
 _UNSAFE = Refused("the model's safety checker took the image for unsafe")
 
 
-@plugin
-class TextSettings:
-    """A text-to-image model of diffusers.
-
-    Args:
-        model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
-            hub (OWNER/NAME).
-        arguments: more inputs of the pipeline's call, named as in diffusers, such as max_sequence_length,
-            true_cfg_scale or image_guidance_scale.
-        vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an image prompt, whose
-            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: the way that
-            `wordings`, `ip_adapter` or `controlnet` is given for, else the first that the model can do.
-        variation_model: another model, for variations only: a folder or a repository.
-        wordings: for vary: instruction: degree → text; a degree is put in the text of the first entry at or above it,
-            in which `{prompt}` becomes the sample's own prompt. None: the shipped ones.
-        ip_adapter: for vary: meaning: the arguments of diffusers' load_ip_adapter:
-            pretrained_model_name_or_path_or_dict, subfolder, weight_name, image_encoder_folder.
-        controlnet: for vary: structure: a folder or a repository.
-        control: what the ControlNet is shown of a parent: image (the parent), canny (its edges), or module:function,
-            which takes and returns a PIL image.
-        sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
-        safety_checker: keep the model's safety checker, if it has one; images that it finds unsafe count as refused.
-        pipeline: a class of pipelines of your own, as module:Class, in place of the one that the model names.
-        single_file: a checkpoint in one .safetensors file; `model` then needs to hold configurations only.
-        components: part → a folder, a repository, or a .safetensors or .gguf file in place of the model's part.
-        lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list of
-            these; or each with its weight.
-        quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
-            components_to_quantize.
-        precision_of: part → the part's precision, where it differs from `precision`.
-        vae_slicing: decode images one at a time, which saves memory. None: only in batches of more than 4.
-        vae_tiling: decode an image tile by tile, which saves memory.
-        offload: what is on the card at once: all (none), a part (model), a few blocks (group), or layers (sequential).
-        revision: commit, tag or branch of the repository `model`; None: the newest.
-        variant: which variant of the weight files to read, such as fp16.
-
-    Raises:
-        RecipeError: a setting is out of range.
-    """
-
-    model: str
-    arguments: dict[str, Any] | None = None
-    vary: Way | None = None
-    variation_model: str | None = None
-    wordings: dict[float, Texts] | None = None
-    ip_adapter: dict[str, Any] | None = None
-    controlnet: str | None = None
-    control: str = "image"
-    sampler: Sampler = "own"
-    safety_checker: bool = True
-    pipeline: str | None = None
-    single_file: str | None = None
-    components: dict[str, str] | None = None
-    lora: str | list[str] | dict[str, float] | None = None
-    quantization: dict[str, Any] | None = None
-    precision_of: dict[str, Precision] | None = None
-    vae_slicing: bool | None = None
-    vae_tiling: bool = False
-    offload: Offload = "none"
-    revision: str | None = None
-    variant: str | None = None
-
-
 class TextLoader:
     """Loads a text-to-image model, and sets it up to draw and to vary; networks are compiled if `compile` is a job."""
 
-    def __init__(
-        self,
-        config: TextSettings,
-        precision: Precision,
-        offline: bool,
-        compile: Job | None = None,  # noqa: A002
-    ) -> None:
-        choices: list[tuple[str, object, Any]] = [
-            ("sampler", config.sampler, Sampler),
-            ("offload", config.offload, Offload),
-            *((f"precision_of.{part}", each, Precision) for part, each in (config.precision_of or {}).items()),
-        ]
-        for name, value, kind in [*choices, *([] if config.vary is None else [("vary", config.vary, Way)])]:
-            check_choice(name, value, kind)
-        self._config, self._offline, self._compile = config, offline, compile
+    def __init__(self, config: TextSettings, precision: Precision, compile: Job | None = None) -> None:  # noqa: A002
+        self._config, self._compile = config, compile
         self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
         self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
-        self._memory = Memory(config)
-        self._files = TextFiles(
-            config.model,
-            revision=config.revision,
-            variant=config.variant,
-            offline=offline,
-            safety_checker=config.safety_checker,
-            pipeline=config.pipeline,
-            single_file=config.single_file,
-            quantization=config.quantization,
-            components=config.components or {},
-            lora=lora_of(config.lora),
-        )
-        self._varying = self._files
+        self._files = self._varying = TextFiles(config)
         if config.variation_model is not None:
-            self._varying = TextFiles(config.variation_model, offline=offline, safety_checker=config.safety_checker)
+            other = TextSettings(
+                model=config.variation_model, offline=config.offline, safety_checker=config.safety_checker
+            )
+            self._varying = TextFiles(other)
 
     @property
     def way(self) -> Way:
@@ -184,7 +92,7 @@ class TextLoader:
         self.check()  # again, of what was fetched
         if self.way != default_way:
             raise RecipeError(
-                f"model: '{self._varying.model}' varies by {self.way}, as its index tells now "
+                f"model: '{self._varying.config.model}' varies by {self.way}, as its index tells now "
                 f"that it was fetched, and the plan was made for {default_way}: start again, or write vary: {self.way}."
             )
         dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
@@ -197,8 +105,8 @@ class TextLoader:
         pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
-        self._memory.place(pipelines, device)
-        model = TextModel(text, vary, self._memory, device, self._arguments)
+        place(pipelines, device, self._config)
+        model = TextModel(text, vary, device, self._config)
         if self._compile is not None:
             _compile(pipelines, model, self._compile)
         return model
@@ -225,7 +133,7 @@ class TextLoader:
 
     def _settle(self, description: Description) -> Way:
         """Return the way to vary; RecipeError if the model cannot, or the recipe lacks a setting that the way needs."""
-        able, model, name = description.ways, self._varying.model, description.kind.__name__
+        able, model, name = description.ways, self._varying.config.model, description.kind.__name__
         weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
             raise RecipeError(
@@ -272,13 +180,13 @@ class TextLoader:
                 return Instruction(varying, self._ladder)
             if self._config.ip_adapter is not None:
                 with quiet_loading():
-                    varying.load_ip_adapter(**{"local_files_only": self._offline, **self._config.ip_adapter})
+                    varying.load_ip_adapter(**{"local_files_only": self._config.offline, **self._config.ip_adapter})
             return vary_by_meaning(varying, self._arguments)
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             adapter = (self._config.ip_adapter or {}).get("pretrained_model_name_or_path_or_dict")
-            check_whole(self._config.controlnet or adapter or self._varying.model)
+            check_whole(self._config.controlnet or adapter or self._varying.config.model)
             raise RecipeError(
-                f"vary: {way} cannot be set up for '{self._varying.model}' ({words_of(error)})."
+                f"vary: {way} cannot be set up for '{self._varying.config.model}' ({words_of(error)})."
             ) from error
 
     def _controlnet(self, dtype: Any) -> Any:
@@ -286,7 +194,7 @@ class TextLoader:
 
         with quiet_loading():
             return AutoModel.from_pretrained(
-                self._config.controlnet, dtype=dtype, use_safetensors=True, local_files_only=self._offline
+                self._config.controlnet, dtype=dtype, use_safetensors=True, local_files_only=self._config.offline
             )
 
     def _check_arguments(self, kinds: Sequence[type]) -> None:
@@ -307,11 +215,9 @@ class TextModel:
     Each call gets those of `arguments` that its pipeline takes.
     """
 
-    def __init__(
-        self, text: Any, vary: Vary, memory: Memory, device: torch.device, arguments: Mapping[str, Any]
-    ) -> None:
-        self._text, self._vary = text, vary
-        self._memory, self._device, self._more = memory, device, arguments
+    def __init__(self, text: Any, vary: Vary, device: torch.device, config: TextSettings) -> None:
+        self._text, self._vary, self._device = text, vary, device
+        self._config, self._more = config, config.arguments or {}
         self._is_engaged: Any = None
         parts = (getattr(pipeline, "vae", None) for pipeline in (text, vary.pipeline))
         self._autoencoders = [(part, _dtypes(part)) for part in parts if part is not None]
@@ -338,9 +244,9 @@ class TextModel:
 
     def _run(self, pipeline: Any, job: Job, items: Sequence[Item], more: Mapping[str, Any]) -> Sequence[Outcome]:
         if self._is_engaged is not pipeline:
-            self._memory.engage(pipeline, self._device)
+            self._engage(pipeline)
             self._is_engaged = pipeline
-        self._memory.slice(pipeline, len(items))
+        self._slice(pipeline, len(items))
         self._restore()
         inputs, negative = inputs_of(type(pipeline)), [item.negative_prompt for item in items]
         if any(negative) and not heeds_negative_prompts(inputs, self._more):
@@ -357,6 +263,19 @@ class TextModel:
             arguments |= {"height": height, "width": width, "max_area": height * width}
         arguments |= self._more
         return _outcomes(pipeline(**{name: each for name, each in arguments.items() if name in inputs} | dict(more)))
+
+    def _engage(self, pipeline: Any) -> None:
+        """Let this pipeline, which is called next, offload the weights that the pipelines share."""
+        if self._config.offload == "model":
+            pipeline.enable_model_cpu_offload(device=self._device)
+        elif self._config.offload == "sequential":
+            pipeline.enable_sequential_cpu_offload(device=self._device)
+
+    def _slice(self, pipeline: Any, count: int) -> None:
+        """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the recipe decides."""
+        autoencoder: Any = getattr(pipeline, "vae", None)
+        if self._config.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
+            (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
 
     def _restore(self) -> None:
         """Give autoencoders their types back: Stable Diffusion XL decodes in float32, and a failure leaves them so."""
@@ -427,45 +346,26 @@ def heeds_negative_prompts(inputs: Inputs, arguments: Mapping[str, Any]) -> bool
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Saves memory at the cost of time, as MEMORY_SETTINGS say."""
-
-    config: TextSettings
-
-    def place(self, pipelines: Sequence[Any], device: torch.device) -> None:
-        """Put weights on the device or set up their offloading; RecipeError if device or pipeline cannot do it."""
-        offload = self.config.offload
-        if offload != "none" and device.type == "cpu":
-            raise RecipeError(f"offload is '{offload}', but the model runs on the CPU already: leave it as none.")
-        on_demand: list[Any] = []
-        for pipeline in pipelines:
-            if self.config.vae_slicing:
-                _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
-            if self.config.vae_tiling:
-                _autoencoder(pipeline, "vae_tiling", "use_tiling").enable_tiling()
-            if offload == "none":
-                pipeline.to(device)
-            elif offload == "group":
-                parts = pipeline.components
-                names = [name for name in parts if any(parts[name] is other for other in on_demand)]
-                pipeline.enable_group_offload(
-                    onload_device=device, num_blocks_per_group=1, use_stream=True, exclude_modules=names
-                )
-                on_demand += parts.values()
-
-    def engage(self, pipeline: Any, device: torch.device) -> None:
-        """Let this pipeline, which is called next, offload the weights that the pipelines share."""
-        if self.config.offload == "model":
-            pipeline.enable_model_cpu_offload(device=device)
-        elif self.config.offload == "sequential":
-            pipeline.enable_sequential_cpu_offload(device=device)
-
-    def slice(self, pipeline: Any, count: int) -> None:
-        """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the recipe decides."""
-        autoencoder: Any = getattr(pipeline, "vae", None)
-        if self.config.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
-            (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
+def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) -> None:
+    """Put weights on the device or set up their offloading; RecipeError if device or pipeline cannot do it."""
+    offload = config.offload
+    if offload != "none" and device.type == "cpu":
+        raise RecipeError(f"offload is '{offload}', but the model runs on the CPU already: leave it as none.")
+    on_demand: list[Any] = []
+    for pipeline in pipelines:
+        if config.vae_slicing:
+            _autoencoder(pipeline, "vae_slicing", "use_slicing").enable_slicing()
+        if config.vae_tiling:
+            _autoencoder(pipeline, "vae_tiling", "use_tiling").enable_tiling()
+        if offload == "none":
+            pipeline.to(device)
+        elif offload == "group":
+            parts = pipeline.components
+            names = [name for name in parts if any(parts[name] is other for other in on_demand)]
+            pipeline.enable_group_offload(
+                onload_device=device, num_blocks_per_group=1, use_stream=True, exclude_modules=names
+            )
+            on_demand += parts.values()
 
 
 def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 from adapters.diffusion.description import degree_of
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, numbers_of, of_iteration
-from adapters.diffusion.text_model import MEMORY_SETTINGS, TextLoader, TextSettings
+from adapters.diffusion.text_files import MEMORY_SETTINGS, TextSettings
+from adapters.diffusion.text_model import TextLoader
 from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, Texts, prompts_of
 from pe.data.decoding import Resize, Size, decode_image
 from pe.data.samples import Conditions
@@ -89,7 +90,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         self._prompts = Prompts.of(self.prompts)
         self.info = replace(self.info, by_label=self._prompts.by_label)
         job = self._job(None, 1) if self.compile else None
-        self._loader = TextLoader(self, self.precision, self.offline, job)
+        self._loader = TextLoader(self, self.precision, job)
         self._engine = Engine(self._loader.load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
 
     @property

@@ -13,8 +13,8 @@ from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved import ImprovedFiles, check_steps, is_improved
 from adapters.diffusion.items import Model
 from adapters.diffusion.pixel import PixelFiles, PixelModel, Sampler
-from adapters.diffusion.text_files import INDEX
-from adapters.diffusion.text_model import TextLoader, TextModel, TextSettings
+from adapters.diffusion.text_files import INDEX, TextSettings
+from adapters.diffusion.text_model import TextLoader, TextModel
 from adapters.diffusion.weights import cached_model, local_model, model_folder, read_json
 from adapters.server.checks import ModelDescription, ServeSettings
 from pe.errors import RecipeError
@@ -143,10 +143,8 @@ def _improved(settings: ServeSettings) -> ServedModel:
 
 def _text_to_image(settings: ServeSettings) -> ServedModel:
     """Return a text-to-image pipeline that can vary an image."""
-    generator = dict(settings.generator)
-    offline = bool(generator.pop("offline", False))
-    config = TextSettings(**_arguments(TextSettings, settings.model, generator))
-    loader = TextLoader(config, settings.precision, offline)
+    config = TextSettings(**_arguments(TextSettings, settings.model, settings.generator))
+    loader = TextLoader(config, settings.precision)
     loader.check()
 
     def describe(model: TextModel) -> ModelDescription:

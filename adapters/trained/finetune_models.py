@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.diffusion.text_files import INDEX, TextFiles, quiet_loading
+from adapters.diffusion.text_files import INDEX, TextFiles, TextSettings, quiet_loading
 from adapters.diffusion.weights import read_json
 from adapters.prompts import PROMPT, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Denoising, check_prediction, square, write_model
@@ -260,13 +260,15 @@ def latent_checkpoint(model: Path, prompts: TextByLabel, labels: Sequence[str], 
     texts = prompts if isinstance(prompts, str) else {str(label): text for label, text in prompts.items()}
     of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[PROMPT]
     by_label = dict(zip(labels, map(str, of_labels), strict=True))
-    return LatentCheckpoint(TextFiles(str(model), offline=True), by_label, shape)
+    return LatentCheckpoint(TextFiles(TextSettings(model=str(model), offline=True)), by_label, shape)
 
 
 def stored_latent(folder: Path) -> LatentCheckpoint:
     """Open the pipeline that a fit left in `folder`."""
     content = read_json(folder / PROMPTS)
-    return LatentCheckpoint(TextFiles(str(folder), offline=True), dict(content["prompts"]), tuple(content["shape"]))
+    return LatentCheckpoint(
+        TextFiles(TextSettings(model=str(folder), offline=True)), dict(content["prompts"]), tuple(content["shape"])
+    )
 
 
 # LoRA: matrices of low rank beside a layer that stays as it is (Hu et al. 2022).
