@@ -214,7 +214,9 @@ class CaptionThenDraw(OfSeveral):
         seeds = mix(request.seeds[drawable])  # others than the captions'
         prompts = [
             str(prompt).replace(PLACE, caption)
-            for prompt, caption in zip(self._draw.draw(labels, seeds)[PROMPT], texts.tolist(), strict=True)
+            for prompt, caption in zip(
+                self._draw.api.draw_conditions(labels, seeds)[PROMPT], texts.tolist(), strict=True
+            )
         ]
         images = self._draw.ask(RandomRequest(labels, seeds, Conditions({PROMPT: np.array(prompts, np.str_)}), job))
         missing = {**captions.missing, **{drawable[i]: miss for i, miss in images.missing.items()}}
@@ -237,7 +239,7 @@ class CaptionThenDraw(OfSeveral):
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """Draw the conditions of the generator of captions."""
-        return self._captions.with_prefix(self._captions.draw(labels, seeds))
+        return self._captions.with_prefix(self._captions.api.draw_conditions(labels, seeds))
 
     def _tokens(self) -> Usage | None:
         """Return the tokens billed for a sample; None: not known. Members without host or billed tokens add none."""
@@ -254,7 +256,7 @@ class CaptionThenDraw(OfSeveral):
         """Describe what this degree means here; RecipeError if the generator of captions cannot obey it."""
         if degree == 0:
             return "the parent itself"
-        return f"the caption: {self._captions.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
+        return f"the caption: {self._captions.api.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
 
     def describe_answers(self) -> str:
         """Return what the generator of captions tells of its answers."""

@@ -11,20 +11,19 @@ several, are drawn anew with probability d².
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
+from pydantic import Field
 from scipy import ndimage
 from scipy.special import ndtr, ndtri
 
-from adapters.prompts import PROMPT, Prompts, TextsByLabel, prompts_of
 from pe.data.arrays import BoolArray, Float32Array, Float64Array, Int64Array, UInt8Array
 from pe.data.fonts import draws
 from pe.data.images import Images
@@ -37,7 +36,6 @@ from pe.plugins.protocols import (
     Generator,
     PluginInfo,
     RandomRequest,
-    Refused,
     Seeds,
     VariationRequest,
 )
@@ -209,41 +207,6 @@ def _spline_basis(size: int) -> Float32Array:
     return np.where(distance < 1, near, far).astype(np.float32)
 
 
-_QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{1,40})[\"“”»]")
-_WORD = re.compile(r"[a-z]+")
-WORDS = {
-    "small": ("scale", -1),
-    "large": ("scale", 1),
-    "narrow": ("width", -1),
-    "wide": ("width", 1),
-    "short": ("height", -1),
-    "tall": ("height", 1),
-    "backward": ("slant", -1),
-    "italic": ("slant", 1),
-    "thin": ("stroke", -1),
-    "bold": ("stroke", 1),
-}
-"""Words of a prompt that ask for a parameter's lower or upper half."""
-
-
-def read_quote(prompt: str) -> str:
-    """Return the first text in quotation marks; empty if there is none."""
-    match = _QUOTED.search(prompt)
-    return "" if match is None else match[1].strip()
-
-
-def heed_words(scores: Float32Array, prompts: Sequence[str]) -> Float32Array:
-    """Return the scores (n×p, SHAPE first), with parameters moved to the half of their range that a prompt asks for."""
-    scores = scores.copy()
-    for row, prompt in zip(scores, prompts, strict=True):
-        for word in _WORD.findall(prompt.lower()):
-            if word in WORDS:
-                name, side = WORDS[word]
-                place = SHAPE.index(name)
-                row[place] = side * abs(row[place])
-    return scores
-
-
 class Glyphs(Generator):
     """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or yours.
 
@@ -251,7 +214,7 @@ class Glyphs(Generator):
     seed and its condition alone, to the last bit, and not on the chunk that it came in.
 
     Conditions: `text` and `font` (names), `parameters` (float32, n×106: the scores z of scale, width, height, rotation,
-    slant, shift x, shift y, stroke, then of the warp's control points), and `prompt` where there are `prompts`.
+    slant, shift x, shift y, stroke, then of the warp's control points).
 
     Args:
         size: pixels of an image's side, ≥ 8.
@@ -260,9 +223,6 @@ class Glyphs(Generator):
         fonts: a folder of .ttf and .otf files, or `matplotlib` for those that it installs. Fonts
             without glyphs for a text are left out for that text.
         texts: label name → the texts drawn for it; of a label that is not named, the name is drawn.
-        prompts: a text, a list to draw from, or either for each label; `{label}` is replaced. A new sample then shows
-            the first text in quotation marks (1 to 40 characters); the prompt's words ask for halves of ranges:
-            small, large; narrow, wide; short, tall; backward, italic (slant); thin, bold (stroke).
         scale: range of the text's longer side, as a fraction of the image's side.
         width: range of the factor that stretches the text horizontally.
         height: range of the factor that stretches the text vertically.
@@ -283,12 +243,11 @@ class Glyphs(Generator):
     def __init__(
         self,
         *,
-        size: int = 28,
-        channels: int = 1,
+        size: Annotated[int, Field(ge=8)] = 28,
+        channels: Literal[1, 3] = 1,
         white_on_black: bool = True,
         fonts: Fonts = "matplotlib",
         texts: Mapping[str, Sequence[str]] | None = None,
-        prompts: TextsByLabel | None = None,
         scale: tuple[float, float] = (0.5, 0.9),
         width: tuple[float, float] = (0.6, 1.2),
         height: tuple[float, float] = (0.8, 1.2),
@@ -296,11 +255,11 @@ class Glyphs(Generator):
         slant: tuple[float, float] = (-0.4, 0.6),
         shift: tuple[float, float] = (-0.1, 0.1),
         stroke: tuple[float, float] = (0.05, 0.17),
-        warp: float = 0.07,
+        warp: Annotated[float, Field(ge=0, lt=1)] = 0.07,
     ) -> None:
         ranges = {"scale": scale, "width": width, "height": height, "rotation": rotation, "slant": slant}
         ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}
-        _check(size, channels, ranges, warp)
+        _check(ranges)
         self._size, self._channels, self._white_on_black = size, channels, white_on_black
         self.info = replace(self.info, shape=(size, size, channels))
         low, high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
@@ -311,32 +270,15 @@ class Glyphs(Generator):
         self._book = _Book(len(self._names))
         for label in self._texts:
             self._choices(label)
-        self._prompts = None if prompts is None else Prompts.of(prompts)
-        if self._prompts is not None and self._texts:
-            raise RecipeError("`texts` and `prompts` exclude each other: prompts quote what is drawn. Remove `texts`.")
-
-    def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Draw a prompt for each item, if the generator has prompts."""
-        return Conditions() if self._prompts is None else self._prompts.draw(labels, seeds)
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if no font draws the text of a label, or if a label has no prompt."""
-        if self._prompts is not None:
-            self._prompts.check(labels)
-            return
+        """Raise RecipeError if no font draws the text of a label."""
         for label in labels:
             self._choices(label)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw an image per item, parameters at random in their ranges; RecipeError if no font draws a label's text."""
-        if self._prompts is None:
-            return self._new(request.labels, request.seeds, None, 1.0)
-        prompts = prompts_of(request.conditions, len(request))
-        texts = [read_quote(prompt) for prompt in prompts.tolist()]
-        missing = {i: why for i, text in enumerate(texts) if (why := self._refusal(text))}
-        drawable = np.array([i for i in range(len(texts)) if i not in missing], dtype=np.int64)
-        answer = self._new([texts[i] for i in drawable], request.seeds[drawable], None, 1.0, prompts[drawable])
-        return replace(answer, missing=missing)
+        return self._new(request.labels, request.seeds, None, 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Draw each parent again with its parameters moved by the degree; degree 0 gives the parent's very pixels.
@@ -344,19 +286,10 @@ class Glyphs(Generator):
         Raises:
             APIError: the parents carry no conditions of this simulator, or a font that the simulator lacks.
         """
-        prompts = request.conditions.get(PROMPT)  # a text that was quoted stays
-        labels = request.labels if prompts is None else request.conditions.get("text", prompts).tolist()
-        return self._new(labels, request.seeds, request.conditions, request.degree, prompts)
+        return self._new(request.labels, request.seeds, request.conditions, request.degree)
 
-    def _new(
-        self,
-        labels: Sequence[str],
-        seeds: Seeds,
-        parents: Conditions | None,
-        degree: float,
-        prompts: npt.NDArray[np.str_] | None = None,
-    ) -> Answer:
-        """Return drawings varied from `parents` by `degree`; without parents, new ones that heed the prompts' words."""
+    def _new(self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float) -> Answer:
+        """Return drawings varied from `parents` by `degree`; without parents, new ones."""
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
@@ -370,12 +303,10 @@ class Glyphs(Generator):
             font = np.where(random[:, 2] < degree**2, font, old_font)
             keep, move = np.float32(np.sqrt(1.0 - degree**2)), np.float32(degree)
             scores = keep * old_scores + move * scores
-        elif prompts is not None:
-            scores = heed_words(scores, prompts.tolist())
         font = self._book.draw_font(text, font, random[:, 3])
         pixels = self._draw(scores, self._book.rows[text, font])
-        conditions = {"text": self._book.names(text), "font": self._names[font], "parameters": scores}
-        return Answer(Images(pixels), Conditions(conditions | ({} if prompts is None else {PROMPT: prompts})))
+        conditions = Conditions({"text": self._book.names(text), "font": self._names[font], "parameters": scores})
+        return Answer(Images(pixels), conditions)
 
     def _choices(self, label: str) -> tuple[int, ...]:
         """Return the places of a label's texts in the book, which learns new texts; RecipeError if no font does."""
@@ -383,16 +314,6 @@ class Glyphs(Generator):
         if not texts:
             raise RecipeError(f"texts names none for label '{label}': give it at least one, or leave the label out.")
         return tuple(self._place(text, label) for text in texts)
-
-    def _refusal(self, text: str) -> Refused | None:
-        """Return the refusal of a text that a prompt quotes; None if the text can be drawn."""
-        if not text:
-            return Refused("the prompt has no text of 1 to 40 characters in quotation marks")
-        try:
-            self._choices(text)
-        except RecipeError:
-            return Refused(f"no font draws the text '{text}', which the prompt quotes")
-        return None
 
     def _place(self, text: str, label: str) -> int:
         """Return a text's place in the book, which learns a new text; RecipeError if no font draws it."""
@@ -479,16 +400,10 @@ def _uniforms(seeds: Seeds, count: int, *, stream: int) -> Float64Array:
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _check(size: int, channels: int, ranges: Mapping[str, tuple[float, float]], warp: float) -> None:
-    if size < 8:
-        raise RecipeError(f"size is {size}: an image of drawn text needs at least 8 pixels a side.")
-    if channels not in (1, 3):
-        raise RecipeError(f"channels is {channels}: it must be 1 or 3.")
-    if not 0 <= warp < 1:
-        raise RecipeError(f"warp is {warp}: it must be a fraction of the side, from 0 to below 1.")
+def _check(ranges: Mapping[str, tuple[float, float]]) -> None:
     for name, limits in ranges.items():
         key = name.split()[0]
-        if len(limits) != 2 or not np.isfinite(limits).all() or limits[0] > limits[1]:
+        if not np.isfinite(limits).all() or limits[0] > limits[1]:
             raise RecipeError(f"{key} is {limits}: it must be a range, [low, high].")
         if name in ("scale", "width", "height", "stroke") and limits[0] <= 0:
             raise RecipeError(f"{key} is {limits}: both ends must be above 0.")

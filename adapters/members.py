@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from typing import Any
@@ -25,7 +25,6 @@ from pe.plugins.protocols import (
     PluginInfo,
     RandomRequest,
     Refused,
-    Seeds,
     VariationRequest,
     class_default,
     info_of,
@@ -68,9 +67,13 @@ class Member:
         """Declaration of the generator."""
         return info_of(self.api)
 
-    def draw(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Draw conditions for new samples; no columns if the generator draws none."""
-        return self.api.draw_conditions(labels, seeds)
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Put the member's name before the message of a RecipeError."""
+        try:
+            yield
+        except RecipeError as error:
+            raise RecipeError(f"{self.name}: {error}") from error
 
     def ask(self, request: Request) -> Answer:
         """Return the generator's answer to a request, with conditions for every sample and the cost in `usage`."""
@@ -97,22 +100,8 @@ class Member:
             {name if name == DRAWN else f"{self.name}{PART}{name}": each for name, each in conditions.items()}
         )
 
-    def describe_degree(self, degree: float, iteration: int) -> str:
-        """Describe what this degree means for the generator; empty: the generator does not describe degrees."""
-        return self.api.describe_degree(degree, iteration)
 
-    def describe_wait(self) -> str:
-        """Return the reason why the generator's requests wait now, after the member's name; empty if there is none."""
-        wait = self.api.describe_wait()
-        return f"{self.name}: {wait}" if wait else ""
-
-    def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError for a label that the generator cannot make samples of."""
-        self.api.check_labels(labels)
-        self.draw(tuple(labels), np.arange(len(labels), dtype=np.uint64))
-
-
-class OfSeveral(Generator, ABC):
+class OfSeveral(Generator):
     """The base of a generator that consists of several; its methods ask each member."""
 
     _members: tuple[Member, ...]
@@ -130,23 +119,21 @@ class OfSeveral(Generator, ABC):
 
     def describe_wait(self) -> str:
         """Return the reasons why requests wait now, each after its member's name; empty if there is none."""
-        return "; ".join(filter(None, (member.describe_wait() for member in self._members)))
+        waits = {member.name: member.api.describe_wait() for member in self._members}
+        return "; ".join(f"{name}: {wait}" for name, wait in waits.items() if wait)
 
     def check_machine(self) -> None:
         """Raise PEError if this machine lacks what a member needs."""
         for member in self._members:
-            try:
+            with member.naming():
                 member.api.check_machine()
-            except RecipeError as error:
-                raise RecipeError(f"{member.name}: {error}") from error
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError for a label that a member cannot make samples of."""
         for member in self._members:
-            try:
-                member.check_labels(labels)
-            except RecipeError as error:
-                raise RecipeError(f"{member.name}: {error}") from error
+            with member.naming():
+                member.api.check_labels(labels)
+                member.api.draw_conditions(tuple(labels), np.arange(len(labels), dtype=np.uint64))
 
 
 def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:

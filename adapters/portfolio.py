@@ -163,7 +163,7 @@ class Portfolio(OfSeveral):
         for i, member in enumerate(self._members):
             items = np.flatnonzero(choice == i)
             if items.size:
-                conditions = member.draw(tuple(labels[item] for item in items), seeds[items])
+                conditions = member.api.draw_conditions(tuple(labels[item] for item in items), seeds[items])
                 parts.append(_mark(member, conditions, len(items)))
                 order.append(items)
         return Conditions.concatenate(parts).take(np.argsort(np.concatenate(order), kind="stable"))
@@ -204,7 +204,7 @@ class Portfolio(OfSeveral):
         if way < len(self._members):
             answer = member.ask(replace(request, conditions=member.own(request.conditions)))
         else:
-            conditions = member.draw(request.labels, request.seeds)
+            conditions = member.api.draw_conditions(request.labels, request.seeds)
             answer = member.ask(RandomRequest(request.labels, request.seeds, conditions, request.job))
         columns = _mark(member, answer.conditions, len(answer.samples))
         if self.info.kept is not None and DRAWN not in columns:  # a black one: others keep images as drawn
@@ -216,10 +216,8 @@ class Portfolio(OfSeveral):
         """Describe what this degree means for each generator; raise RecipeError if one cannot obey it."""
         words = {}
         for member in self._members:
-            try:
-                words[member.name] = member.describe_degree(degree, iteration)
-            except RecipeError as error:
-                raise RecipeError(f"{member.name}: {error}") from error
+            with member.naming():
+                words[member.name] = member.api.describe_degree(degree, iteration)
         return "; ".join(f"{name}: {each}" for name, each in words.items() if each)
 
     def describe_answers(self) -> str:

@@ -12,7 +12,6 @@ import pytest
 from adapters.caption_then_draw import CaptionThenDraw
 from adapters.glyphs import Glyphs
 from adapters.http import policy as policy_module
-from pe.data.samples import Conditions, mix
 from pe.engine.execution import Surroundings
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
@@ -32,7 +31,6 @@ from tests.generators import Mean
 
 SIDE = 16
 LABELS = ("3", "7")
-PEN: dict[str, Any] = {"kind": "glyphs", "size": SIDE}
 SEEDS = np.random.default_rng(0).integers(0, 2**63, 6).astype(np.uint64)
 SAMPLES = 2 * 12
 """S_0 and S_1."""
@@ -59,6 +57,14 @@ def chat(url, **settings):
 def web(url, **settings):
     given = {"kind": "openai_images", "base_url": f"{url}/v1", "key_env": None, "model": "m", "server": None}
     return given | {"image_size": SIDE, "concurrency": 2} | settings
+
+
+@pytest.fixture
+def pen():
+    """A server that draws, and the settings that ask it."""
+    draws = Script()
+    with serving(OpenAIServer(draws, side=SIDE)) as url:
+        yield draws, web(url)
 
 
 def recipe(folder, captions, draw, **changes):
@@ -94,19 +100,19 @@ def varied(api, parents, degree, *labels):
     )
 
 
-def test_captions_of_a_pool_are_drawn_by_the_simulator(tmp_path):
-    api = CaptionThenDraw(captions=pool(tmp_path / "captions.txt"), draw=PEN)
-    answer = new(api, *"373")
+def test_captions_of_a_pool_are_drawn(tmp_path, pen):
+    draws, draw = pen
+    api = CaptionThenDraw(captions=pool(tmp_path / "captions.txt"), draw=draw)
+    answer = new(api, "3")
     lines = (tmp_path / "captions.txt").read_text().splitlines()
-    captions = answer.conditions["caption"].tolist()
-    assert captions == [lines[place] for place in answer.conditions["captions.pool"]]
-    asked = RandomRequest(("3",) * 3, mix(SEEDS[:3]), Conditions({"prompt": np.array(captions)}))
-    alone = Glyphs(size=SIDE, prompts="-").random_api(asked)
-    np.testing.assert_array_equal(answer.samples.array, alone.samples.array)
-    child = varied(api, answer, 0.5, *"373")
-    assert child.conditions["caption"].tolist() == [lines[place] for place in child.conditions["captions.pool"]]
-    assert child.conditions["caption"].tolist() != captions
-    assert (child.usage, varied(api, answer, 0.0, *"373").usage) == (Usage(2, 3), Usage(0))
+    caption = lines[answer.conditions["captions.pool"][0]]
+    assert answer.conditions["caption"].tolist() == [each["prompt"] for each in draws.requests] == [caption]
+    child = varied(api, answer, 0.5, "3")
+    its = lines[child.conditions["captions.pool"][0]]
+    assert child.conditions["caption"].tolist() == [draws.requests[1]["prompt"]] == [its]
+    assert its != caption
+    assert (child.usage.calls, child.usage.images) == (2, 1)
+    assert varied(api, answer, 0.0, "3").usage == Usage(0)
 
 
 def test_endpoints_are_asked_for_captions_and_then_for_drawings_of_them():
@@ -156,11 +162,11 @@ def test_neither_captions_nor_a_drawing_that_are_noted_are_asked_for_again(tmp_p
     assert draws.submitted.total() == 2  # the first, and one for the caption alone
 
 
-def test_parents_of_another_generator_or_of_a_pool_that_has_changed_are_refused(tmp_path):
+def test_parents_of_another_generator_or_of_a_pool_that_has_changed_are_refused(tmp_path, pen):
     captions = pool(tmp_path / "captions.txt")
-    parents = new(CaptionThenDraw(captions=captions, draw=PEN), *"37")
+    parents = new(CaptionThenDraw(captions=captions, draw=pen[1]), *"37")
     pool(tmp_path / "captions.txt", "987654321")
-    changed = CaptionThenDraw(captions=captions, draw=PEN)
+    changed = CaptionThenDraw(captions=captions, draw=pen[1])
     with pytest.raises(APIError, match=r"captions\.txt holds other captions than when the run began"):
         varied(changed, parents, 0.5, *"37")
     with pytest.raises(APIError, match="The parents carry no captions"):
@@ -174,19 +180,19 @@ def refusal(captions, draw):
 
 
 def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path):
-    texts = pool(tmp_path / "captions.txt")
-    assert "captions: glyphs makes images: name one that makes texts" in refusal(PEN, PEN)
+    texts, pen = pool(tmp_path / "captions.txt"), web("http://a.example")
+    assert "captions: glyphs makes images: name one that makes texts" in refusal({"kind": "glyphs"}, pen)
     assert "draw: public_images draws from no prompts" in refusal(texts, {"kind": "public_images", "path": "x"})
-    assert "draw.prompts: 'a 7' has no {caption}" in refusal(texts, PEN | {"prompts": {"3": "{caption}", "7": ["a 7"]}})
-    assert "captions: dpdm is fitted on the private records" in refusal({"kind": "dpdm"}, PEN)
-    assert "captions.batch is given" in refusal(chat("http://a.example", batch=50), PEN)
-    labelled = CaptionThenDraw(captions=texts, draw=PEN | {"prompts": {"3": "{caption}"}})
+    assert "draw.prompts: 'a 7' has no {caption}" in refusal(texts, pen | {"prompts": {"3": "{caption}", "7": ["a 7"]}})
+    assert "captions: dpdm is fitted on the private records" in refusal({"kind": "dpdm"}, pen)
+    assert "captions.batch is given" in refusal(chat("http://a.example", batch=50), pen)
+    labelled = CaptionThenDraw(captions=texts, draw=pen | {"prompts": {"3": "{caption}"}})
     with pytest.raises(RecipeError, match="draw: prompts: there is none for the label '7'"):
         labelled.check_labels(["3", "7"])
 
 
-def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path):
-    given = recipe(tmp_path, pool(tmp_path / "captions.txt"), PEN, evolution={"iterations": 1, "population": 8})
+def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path, pen):
+    given = recipe(tmp_path, pool(tmp_path / "captions.txt"), pen[1], evolution={"iterations": 1, "population": 8})
     run = carry_on(given, tmp_path)
     captions = run.populations()[-1].conditions["caption"].tolist()
     extend_run(run.folder, 2, 0.5, Surroundings())
@@ -234,9 +240,9 @@ def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path, monkeypatch
 
 
 def test_prices_of_parts_are_added_up(tmp_path):
-    limits, texts = {"max_cost": 3}, pool(tmp_path / "captions.txt")
+    limits, texts, pen = {"max_cost": 3}, pool(tmp_path / "captions.txt"), web("http://a.example", size="16x16")
     priced = texts | {"price": {"call": 1, "image": 2}}
-    price = price_of(recipe(tmp_path, priced, PEN | {"price": {"call": 4, "megapixel": 8}}, limits=limits))
+    price = price_of(recipe(tmp_path, priced, pen | {"price": {"call": 4, "megapixel": 8}}, limits=limits))
     assert price.of(Usage(5, 5, cost=0.125)) == 0.125
     assert price.most_of(Usage(1, 10, megapixels=2)) == 10 * 7 + 2 * 8
     assert price.of_next(Usage(4, 2, megapixels=1.0, cost=3.0), calls=1, images=2) == 2 * 7 + 8

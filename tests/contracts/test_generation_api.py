@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pe.data.samples import Conditions, modality
+from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import HasRecordLoss
 from pe.plugins.protocols import Answer, Generator, RandomRequest, VariationRequest, as_generator, info_of
@@ -65,7 +66,10 @@ def captions(folder):
     pool = [f'a {size}{stroke}"{digit}"' for digit in range(10) for size in sizes for stroke in strokes]
     (folder / "captions.txt").write_text("\n".join(pool))
     written = {"kind": "public_texts", "path": folder / "captions.txt"}
-    return {"captions": written, "draw": {"kind": "glyphs", "size": 16}}
+    return {
+        "captions": written,
+        "draw": stable_diffusion(folder / "model") | {"kind": "diffusion", "prompts": "{caption}", "steps": 1},
+    }
 
 
 TEXTS = [" ".join(language.WORDS[i : i + 25]) for i in range(3)]
@@ -74,7 +78,6 @@ LOCAL = {
     "causal_lm": lambda folder: {"model": language.causal(folder), "prompts": "{label}", "max_tokens": 12} | ONE,
     "diffusion": stable_diffusion,
     "glyphs": lambda _: {"size": 16},
-    "glyphs, by prompts": lambda _: {"size": 16, "prompts": ['a thin "{label}"', 'a bold "{label}"']},
     "improved_diffusion": improved_diffusion,
     "masked_lm": lambda folder: {"model": language.masked(folder), "prompts": TEXTS} | ONE,
     "pixel_diffusion": lambda folder: {"model": tiny.pixel_folder(folder, 3), "steps": 5} | ONE,
@@ -193,10 +196,18 @@ def test_degree_zero_changes_nothing_and_a_request_is_left_as_it_was(api):
     np.testing.assert_array_equal(SEEDS, before[1])
 
 
+def apart(one, other):
+    """Return the distances of samples, or of the captions that they are drawn from: random weights heed no caption."""
+    if "caption" not in one.conditions:
+        return one.samples.distances(other.samples)
+    texts, others = (Texts.of(each.conditions["caption"].tolist(), 100) for each in (one, other))
+    return texts.distances(others)
+
+
 def test_a_larger_degree_moves_further_on_average(kind, api, parents, children):
     def moved(degree):
         salts = range(100, 101 if kind in SURE else 130)  # at 0 a parent would be drawn again
-        return float(np.mean([varied(api, parents, degree, salt=s).samples.distances(parents.samples) for s in salts]))
+        return float(np.mean([apart(varied(api, parents, degree, salt=s), parents) for s in salts]))
 
     if kind == "causal_lm":  # its random weights heed nothing that they are told
         assert children.samples.distances(parents.samples).max() > 0
