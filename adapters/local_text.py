@@ -6,17 +6,16 @@ items nor the rest of a batch changes a text, except through rounding in a batch
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from adapters.diffusion.engine import DeviceEngine, Group
+from adapters.device_engine import DeviceEngine, Group, Load
 from adapters.prompts import prompts_of
 from adapters.text_prompts import Asking, Outcome, TextAnswers, TextPrompts, answer_of, share_of, strings_of
 from adapters.text_settings import LONGEST_LINE, WRITTEN, Drawn, Written
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 Tokens = Int64Array
-Model = TypeVar("Model")
 
 INFO = PluginInfo(modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline"))
 REQUESTS = 2
@@ -106,14 +104,12 @@ class LocalModel(Settings):
         return model.to(device).eval(), tokenizer
 
 
-class LocalTexts(Generator, ABC, Generic[Model]):
+class LocalTexts(Generator):
     """A generator of texts by a local model: draws prompts, returns parents at degree 0, uses all devices by batch."""
 
     info = INFO
 
-    def __init__(
-        self, config: LocalModel, longest: int, prompts: TextPrompts, load: Callable[[torch.device], Model]
-    ) -> None:
+    def __init__(self, config: LocalModel, longest: int, prompts: TextPrompts, load: Load) -> None:
         self.info = replace(self.info, by_label=prompts.by_label)
         self._prompts, self._longest = prompts, longest
         self._engine = DeviceEngine(
@@ -142,23 +138,22 @@ class LocalTexts(Generator, ABC, Generic[Model]):
         """
         return Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
 
-    @abstractmethod
     def _vary(self, request: VariationRequest) -> Answer:
         """Vary each parent to a degree above 0."""
+        raise NotImplementedError
 
     def _answer(
         self,
         request: RandomRequest | VariationRequest,
         texts: Sequence[str],
-        make: Callable[[Model, list[str], Seeds], Sequence[Outcome]],
+        make: Callable[[Any, list[str], Seeds], Sequence[Outcome]],
     ) -> Answer:
         """Return the answer that `make` gives to the items' texts and seeds; texts of similar length share a batch."""
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        group: Group[Model] = Group(
+        group = Group(
             deque(order),
             lambda model, places: make(model, [texts[place] for place in places], request.seeds[list(places)]),
             "text",
-            "a single text",
         )
         outcomes = self._engine.make(group) if order else {}
         return answer_of([outcomes[place] for place in range(len(texts))], self._longest, request.conditions)
@@ -189,7 +184,7 @@ class CausalSettings(LocalModel, Written):
     template: dict[str, Any] | None = None
 
 
-class CausalLM(LocalTexts["_Writer"]):
+class CausalLM(LocalTexts):
     """Texts by a language model on this machine, where no prompt may leave it.
 
     Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it. Degree 0 is the
@@ -359,7 +354,7 @@ class MaskedSettings(LocalModel, Drawn):
     top_k: Annotated[int, Field(ge=0)] = 0
 
 
-class MaskedLM(LocalTexts["_Filler"]):
+class MaskedLM(LocalTexts):
     """Texts near public ones, with an exact degree: a masked language model on this machine fills in.
 
     The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number, at least one. The

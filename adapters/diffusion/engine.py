@@ -1,240 +1,28 @@
-"""An engine loads a model on each device, makes items in batches, and halves a batch that does not fit into memory.
-
-This file also holds the engine of diffusion models, and the settings and answers that the diffusion adapters share.
-"""
+"""The engine of diffusion models, and the settings and answers that the diffusion adapters share."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
-from weakref import finalize
+from collections.abc import Hashable, Sequence
+from typing import Any, get_args
 
 import numpy as np
 
+from adapters.device_engine import DeviceEngine, Group, Load
 from adapters.diffusion.items import Item, Job, Model, Outcome, Pixels, describe_steps, numbers_of, of_iteration
 from pe.data.arrays import ImageShape
 from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, ContractError, RecipeError
-from pe.plugins.devices import (
-    Devices,
-    Precision,
-    check_arithmetic,
-    choose_devices,
-    describe_precision,
-    free_memory,
-    keep_memory,
-    memory_refused,
-    words_of,
-)
+from pe.plugins.devices import Devices, Precision, check_arithmetic, describe_precision
 from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Refused, Usage
 from pe.plugins.specs import plugin
 
-if TYPE_CHECKING:
-    import torch
 
-M = TypeVar("M")
-
-log = logging.getLogger(__name__)
-
-_loading = threading.Lock()  # diffusers patches torch while it loads, for all threads
-
-
-@dataclass(eq=False)
-class Group(Generic[M]):
-    """A queue of items of one kind, which all workers empty together."""
-
-    places: deque[int]  # indices of the items that are left, in the order in which batches take them
-    make: Callable[[M, Sequence[int]], Sequence[Any]]  # (model, places) → an outcome for each place
-    noun: str  # the word for one item in messages
-    single: str  # words for one item with its size, for the message that even one is too large, which advises `smaller`
-    smaller: str = ""
-    kind: Hashable = None  # groups of equal kind need the same memory for an item, so they share a batch size
-    outcomes: dict[int, Any] = field(default_factory=dict)  # place → outcome
-    share: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self, size: int) -> list[int]:
-        """Remove and return the next `size` places, or a worker's fair share when that is less."""
-        with self.lock:
-            return [self.places.popleft() for _ in range(min(size, self.share, len(self.places)))]
-
-    def give_back(self, places: Sequence[int]) -> None:
-        """Put places that were taken back to the front of the queue, in their order."""
-        with self.lock:
-            self.places.extendleft(reversed(places))
-
-    def stop(self) -> None:
-        """Empty the queue for all workers."""
-        with self.lock:
-            self.places.clear()
-
-
-class DeviceEngine(Generic[M]):
-    """A model on one or several devices, each with its own copy and thread.
-
-    Args:
-        load: device → the model on it.
-        remedy: the advice that messages give when memory does not suffice.
-        device: see `choose_devices`.
-        batch_size: items per batch; None: found by trying, on each device.
-        most: largest batch that is tried. It is large because a network starts the same number of kernels for any
-            batch, which takes longer than a GPU computes on a few small images.
-        most_on_cpu: largest batch that is tried on a CPU and on MPS, which do not refuse memory until it is too late.
-        extra: the extra of this package that installs torch; the message that torch is missing names it and `purpose`.
-    """
-
-    def __init__(
-        self,
-        load: Callable[[torch.device], M],
-        remedy: str,
-        *,
-        device: Devices = "auto",
-        batch_size: int | None = None,
-        most: int = 1024,
-        most_on_cpu: int = 64,
-        extra: str = "diffusion",
-        purpose: str = "A local diffusion model",
-    ) -> None:
-        self._load, self._remedy, self._batch_size = load, remedy, batch_size
-        self._most, self._most_on_cpu = most, most_on_cpu
-        self._place = device, extra, purpose
-        self._workers: list[_Worker[M]] = []
-        self._opening = threading.Lock()
-
-    def load(self) -> None:
-        """Load the model on every device now, not at the first item; see `make` for errors."""
-        workers = self._open()
-        if any(worker.model is None for worker in workers):
-            _all([worker.thread.submit(worker.load) for worker in workers])
-
-    def make(self, group: Group[M]) -> dict[int, Any]:
-        """Return an outcome for each place of a group; several threads may call it.
-
-        Raises:
-            RecipeError: a device or the weights are not there, or the model cannot be set up as asked.
-            APIError: a device has not enough memory for the model or for one item.
-        """
-        self.load()  # on all devices before any samples: a library that loads sets the default dtype of all threads
-        workers = self._open()[: len(group.places)]
-        group.share = -(-len(group.places) // max(1, len(workers)))
-        _all([worker.thread.submit(worker.drain, group) for worker in workers])
-        return group.outcomes
-
-    def _open(self) -> list[_Worker[M]]:
-        with self._opening:
-            if not self._workers:
-                for device in choose_devices(*self._place):
-                    if device.type == "cpu":
-                        keep_memory()
-                    most = self._most if device.type == "cuda" else self._most_on_cpu
-                    worker = _Worker(device, self._load, self._remedy, self._batch_size, most)
-                    finalize(self, worker.thread.shutdown, wait=False)
-                    self._workers.append(worker)
-            return self._workers
-
-
-class _Worker(Generic[M]):
-    """One device, its model and its thread."""
-
-    def __init__(
-        self, device: torch.device, load: Callable[[torch.device], M], remedy: str, batch_size: int | None, most: int
-    ) -> None:
-        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"pe-{device}")
-        self._device, self._load, self._remedy = device, load, remedy
-        self._first, self._most = (1, most) if batch_size is None else (batch_size, batch_size)
-        self.model: M | None = None
-        self._sizes: dict[Hashable, _BatchSize] = {}
-
-    def drain(self, group: Group[M]) -> None:
-        """Make batches until the group is empty; an error empties it for all workers."""
-        try:
-            batch = self._sizes.setdefault(group.kind, _BatchSize(self._first, self._most))
-            while places := group.take(batch.size):
-                try:
-                    outcomes = self._make(group, places)
-                except Exception as error:
-                    if not memory_refused(error):
-                        raise
-                    group.give_back(places)
-                    clear_frames(error.__traceback__)  # which hold on to the tensors
-                    free_memory(self._device)
-                    if not batch.shrink(len(places)):
-                        raise self._no_memory(group.single, group.smaller, error) from error
-                    log.info(
-                        "%s has no memory for %d %ss at once: %d from now on.",
-                        self._device,
-                        len(places),
-                        group.noun,
-                        batch.size,
-                    )
-                else:
-                    group.outcomes.update(zip(places, outcomes, strict=True))
-                    batch.went_well(len(places))
-        except BaseException:
-            group.stop()
-            raise
-
-    def _make(self, group: Group[M], places: Sequence[int]) -> Sequence[Any]:
-        import torch
-
-        with torch.no_grad():
-            return group.make(self.load(), places)
-
-    def load(self) -> M:
-        """Return the model, loaded at the first call; to be called in the worker's thread only."""
-        if self.model is None:
-            try:
-                with _loading:
-                    self.model = self._load(self._device)
-            except Exception as error:
-                if not memory_refused(error):
-                    raise
-                raise self._no_memory("the model", "", error) from error
-        return self.model
-
-    def _no_memory(self, single: str, smaller: str, error: Exception) -> APIError:
-        return APIError(
-            f"{self._device} refused {single}, most likely for want of memory ({words_of(error)}): take "
-            f"{smaller}{self._remedy}."
-        )
-
-
-@dataclass
-class _BatchSize:
-    """The batch size for items of one kind on one device: doubled after each full batch, up to `most`."""
-
-    size: int
-    most: int
-
-    def went_well(self, count: int) -> None:
-        """Grow after a batch of `count` items, if it was full."""
-        if count >= self.size:
-            self.size = min(2 * self.size, self.most)
-
-    def shrink(self, count: int) -> bool:
-        """Limit all later batches to half of the `count` items that were too many; return false if `count` is 1."""
-        self.size = self.most = max(1, count // 2)
-        return count > 1
-
-
-def _all(futures: Sequence[Future[Any]]) -> None:
-    """Wait for all futures, then raise the first error."""
-    wait(futures)
-    for future in futures:
-        future.result()
-
-
-class Engine(DeviceEngine[Model]):
+class Engine(DeviceEngine):
     """The engine of diffusion models; see `DeviceEngine`."""
 
-    def __init__(self, load: Callable[[torch.device], Model], **options: Any) -> None:
+    def __init__(self, load: Load, **options: Any) -> None:
         super().__init__(load, "precision: bf16, offloading where the adapter has it, or another device", **options)
 
     def run(self, items: Sequence[Item]) -> list[Outcome]:
@@ -262,7 +50,7 @@ class Engine(DeviceEngine[Model]):
         return [outcomes[place] for place in range(len(items))]
 
 
-def _group(items: Sequence[Item], places: deque[int]) -> Group[Model]:
+def _group(items: Sequence[Item], places: deque[int]) -> Group:
     """Return a group of items of one job and shape."""
     job, image = items[places[0]].job, items[places[0]].image
     shape = None if image is None else image.shape
@@ -272,7 +60,7 @@ def _group(items: Sequence[Item], places: deque[int]) -> Group[Model]:
         places,
         lambda model, batch: _outcomes(model, job, [items[place] for place in batch]),
         "image",
-        f"a single image{size}",
+        size,
         "a smaller size, ",
         kind=(job.degree is None, job.guidance is None or job.guidance > 1, job.size, shape),
     )
