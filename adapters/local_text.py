@@ -24,7 +24,7 @@ from pe.data.quiet import quiet_transformers
 from pe.data.samples import Conditions, generator, uniforms
 from pe.data.texts import plain
 from pe.errors import RecipeError
-from pe.plugins.devices import Precision, dtype_on, import_library, memory_refused, words_of
+from pe.plugins.devices import Devices, Precision, dtype_on, import_library, memory_refused, words_of
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
@@ -42,7 +42,6 @@ from pe.plugins.weights import check_whole
 if TYPE_CHECKING:
     import torch
 
-Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 Tokens = Int64Array
 
 INFO = PluginInfo(modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline"))
@@ -66,7 +65,7 @@ class LocalModel(Settings):
 
     model: str
     revision: str | None = None
-    device: Device | Annotated[list[Device], Field(min_length=1)] = "auto"
+    device: Devices = "auto"
     precision: Precision = "auto"
     batch_size: Count = 16
     chunk: Count = 64

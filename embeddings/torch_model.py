@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import AfterValidator
 
 from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
 from pe.data.samples import Array, Samples, slices
 from pe.errors import RecipeError
 from pe.plugins.devices import (
+    Device,
     find_cards,
     find_device,
     has_driver,
@@ -56,12 +56,6 @@ REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 log = logging.getLogger(__name__)
 
 
-def _check_device(name: str) -> str:
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
-        raise RecipeError(f"device is '{name}': it must be auto, cpu, mps, cuda, or one card, such as cuda:1.")
-    return name
-
-
 class NetworkSettings(Settings):
     """Settings of every embedding by a network.
 
@@ -72,7 +66,7 @@ class NetworkSettings(Settings):
         offline: fetch nothing.
     """
 
-    device: Annotated[str, AfterValidator(_check_device)] = "auto"
+    device: Device = "auto"
     precision: Precision = "fp32"
     batch_size: Count = 64
     offline: bool = False

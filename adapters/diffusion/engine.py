@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from adapters.device_engine import DeviceEngine, Group, Load
-from adapters.diffusion.items import Item, Job, Model, Outcome, Pixels, describe_steps, numbers_of, of_iteration
+from adapters.diffusion.items import Item, Job, Model, Outcome, Pixels, describe_steps, of_iteration
 from pe.data.arrays import ImageShape
 from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
-from pe.errors import APIError, ContractError, RecipeError
-from pe.plugins.devices import Devices, Precision, check_arithmetic, describe_precision
+from pe.errors import APIError, ContractError
+from pe.plugins.devices import Devices, Precision, describe_precision
 from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Refused, Usage
+from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
 
@@ -94,20 +95,13 @@ class LocalDiffusion(Generator):
 
     info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "compile", "offline"), schedules=("steps",))
 
-    steps: int | list[int] = 50
+    steps: Count | list[Count] = 50
     device: Devices = "auto"
     precision: Precision = "auto"
-    batch_size: int | None = None
-    chunk: int = 1024
+    batch_size: Count | None = None
+    chunk: Count = 1024
     compile: bool = False
     offline: bool = False
-
-    def __post_init__(self) -> None:
-        steps = (("steps", number) for number in numbers_of(self.steps))
-        for name, value in (*steps, ("batch_size", self.batch_size), ("chunk", self.chunk)):
-            if value is not None and value < 1:
-                raise RecipeError(f"{name} is {value}: it must be at least 1.")
-        check_arithmetic(self.device, self.precision)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -121,12 +115,6 @@ class LocalDiffusion(Generator):
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return describe_steps(of_iteration("steps", self.steps, iteration), degree)
-
-
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Raise RecipeError if a setting's value is not among the `choices`, a type `Literal[…]`."""
-    if value not in get_args(choices):
-        raise RecipeError(f"{name} is '{value}': it must be one of {', '.join(get_args(choices))}.")
 
 
 def answer_of(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions) -> Answer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate, repeat
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from adapters.diffusion.engine import check_choice
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
 from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
 from pe.data.arrays import Float64Array, ImageShape
@@ -26,6 +25,7 @@ from pe.data.samples import DRAWN, Conditions, Samples
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on, require_torch
 from pe.plugins.protocols import Answer, Seeds, VariationRequest
+from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS, Published, fill, find_published, read_weights
 
@@ -129,24 +129,15 @@ def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
     return timesteps
 
 
-@dataclass(frozen=True, kw_only=True)
+@plugin
 class ImprovedFiles:
-    """A checkpoint and how its network was trained; the fields are settings of `ImprovedDiffusion`.
+    """A checkpoint and how its network was trained; see `ImprovedDiffusion`."""
 
-    Raises:
-        RecipeError: a value is out of range.
-    """
-
-    model: str
+    model: str = "imagenet64_cond_270M_250K"
     spacing: Spacing = "ends"
     rescaled: bool | None = None
-    size: int = 64
+    size: Count = 64
     offline: bool = False
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise RecipeError(f"size is {self.size}: it must be at least 1.")
-        check_choice("spacing", self.spacing, Spacing)
 
     @property
     def is_rescaled(self) -> bool:
@@ -217,7 +208,7 @@ def is_improved(model: str) -> bool:
 
 
 @plugin
-class ImprovedDiffusion(OfClasses):
+class ImprovedDiffusion(ImprovedFiles, OfClasses):
     """The paper's generator for its CIFAR-10 and Camelyon17 runs: ImageNet at 64×64.
 
     A network of "Improved Denoising Diffusion Probabilistic Models".
@@ -246,27 +237,18 @@ class ImprovedDiffusion(OfClasses):
         RecipeError: a setting is out of range.
     """
 
-    model: str = "imagenet64_cond_270M_250K"
-    steps: int | list[int] = 100
-    spacing: Spacing = "ends"
-    rescaled: bool | None = None
-    size: int = 64
-    image_size: int | None = None
+    steps: Count | list[Count] = 100
+    image_size: Count | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._files = ImprovedFiles(
-            model=self.model, spacing=self.spacing, rescaled=self.rescaled, size=self.size, offline=self.offline
-        )
         side = self.size if self.image_size is None else self.image_size
-        if side < 1:
-            raise RecipeError(f"image_size is {side}: it must be at least 1.")
         network_size = (self.size, self.size)
         drawn_size = None if side == self.size else network_size
         self.info = replace(self.info, shape=(side, side, 3), drawn=network_size, kept=drawn_size)
         for steps in numbers_of(self.steps):
             check_steps(steps, self.spacing)  # refused now, not at the first sample
-        self._side, self._look_up = side, cache(self._files.class_count)
+        self._side, self._look_up = side, cache(self.class_count)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -275,7 +257,7 @@ class ImprovedDiffusion(OfClasses):
         return super().describe_degree(degree, iteration)
 
     def _load(self, device: torch.device) -> PixelModel:
-        return self._files.load(device, self.precision, self.compile)
+        return self.load(device, self.precision, self.compile)
 
     def _job(self, degree: float | None, iteration: int) -> Job:
         return Job(of_iteration("steps", self.steps, iteration), degree)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, check_choice, parents_of
+from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
 from adapters.diffusion.items import (
     Item,
     Job,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
 Sampler = Literal["ddim", "ddpm"]
 Labels = Int64Array
+Guidance = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 _SHIPPED = {"small": Path(__file__).with_name("small")}
 _WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -249,33 +249,32 @@ def _fetch(model: str, revision: str | None) -> str:
 
 
 @plugin
-class OfClasses(LocalDiffusion, ABC):
+class OfClasses(LocalDiffusion):
     """RANDOM_API and VARIATION_API by a diffusion model in pixel space, with or without classes."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
         self._lock = Lock()
 
-    @abstractmethod
     def _load(self, device: torch.device) -> PixelModel:
         """Load the model on a device."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _class_count(self) -> int | None:
         """Return the model's number of classes; None: it takes no classes."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
         """Draw the class of each item by its seed, int64 (n,); None: the model has no classes."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _job(self, degree: float | None, iteration: int) -> Job:
         """Return the job for a degree, or for new images (degree None), in an iteration."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _shape(self) -> ImageShape:
         """Return h, w, c of the model's images."""
+        raise NotImplementedError
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images, each of a class drawn by its seed; RecipeError if the recipe names a class the model lacks.
@@ -343,18 +342,13 @@ class PixelSpace(OfClasses):
 
     model: str
     sampler: Sampler = "ddim"
-    eta: float = 0.0
+    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
     classes: dict[str | int, Choices] | None = None
-    guidance: float | list[float] = 1.0
+    guidance: Guidance | list[Guidance] = 1.0
     revision: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("sampler", self.sampler, Sampler)
-        if not 0 <= self.eta <= 1:
-            raise RecipeError(f"eta is {self.eta}: it must lie in [0, 1].")
-        if wrong := [number for number in numbers_of(self.guidance) if not 1 <= number < inf]:
-            raise RecipeError(f"guidance is {wrong[0]}: it must be at least 1, which is none.")
         self._of_label = None if self.classes is None else {str(label): each for label, each in self.classes.items()}
         self.info = replace(self.info, by_label=self._of_label is not None)
         self._find = cache(partial(PixelFiles.find, self.model, self.revision, self.offline))

@@ -18,6 +18,7 @@ from pe.data.decoding import Resize, Size, decode_image
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
 _GRID = 8  # pixels per side that a latent stands for
@@ -74,10 +75,9 @@ class TextToImage(TextSettings, LocalDiffusion):
     image_size: int | Size | None = None
     resize: Resize = "crop"
     channels: Literal[1, 3] = 3
-    chunk: int = 64
+    chunk: Count = 64
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._size, self._image_size = _pair(self.size), _pair(self.image_size)
         if self._size is not None and any(side < _GRID or side % _GRID for side in self._size):
             raise RecipeError(f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, too.")

@@ -19,7 +19,7 @@ from adapters.trained.settings import DPSGD, GRID, PUBLIC_IMAGES, FineTuning, Pl
 from pe.data.arrays import Float32Array, ImageShape
 from pe.errors import PrivacyError
 from pe.fit.trainer import FIT, DryRun, PrivateRecords
-from pe.plugins.devices import check_arithmetic, choose_devices
+from pe.plugins.devices import Devices, choose_devices
 from pe.plugins.specs import plugin
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget
@@ -233,10 +233,7 @@ class ByDPSGD:
     """
 
     training: FineTuning = FineTuning()
-    device: str | list[str] = "auto"
-
-    def __post_init__(self) -> None:
-        check_arithmetic(self.device, "fp32")
+    device: Devices = "auto"
 
     def check_machine(self) -> None:
         """Raise RecipeError if the device is not there."""

@@ -15,7 +15,9 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from pe.errors import MissingDependency, PEError, RecipeError
 
@@ -28,12 +30,10 @@ DRIVER = Path("/dev")
 """The folder in which NVIDIA's driver for Linux has a file for each GPU: nvidia0, nvidia1, …"""
 FITTING_TORCH = "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
 
-Devices = str | list[str]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 log = logging.getLogger(__name__)
 
-_NAMES = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of malloc.h
 _REFUSALS = (
     "out of memory",
@@ -48,6 +48,17 @@ _REFUSALS = (
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
 """Parts, in lower case, of the messages of errors that lack of memory causes; the last three can have other causes."""
+
+
+def _check_device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        raise RecipeError(f"device is '{name}': it must be auto, cpu, mps, cuda, or a GPU such as cuda:1.")
+    return name
+
+
+Device = Annotated[str, AfterValidator(_check_device)]
+Devices = Device | Annotated[list[Device], Field(min_length=1)]
+"""The setting `device` of a model that runs on one device; of one that several GPUs share."""
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:
@@ -88,15 +99,6 @@ def find_device(name: str) -> torch.device:
     if device.type == "cpu":
         keep_memory()
     return device
-
-
-def check_arithmetic(device: Devices, precision: str) -> None:
-    """Raise RecipeError if these settings do not name devices and a precision; torch is not loaded."""
-    names = [device] if isinstance(device, str) else device
-    if not names or not all(_NAMES.fullmatch(name) for name in names) or ("auto" in names and len(names) > 1):
-        raise RecipeError(f"device is {device!r}: it must be auto, cpu, mps, cuda, cuda:1, or a list of such cards.")
-    if precision not in get_args(Precision):
-        raise RecipeError(f"precision is '{precision}': it must be one of {', '.join(get_args(Precision))}.")
 
 
 def choose_devices(

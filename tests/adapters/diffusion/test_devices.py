@@ -5,13 +5,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from adapters.diffusion.pixel import PixelSpace
 from pe.errors import RecipeError
 from pe.planning.checks import obstacles
 from pe.planning.forecast import forecast
 from pe.planning.parts import set_up_generator
 from pe.plugins import devices
 from pe.plugins.devices import choose_devices
+from pe.plugins.specs import construct
 from pe.recipe.schema import Recipe
 from tests.recipe.test_schema import with_
 
@@ -53,9 +53,9 @@ def test_without_cards_auto_is_the_processor_and_what_is_not_there_is_named(monk
     hidden = r"device is 'cuda:0', and this machine has 0 CUDA devices to use \(CUDA_VISIBLE_DEVICES hides others\)"
     with pytest.raises(RecipeError, match=hidden):
         choose_devices("cuda:0")
-    for wrong in ("gpu", "cuda:x", [], ["auto", "cuda:0"]):
-        with pytest.raises(RecipeError, match=r"it must be auto, cpu, mps, cuda, cuda:1, or a list of such cards"):
-            PixelSpace(model="small", device=wrong)
+    for wrong in ("gpu", ["cuda:0", "cuda:x"]):
+        with pytest.raises(RecipeError, match=r"it must be auto, cpu, mps, cuda, or a GPU such as cuda:1"):
+            construct("pe.adapters", "pixel_diffusion", {"model": "small", "device": wrong})
 
 
 @pytest.mark.usefixtures("driver")

@@ -142,7 +142,7 @@ def test_the_network_is_told_its_trained_timesteps_and_only_epsilon_is_used(resc
     varied(api, answer, 0.4, ONE)
     assert told.times == [1000 * scale, 0.0]
     name = "imagenet64_uncond_100M_1500K" if rescaled else "imagenet64_cond_270M_250K"
-    assert improved_of(name)._files.is_rescaled is rescaled
+    assert improved_of(name).is_rescaled is rescaled
 
 
 def test_a_checkpoint_without_classes_draws_and_varies(tmp_path):

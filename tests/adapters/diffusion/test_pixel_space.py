@@ -15,6 +15,7 @@ from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest, VariationRequest
+from pe.plugins.specs import construct
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.asking import BACKWARDS, LABELS, SEEDS, apart, assert_same, drawn, levels, moved, varied
 
@@ -160,12 +161,12 @@ def test_an_image_of_no_numbers_has_failed_and_its_neighbours_have_not(tmp_path)
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"guidance": [2, 0.5]}, "guidance is 0.5: it must be at least 1, which is none"),
-        ({"eta": 1.5}, r"eta is 1.5: it must lie in \[0, 1\]"),
-        ({"sampler": "euler"}, "sampler is 'euler': it must be one of ddim, ddpm"),
-        ({"precision": "fp8"}, "precision is 'fp8': it must be one of auto, fp32, bf16, fp16"),
+        ({"guidance": [2, 0.5]}, "guidance.1 must be at least 1, not 0.5"),
+        ({"eta": 1.5}, "eta must be at most 1, not 1.5"),
+        ({"sampler": "euler"}, "sampler must be 'ddim' or 'ddpm', not 'euler'"),
+        ({"precision": "fp8"}, "precision must be 'auto', 'fp32', 'bf16' or 'fp16', not 'fp8'"),
     ],
 )
 def test_settings_are_checked_before_anything_is_loaded(settings, said):
     with pytest.raises(RecipeError, match=said):
-        api_of("nobody/nothing", **settings)
+        construct("pe.adapters", "pixel_diffusion", {"model": "nobody/nothing", **settings})
