@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
+from embeddings.efficientnet import LITE0, load_network
 from embeddings.torch_model import (
     REPOSITORY,
     Filter,
@@ -26,7 +27,6 @@ from pe.errors import RecipeError, nearest_name
 from pe.plugins.devices import import_library
 from pe.plugins.settings import Count
 from pe.plugins.weights import (
-    LITE0,
     Published,
     cached_file,
     check_hash,
@@ -35,7 +35,6 @@ from pe.plugins.weights import (
     find_published,
     given_file,
     hub_file,
-    load_network,
     read_weights,
 )
 
@@ -174,6 +173,8 @@ class EfficientNetLite(TorchEmbedding[EfficientNetLiteSettings]):
 
     kind = "efficientnet_lite"
     Settings = EfficientNetLiteSettings
+    load_network = staticmethod(load_network)
+    """The network itself, for a fit that asks for this embedding by name."""
 
     @classmethod
     def weights_here(cls) -> bool:

@@ -18,9 +18,9 @@ from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.data.samples import generator
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms
+from pe.plugins.registry import load
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
-from pe.plugins.weights import load_network, stage_values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -232,7 +232,7 @@ class Perceptual:
         """Return features by the published network, centred by the means over `images` public noise images of h×w×c."""
         import torch
 
-        module = load_network(None, "Fitting 'dp_mepf'")
+        module = load("pe.embeddings", "efficientnet_lite").load_network(None, "Fitting 'dp_mepf'")
         shares = [1 - squares, squares] if squares else [1.0]
         each = [share / len(stages) for share in shares for _ in stages]
         plain = cls(module, side, tuple(stages), tuple(each), ())
@@ -269,9 +269,27 @@ class Perceptual:
 
     def _blocks(self, images: Tensor) -> list[Tensor]:
         """Return the blocks b_j, each float32 (n, d_j), of float32 images (n, h, w, c) in [0, 1]."""
-        stages = stage_values(self.module, images.permute(0, 3, 1, 2), self.side, self.stages)
+        stages = _stage_values(self.module, images.permute(0, 3, 1, 2), self.side, self.stages)
         values = [value.flatten(1) for value in stages]
         return values if len(self.weights) == len(values) else [*values, *(value.square() for value in values)]
+
+
+def _stage_values(module: Any, images: Tensor, side: int, stages: Sequence[int]) -> list[Tensor]:
+    """Return the values after each of `stages`, 1 to 7 and ascending, float32 n×c×h×w. Computes no later layer.
+
+    Images are float32 n×c×h×w in [0, 1], of 1 or 3 channels, and are resized to squares of `side` pixels.
+    """
+    from torch.nn import functional
+
+    x = images.expand(-1, 3, -1, -1)
+    x = functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
+    x = module.bn1(module.conv_stem((x * 255 - 127) / 128))
+    values = []
+    for stage, block in enumerate(module.blocks[: max(stages)], start=1):
+        x = block(x)
+        if stage in stages:
+            values.append(x)
+    return values
 
 
 def _pixels(images: UInt8Array) -> Tensor:

