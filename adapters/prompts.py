@@ -50,6 +50,16 @@ class Prompts:
             raise RecipeError(f"{name} is empty: give a text, a list of texts, or either for each label.")
         return cls({str(label): _list_of(texts, f"{name}.{label}") for label, texts in setting.items()}, name)
 
+    @classmethod
+    def negative(cls, setting: TextByLabel) -> Prompts:
+        """Read the recipe's `negative_prompt`: a text, or one for each label; an empty text says nothing."""
+        texts = [setting] if isinstance(setting, str) else {str(label): [text] for label, text in setting.items()}
+        return cls(texts, "negative_prompt")
+
+    def first_of(self, labels: Sequence[str]) -> list[str]:
+        """Return the first text of each label; raise RecipeError if a label has none."""
+        return [self.of_label(label)[0] for label in labels]
+
     @property
     def by_label(self) -> bool:
         """True if the prompts tell a sample's label: they are given by label, or each holds `{label}`."""
@@ -82,29 +92,6 @@ class Prompts:
             labels = ", ".join(f"'{name}'" for name in self.texts)
             raise RecipeError(f"{self.name}: there is none for the label '{label}' (there are some for {labels}).")
         return self.texts[label]
-
-
-@dataclass(frozen=True)
-class NegativePrompts:
-    """Negative prompts: one for all labels, or label → text; an empty text says nothing."""
-
-    texts: str | Mapping[str, str]
-
-    @classmethod
-    def of(cls, setting: str | Mapping[str | int, str]) -> NegativePrompts:
-        """Read the recipe's `negative_prompt`."""
-        return cls(setting if isinstance(setting, str) else {str(label): text for label, text in setting.items()})
-
-    def __bool__(self) -> bool:
-        return any([self.texts] if isinstance(self.texts, str) else self.texts.values())
-
-    def of_labels(self, labels: Sequence[str]) -> list[str]:
-        """Return the text of each label, which may be empty; raise RecipeError for a label that is not named."""
-        if isinstance(self.texts, str):
-            return [self.texts] * len(labels)
-        if missing := [label for label in labels if label not in self.texts]:
-            raise RecipeError(f"negative_prompt: there is none for the label '{missing[0]}': give a text, or \"\".")
-        return [self.texts[label] for label in labels]
 
 
 @dataclass(frozen=True)

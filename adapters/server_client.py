@@ -20,7 +20,6 @@ from adapters.prompts import (
     PROMPT,
     Choices,
     Classes,
-    NegativePrompts,
     Prompts,
     TextByLabel,
     check_choices,
@@ -141,7 +140,7 @@ class ServerClient(Generator):
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(ServerSettings, settings, type(self).__name__)
         self._prompts = None if config.prompts is None else Prompts.of(config.prompts)
-        self._negative = NegativePrompts.of(config.negative_prompt)
+        self._negative = Prompts.negative(config.negative_prompt)
         classes = config.classes
         self._classes = None if classes is None else {str(label): choice for label, choice in classes.items()}
         self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
@@ -188,7 +187,7 @@ class ServerClient(Generator):
         """Raise RecipeError if `prompts`, `classes` or `negative_prompt` is given by label and lacks a label."""
         if self._prompts is not None:
             self._prompts.check(labels)
-        self._negative.of_labels(labels)
+        self._negative.check(labels)
         check_choices(labels, self._classes)
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -213,6 +212,7 @@ class ServerClient(Generator):
         """Ask for images with the settings of this iteration."""
         config = self._config
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
+        negative = tuple(self._negative.first_of(request.labels))
         images_asked = BatchRequest(
             request.seeds,
             steps=of_iteration("steps", config.steps, iteration),
@@ -220,7 +220,7 @@ class ServerClient(Generator):
             size=config.size,
             classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
             prompts=tuple(map(str, prompts_of(conditions, len(request)))) if self._prompts is not None else None,
-            negative_prompts=tuple(self._negative.of_labels(request.labels)) if self._negative else None,
+            negative_prompts=negative if any(negative) else None,
             vary=config.vary,
             **variation,
         )

@@ -82,26 +82,24 @@ class TextPrompts:
 
 @dataclass(frozen=True)
 class Asking:
-    """The texts that a language model is sent for new samples and variations; the other fields: see `Written`."""
+    """The texts that a language model is sent for new samples and variations."""
 
+    config: Written
     prompts: TextPrompts  # prompts of new samples
     ladder: Ladder  # wordings of the degrees
-    fills: bool  # true if variations fill in blanks; false if they paraphrase
-    expansion: str
-    length_sigma: float
-    least_words: int
     form: str  # what is asked for beside: empty, or the request of a structure
-    keys: tuple[str, ...]  # of a structure, as they stand in its texts: no blank takes their place
 
     @classmethod
     def of(cls, config: Written) -> Asking:
         """Read a recipe; raise RecipeError if a wording or a list is missing."""
         ladder = Ladder.of(WORDINGS[config.variation] if config.wordings is None else config.wordings)
-        fills = config.variation == "fill_in"
         form = "" if config.structure is None else f"\n\n{config.structure.request}"
-        prompts = TextPrompts.of(config)
-        keys = () if config.structure is None else config.structure.keys
-        return cls(prompts, ladder, fills, config.expansion, config.length_sigma, config.least_words, form, keys)
+        return cls(config, TextPrompts.of(config), ladder, form)
+
+    @property
+    def fills(self) -> bool:
+        """True if variations fill in blanks; false if they paraphrase."""
+        return self.config.variation == "fill_in"
 
     def describe(self, degree: float) -> str:
         """Describe `degree` for `pe plan`."""
@@ -126,7 +124,8 @@ class Asking:
         for i, (text, label) in enumerate(zip(strings_of(request.samples), request.labels, strict=True)):
             values = {name: str(column[i]) for name, column in columns.items()} | {"label": label}
             if EXAMPLES in request.conditions:
-                texts.append(fill_names(self.expansion, values | {EXAMPLES: str(request.conditions[EXAMPLES][i])}))
+                values[EXAMPLES] = str(request.conditions[EXAMPLES][i])
+                texts.append(fill_names(self.config.expansion, values))
                 continue
             if not text.strip() or (self.fills and request.degree == 1):
                 texts.append(values[PROMPT])
@@ -138,13 +137,14 @@ class Asking:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
-        text_sent = blank(text, degree, seed, self.keys) if self.fills else text
+        keys = () if self.config.structure is None else self.config.structure.keys  # no blank takes their place
+        text_sent = blank(text, degree, seed, keys) if self.fills else text
         return fill_names(wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))})
 
     def _length(self, text: str, degree: float, seed: int) -> int:
         """Return the number of words to ask for: the parent's number plus a normal draw, at least `least_words`."""
-        longer = generator(seed, "length").normal(0.0, self.length_sigma * degree)
-        return max(self.least_words, len(words_of(text)) + round(longer))
+        longer = generator(seed, "length").normal(0.0, self.config.length_sigma * degree)
+        return max(self.config.least_words, len(words_of(text)) + round(longer))
 
 
 def words_of(text: str) -> list[re.Match[str]]:

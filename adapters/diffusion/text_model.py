@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,9 +44,9 @@ _UNSAFE = Refused("the model's safety checker took the image for unsafe")
 
 
 class TextLoader:
-    """Loads a text-to-image model, and sets it up to draw and to vary; networks are compiled if `compile` is a job."""
+    """Loads a text-to-image model, and sets it up to draw and to vary."""
 
-    def __init__(self, config: TextSettings, precision: Precision, compile: Job | None = None) -> None:  # noqa: A002
+    def __init__(self, config: TextSettings, precision: Precision, compile: bool = False) -> None:  # noqa: A002
         self._config, self._compile = config, compile
         self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
         self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
@@ -106,10 +105,11 @@ class TextLoader:
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
         place(pipelines, device, self._config)
-        model = TextModel(text, vary, device, self._config)
-        if self._compile is not None:
-            _compile(pipelines, model, self._compile)
-        return model
+        if self._compile:
+            networks = [getattr(each, "unet", None) or getattr(each, "transformer", None) for each in pipelines]
+            for network in {id(each): each for each in networks if each is not None}.values():
+                network.compile()
+        return TextModel(text, vary, device, self._config)
 
     def _load_parts(self, files: TextFiles, dtypes: Dtypes) -> Any:
         pipeline = files.load(dtypes)
@@ -301,19 +301,6 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
     images = values.float().permute(0, 2, 3, 1) if torch.is_tensor(values) else torch.from_numpy(np.asarray(values))
     unsafe = getattr(answer, "nsfw_content_detected", None) or [False] * len(images)
     return [_UNSAFE if bad else outcome for bad, outcome in zip(unsafe, outcomes_of(images), strict=True)]
-
-
-def _compile(pipelines: Sequence[Any], model: TextModel, job: Job) -> None:
-    """Compile all networks, and try them now, so that no request waits for the compiler.
-
-    They are tried on one image, then on two, since after a second batch size the compiler allows for any.
-    """
-    networks = [getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None) for pipeline in pipelines]
-    for network in {id(each): each for each in networks if each is not None}.values():
-        network.compile()
-    short = replace(job, steps=2)
-    for count in (1, 2):
-        model.sample(short, [Item(short, seed) for seed in range(count)])
 
 
 def guidance_input(inputs: Inputs) -> str | None:

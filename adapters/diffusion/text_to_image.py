@@ -13,7 +13,7 @@ from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, numbers_of, of_iteration
 from adapters.diffusion.text_files import MEMORY_SETTINGS, TextSettings
 from adapters.diffusion.text_model import TextLoader
-from adapters.prompts import PROMPT, NegativePrompts, Prompts, TextByLabel, Texts, prompts_of
+from adapters.prompts import PROMPT, Prompts, TextByLabel, Texts, prompts_of
 from pe.data.decoding import Resize, Size, decode_image
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
@@ -84,13 +84,14 @@ class TextToImage(TextSettings, LocalDiffusion):
         if self._image_size is not None and self._size is None:
             raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
         low = [number for number in ([] if self.guidance is None else numbers_of(self.guidance)) if number <= 1]
-        self._negative = NegativePrompts.of(self.negative_prompt)
-        if self._negative and low and not self.arguments:
+        self._negative = Prompts.negative(self.negative_prompt)
+        setting = self.negative_prompt
+        texts = [setting] if isinstance(setting, str) else setting.values()
+        if any(texts) and low and not self.arguments:
             raise RecipeError(f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave it out.")
         self._prompts = Prompts.of(self.prompts)
         self.info = replace(self.info, by_label=self._prompts.by_label)
-        job = self._job(None, 1) if self.compile else None
-        self._loader = TextLoader(self, self.precision, job)
+        self._loader = TextLoader(self, self.precision, self.compile)
         self._engine = Engine(self._loader.load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
 
     @property
@@ -106,7 +107,7 @@ class TextToImage(TextSettings, LocalDiffusion):
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt, or none in a `negative_prompt` that is given by label."""
         self._prompts.check(labels)
-        self._negative.of_labels(labels)
+        self._negative.check(labels)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """Draw the prompt of each new sample."""
@@ -141,7 +142,7 @@ class TextToImage(TextSettings, LocalDiffusion):
     def _answer(self, request: RandomRequest | VariationRequest, job: Job, images: Sequence[Pixels | None]) -> Answer:
         conditions = self._with_prompts(request)
         prompts = prompts_of(conditions, conditions.rows or 0).tolist()
-        columns = zip(request.seeds, images, prompts, self._negative.of_labels(request.labels), strict=True)
+        columns = zip(request.seeds, images, prompts, self._negative.first_of(request.labels), strict=True)
         items = [Item(job, int(seed), image, prompt, negative) for seed, image, prompt, negative in columns]
         outcomes = [self._to_sample(outcome) for outcome in self._engine.run(items)]
         height, width = self._image_size or self._size or (1, 1)
