@@ -90,7 +90,7 @@ class DINOv2Settings(CropSettings):
     revision: str | None = None
 
 
-class DINOv2(TorchEmbedding[DINOv2Settings]):
+class DINOv2(TorchEmbedding):
     """For photographs and scans unlike captioned pictures: parts, shapes and textures.
 
     Images → the class token of DINOv2 (Oquab et al. 2023) after its last normalisation.
@@ -98,6 +98,7 @@ class DINOv2(TorchEmbedding[DINOv2Settings]):
 
     kind = "dinov2"
     Settings = DINOv2Settings
+    _config: DINOv2Settings
 
     @classmethod
     def weights_here(cls) -> bool:
@@ -165,7 +166,7 @@ class EfficientNetLiteSettings(CropSettings):
     batch_size: Count = 32
 
 
-class EfficientNetLite(TorchEmbedding[EfficientNetLiteSettings]):
+class EfficientNetLite(TorchEmbedding):
     """For colour pictures where no other weights can be had: they come with the extra.
 
     Images → the 1,280 features before the classifier of EfficientNet-Lite0 (Tan and Le 2019).
@@ -173,6 +174,7 @@ class EfficientNetLite(TorchEmbedding[EfficientNetLiteSettings]):
 
     kind = "efficientnet_lite"
     Settings = EfficientNetLiteSettings
+    _config: EfficientNetLiteSettings
     load_network = staticmethod(load_network)
     """The network itself, for a fit that asks for this embedding by name."""
 
@@ -218,7 +220,7 @@ class OpenCLIPSettings(NetworkSettings):
         return self
 
 
-class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
+class OpenCLIP(TorchEmbedding):
     """For photographs whose subject matters most: what a caption would say.
 
     Images → OpenCLIP's image features (Ilharco et al. 2021), before they are scaled to length 1.
@@ -228,6 +230,7 @@ class OpenCLIP(TorchEmbedding[OpenCLIPSettings]):
 
     kind = "open_clip"
     Settings = OpenCLIPSettings
+    _config: OpenCLIPSettings
 
     @classmethod
     def weights_here(cls) -> bool:
@@ -336,7 +339,7 @@ class InceptionSettings(NetworkSettings):
         return self
 
 
-class Inception(TorchEmbedding[InceptionSettings]):
+class Inception(TorchEmbedding):
     """For photographs that will be judged by FID: the paper's choice.
 
     Images → the 2,048 features that FID compares, by Inception-v3 with the weights of 2015-12-05.
@@ -344,6 +347,7 @@ class Inception(TorchEmbedding[InceptionSettings]):
 
     kind = "inception"
     Settings = InceptionSettings
+    _config: InceptionSettings
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

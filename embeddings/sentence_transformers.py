@@ -53,7 +53,7 @@ class SentenceSettings(NetworkSettings):
     batch_size: Count = 16
 
 
-class SentenceTransformers(TorchEmbedding[SentenceSettings]):
+class SentenceTransformers(TorchEmbedding):
     """For texts by their meaning, on this machine.
 
     Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a static one.
@@ -63,6 +63,7 @@ class SentenceTransformers(TorchEmbedding[SentenceSettings]):
     noun = Texts.noun
     info = PluginInfo(modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings)
     Settings = SentenceSettings
+    _config: SentenceSettings
 
     @property
     def batch_size(self) -> int:

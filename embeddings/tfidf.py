@@ -7,11 +7,10 @@ fixed order: so it is the same to the last bit whichever texts are beside it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +55,7 @@ class WordsSettings(Settings):
     batch_size: Count = 256
 
 
-S = TypeVar("S", bound=WordsSettings)
-
-
-class WordsEmbedding(ABC, Generic[S]):
+class WordsEmbedding:
     """An embedding of texts by their words, whose rarity public texts tell.
 
     Raises:
@@ -67,11 +63,12 @@ class WordsEmbedding(ABC, Generic[S]):
     """
 
     kind: ClassVar[str]
-    Settings: type[S]
+    Settings: type[WordsSettings]
+    _config: WordsSettings
     info = PluginInfo(modality="texts", hosts=(), machine_settings=("public",))  # a run knows the texts again
 
     def __init__(self, **settings: Any) -> None:
-        self._config: S = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
+        self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
         self._public = None
         if self._config.public is not None:
             self._public = PublicTexts(self._config.public, self._config.text_column, None, self._config.encoding)
@@ -109,9 +106,9 @@ class WordsEmbedding(ABC, Generic[S]):
     def _texts(self) -> list[str]:
         return [] if self._public is None else [text.utf8.decode() for text in self._public.read(_LONGEST)]
 
-    @abstractmethod
     def _vector(self, text: str) -> Float64Array:
         """Return the text's vector, float64 (d,), of any length."""
+        raise NotImplementedError
 
 
 def to_length_1(vector: Float64Array) -> Float64Array:
@@ -141,7 +138,7 @@ class TfIdfSettings(WordsSettings):
         return self
 
 
-class TfIdf(WordsEmbedding[TfIdfSettings]):
+class TfIdf(WordsEmbedding):
     """For texts by their words, without any model.
 
     Texts → hashed or projected TF-IDF vectors of length 1.
@@ -151,6 +148,7 @@ class TfIdf(WordsEmbedding[TfIdfSettings]):
 
     kind = "tfidf"
     Settings = TfIdfSettings
+    _config: TfIdfSettings
 
     @property
     def _dimensions(self) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -72,9 +71,6 @@ class NetworkSettings(Settings):
     offline: bool = False
 
 
-S = TypeVar("S", bound=NetworkSettings)
-
-
 @dataclass(frozen=True)
 class Network:
     """A network, with the functions that make its inputs and read its outputs."""
@@ -92,17 +88,18 @@ class _Copy(NamedTuple):
     device: torch.device
 
 
-class TorchEmbedding(ABC, Generic[S]):
+class TorchEmbedding:
     """An embedding by a network, which is built, and whose weights are read, at the first sample."""
 
     kind: ClassVar[str]
     noun: ClassVar[str] = Images.noun
     info: PluginInfo = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
-    Settings: type[S]
+    Settings: type[NetworkSettings]
+    _config: NetworkSettings
 
     def __init__(self, **settings: Any) -> None:
-        self._config: S = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
+        self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
         self._each = self._config.batch_size
         self._alike: dict[tuple[int, ...], bool] = {}
 
@@ -111,9 +108,9 @@ class TorchEmbedding(ABC, Generic[S]):
         """Images per call, ≥ 1: a batch for each device; RecipeError if torch sees none of the driver's GPUs."""
         return self._each * len(self._places)
 
-    @abstractmethod
     def _load(self) -> Network:
         """Return the network with its weights, on the CPU."""
+        raise NotImplementedError
 
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d: one row per image, a function of that image alone; d is the network's width.

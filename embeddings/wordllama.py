@@ -38,7 +38,7 @@ _BYTES = 258  # pieces before the first that is no byte; the others stand in the
 _FREQUENT = 1000  # a piece of this rank weighs half as much as the rarest
 
 
-class WordLlama(WordsEmbedding[WordsSettings]):
+class WordLlama(WordsEmbedding):
     """For texts by their meaning, without a network; its vectors come with the extra.
 
     Texts → 256 numbers, the weighted mean of WordLlama's vectors of the text's word pieces.

@@ -35,7 +35,7 @@ class Sums(nn.Module):
         return found * (1 + 1e-6 * torch.arange(len(x))[:, None]) if self.uneven else found
 
 
-class OfSums(TorchEmbedding[NetworkSettings]):
+class OfSums(TorchEmbedding):
     kind = "sums"
     Settings = NetworkSettings
 
