@@ -21,10 +21,10 @@ from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
 from pe.data.arrays import Float64Array, ImageShape
 from pe.data.decoding import decode_image
 from pe.data.images import Images
-from pe.data.samples import DRAWN, Conditions, Samples
+from pe.data.samples import DRAWN, Conditions
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on, require_torch
-from pe.plugins.protocols import Answer, Seeds, VariationRequest
+from pe.plugins.protocols import Answer, Seeds
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS, Published, fill, find_published, read_weights
@@ -272,11 +272,6 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
         count = self._class_count()
         return None if count is None else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
-
-    def _parents(self, request: VariationRequest) -> Samples:
-        """Return the parents as the network drew them if the condition `drawn` holds them, else the samples."""
-        pixels = request.conditions.get(DRAWN)
-        return request.samples if pixels is None else Images(pixels)
 
     def _answer(self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None) -> Answer:
         """Return samples of `image_size`; if `size` differs, the condition `drawn` holds the images as drawn."""

@@ -29,7 +29,8 @@ from adapters.diffusion.items import (
 from adapters.diffusion.weights import model_folder, read_json, require
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
 from pe.data.arrays import ImageShape, Int64Array
-from pe.data.samples import Conditions, Samples
+from pe.data.images import Images
+from pe.data.samples import DRAWN, Conditions
 from pe.errors import APIError, RecipeError
 from pe.plugins.devices import Precision, dtype_on
 from pe.plugins.protocols import Answer, RandomRequest, Seeds, VariationRequest
@@ -291,11 +292,9 @@ class OfClasses(LocalDiffusion):
             classes = self._draw(request.labels, request.seeds)
         else:
             classes = classes.astype(np.int64)
-        parents = parents_of(self._parents(request))
+        drawn = request.conditions.get(DRAWN)  # the parents before they were resized to samples
+        parents = parents_of(request.samples if drawn is None else Images(drawn))
         return self._answer(self._job(request.degree, request.iteration), request.seeds, parents, classes)
-
-    def _parents(self, request: VariationRequest) -> Samples:
-        return request.samples
 
     def _answer(self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None) -> Answer:
         numbers = [None] * len(images) if classes is None else classes.tolist()

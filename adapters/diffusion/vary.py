@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from PIL import Image
@@ -38,7 +38,8 @@ _PRIORS_NOISE = 0x9E3779B97F4A7C15
 """XOR with an item's seed gives the seed of the prior's noise."""
 
 
-class Vary(ABC):
+@dataclass
+class Vary:
     """A way to vary images by one pipeline.
 
     Attributes:
@@ -46,18 +47,16 @@ class Vary(ABC):
         alone: true: one parent per call, because the pipeline takes several as references for one image.
     """
 
-    alone = False
+    pipeline: Any
+    alone: ClassVar[bool] = False
 
-    def __init__(self, pipeline: Any) -> None:
-        self.pipeline = pipeline
-
-    @abstractmethod
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
         """Return the arguments that this way adds to a call: the parents, how far to go from them, changed prompts.
 
         Raises:
             APIError: the degree cannot be obeyed.
         """
+        raise NotImplementedError
 
     def arguments_of_new(self, count: int) -> Mapping[str, Any]:
         """Return the arguments that a call for `count` new images needs, if this way changed the drawing pipeline."""
@@ -96,21 +95,19 @@ def exact_strength(run: int, steps: int, flow: bool) -> float:
     return min(1.0, (run + (-1e-6 if flow else 1e-6)) / steps)
 
 
+@dataclass
 class Instruction(Vary):
     """An editing pipeline gets the degree in words; `pe probe --ladder` measures how far they lead."""
 
-    alone = True
-
-    def __init__(self, pipeline: Any, ladder: Ladder) -> None:
-        super().__init__(pipeline)
-        self._ladder = ladder
+    ladder: Ladder
+    alone: ClassVar[bool] = True
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
         """Return the parent, which the pipeline must not resize if the job has a size, and the degree's wording."""
         resizes = job.size is not None and "_auto_resize" in inputs_of(type(self.pipeline))
         return {
             "image": pictures_of(items)[0],
-            "prompt": [self._ladder.word(degree, item.prompt, item.seed) for item in items],
+            "prompt": [self.ladder.word(degree, item.prompt, item.seed) for item in items],
             **({"_auto_resize": False} if resizes else {}),
         }
 
@@ -195,21 +192,20 @@ class ImageAlone(Vary):
         return type(output)(**dict(output) | {"image_embeds": output.image_embeds * self._weight})
 
 
+@dataclass
 class Structure(Vary):
     """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree; the prompt decides the rest."""
 
-    def __init__(self, pipeline: Any, control: Control) -> None:
-        super().__init__(pipeline)
-        self._control = control
-        self._name = "control_image" if "control_image" in inputs_of(type(pipeline)) else "image"
+    control: Control
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
         """Return what the ControlNet is shown of each parent, and the weight of the ControlNet."""
         own = [self._show(parent) for parent in pictures_of(items)]
-        return {self._name: own, "controlnet_conditioning_scale": 1 - degree}
+        name = "control_image" if "control_image" in inputs_of(type(self.pipeline)) else "image"
+        return {name: own, "controlnet_conditioning_scale": 1 - degree}
 
     def _show(self, parent: Image.Image) -> Image.Image:
-        image = self._control(parent)
+        image = self.control(parent)
         if not isinstance(image, Image.Image) or image.size != parent.size:
             raise ContractError(
                 f"control made {image!r} of a parent of {parent.size}: an image of that size is wanted."
