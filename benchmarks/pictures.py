@@ -30,7 +30,7 @@ from embeddings.networks import EfficientNetLite
 from pe.data.images import Images
 from pe.data.population import Population
 from pe.data.tables import files_below
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.evaluation.grade import variety_of
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.sets import Notes, Request, gather
@@ -119,7 +119,7 @@ def cell(
     Without `controls`, those that ask the generator are left out.
     """
     by_network = recipe.embedding.kind == object_kind(setting.network)
-    around = Surroundings(embedding=setting.network if by_network else None)
+    around = RunContext(embedding=setting.network if by_network else None)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         made = run_recipe(recipe, Path(folder) / "run", around)

@@ -26,7 +26,7 @@ import numpy as np
 from record import keep, where
 
 from pe.data.images import Images
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.evaluation.memorisation import membership
 from pe.planning.parts import object_kind
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
@@ -76,7 +76,7 @@ def run(private: Path, out: Path, clock: str, planted: np.ndarray | None) -> tup
         "privacy": {"noise_multiplier": 10, "delta": 1e-5, "hold": clock},
         "evolution": {"iterations": 1, "population": 256 if planted is None else 2000, "lookahead": 0},
     }
-    folder = run_recipe(Recipe.parse(content, "the benchmark"), out, Surroundings(api=generator)).folder
+    folder = run_recipe(Recipe.parse(content, "the benchmark"), out, RunContext(api=generator)).folder
     budget.unlink()  # so that no run has more to read than the one before
     files = [str(path) for path in folder.rglob("*") if CONFIDENTIAL not in path.parts]
     told = subprocess.run(["stat", "--format=%.W", *files], capture_output=True, text=True, check=False).stdout

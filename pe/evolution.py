@@ -73,7 +73,7 @@ def choose(
     Where parents are ranked without lookahead or label weights, equal candidates all count with the votes of the first.
     """
     alike = (
-        weights is None and step.descent.selection == "rank" and not step.lookahead
+        weights is None and step.selection_rule.selection == "rank" and not step.lookahead
     )  # else each has votes of its own
     rng = generator(plan.seed, f"selection/{step.t}")
     members: list[Members] = []
@@ -89,6 +89,6 @@ def choose(
                 f"{step.threshold:g} (highest {highest:.1f}), so parents are drawn from the votes "
                 "without a threshold; lower the threshold or the population."
             )
-        one = descend(votes, survivors[rows], size, step.threshold, step.descent, rng, own)
+        one = descend(votes, survivors[rows], size, step.threshold, step.selection_rule, rng, own)
         members.append(Members(rows[one.parents], one.survives))
     return Members(np.concatenate([one.parents for one in members]), np.concatenate([one.survives for one in members]))

@@ -19,7 +19,7 @@ Keep = Literal["none", "selected", "winners", "all"]
 
 
 @dataclass(frozen=True)
-class Descent:
+class SelectionRule:
     """The rules by which S_t follows from the noisy votes for S_{t-1}, label by label. All of them are public.
 
     Attributes:
@@ -46,7 +46,7 @@ def descend(
     survivors: Mask,
     size: int,
     threshold: float,
-    rules: Descent,
+    rules: SelectionRule,
     rng: np.random.Generator,
     label_weights: Votes | float = 1.0,
 ) -> Members:

@@ -11,7 +11,7 @@ import numpy as np
 from pe.data.arrays import Int32Array
 from pe.histogram import Voting
 from pe.privacy.release import Release
-from pe.selection import Descent
+from pe.selection import SelectionRule
 
 Sizes = tuple[int, ...]
 """Numbers of members, one for each label."""
@@ -28,7 +28,7 @@ class Step:
         lookahead: k, variations per candidate.
         threshold: H, in votes.
         release: the histogram's release.
-        descent: how S_t follows from the votes.
+        selection_rule: how S_t follows from the votes.
         reuse: k, when the lookahead's variations become offspring; else 0.
     """
 
@@ -38,14 +38,14 @@ class Step:
     lookahead: int
     threshold: float
     release: Release
-    descent: Descent = field(default_factory=Descent)
+    selection_rule: SelectionRule = field(default_factory=SelectionRule)
     reuse: int = 0
 
     def offspring(self, size: int, parents: int) -> int:
         """Return how many samples are asked for, at most, for `size` members of a label with so many candidates."""
         if not self.degree:  # copies of the chosen
             return 0
-        staying = {"none": 0, "selected": 1, "winners": 0, "all": parents}[self.descent.keep]
+        staying = {"none": 0, "selected": 1, "winners": 0, "all": parents}[self.selection_rule.keep]
         return max(size - staying - self.reuse, 0)
 
 

@@ -7,7 +7,7 @@ from pe.data.samples import Conditions
 from pe.evolution import choose
 from pe.histogram import Voting, histogram_release
 from pe.privacy.release import Relation
-from pe.selection import Descent, Selection
+from pe.selection import Selection, SelectionRule
 from pe.steps import Plan, Step
 from tests.generators import images_of
 
@@ -19,7 +19,7 @@ VOTES = np.array([5.0, -2, 1, 0.5, 0.1, 2, 4])
 
 def parents(selection: Selection, lookahead: int):
     release = histogram_release(1, 1.0, Relation.ADD_REMOVE)
-    step = Step(1, (3, 1), 0.5, lookahead, 0.0, release, Descent(selection))
+    step = Step(1, (3, 1), 0.5, lookahead, 0.0, release, SelectionRule(selection))
     population = Population(images_of(SHADES), LABELS, Conditions(), np.full(7, NO_PARENT))
     plan = Plan(("a", "b"), (4, 3), (step,), Voting(), seed=0)
     return choose(VOTES, population, np.zeros(7, bool), step, plan, print).parents.tolist()

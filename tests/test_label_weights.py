@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pe.data.samples import generator
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.extend import extend_run
 from pe.errors import DamagedFile, PluginError, RunError
 from pe.nearest import label_weights as module
@@ -135,7 +135,7 @@ def test_changed_weights_are_not_used(tmp_path):
 
 def test_extensions_go_on_down_the_list_and_say_when_it_ends(tmp_path):
     run = evolve(records_in(tmp_path), tmp_path / "run", **SMOOTH)
-    around, extensions = Surroundings(api=Shades(), embedding=Mean()), 0
+    around, extensions = RunContext(api=Shades(), embedding=Mean()), 0
     with pytest.raises(RunError, match="candidates left that were voted for"):  # noqa: PT012
         while extensions < 300:
             extend_run(run.folder, 2, 0.0, around)

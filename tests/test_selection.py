@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pe.selection import Descent, descend, parent_weights, select_parents
+from pe.selection import SelectionRule, descend, parent_weights, select_parents
 
 histograms = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
 
@@ -56,7 +56,7 @@ def test_rank_deals_the_few_over_again():
 
 
 RULES = st.builds(
-    Descent,
+    SelectionRule,
     selection=st.sampled_from(["sample", "systematic", "rank"]),
     keep=st.sampled_from(["none", "selected", "winners", "all"]),
     offspring=st.integers(1, 4),
@@ -90,7 +90,7 @@ def test_every_rule_gives_as_many_as_asked_and_varies_none_without_weight(histog
 
 def test_the_default_rule_is_the_paper_s():
     histogram = np.random.default_rng(0).normal(size=30)
-    members = descend(histogram, np.zeros(30, np.bool_), 50, 0.5, Descent(), np.random.default_rng(1))
+    members = descend(histogram, np.zeros(30, np.bool_), 50, 0.5, SelectionRule(), np.random.default_rng(1))
     weights, _ = parent_weights(histogram, 0.5)
     assert members.parents.tolist() == select_parents(weights, 50, "sample", np.random.default_rng(1)).tolist()
     assert not members.survives.any()
@@ -101,7 +101,7 @@ def test_the_default_rule_is_the_paper_s():
     [(3, 8, [1, 3, 1, 1, 1, 3, 3, 3], 2), (1, 6, [0, 1, 3, 0, 1, 3], 3)],
 )
 def test_selected_parents_stand_beside_their_offspring(offspring, size, parents, kept):
-    how = Descent("rank", "selected", offspring=offspring)
+    how = SelectionRule("rank", "selected", offspring=offspring)
     histogram = np.array([5.0, 9.0, 1.0, 7.0, 3.0])
     members = descend(histogram, np.zeros(5, np.bool_), size, 0, how, np.random.default_rng(0))
     assert members.parents.tolist() == parents
@@ -112,5 +112,5 @@ def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it():
     before = np.array([True, False, False, False, False])
     histogram = np.array([-5.0, 9.0, 1.0, 7.0, -3.0])
     for size, kept in ((8, [0, 1, 2, 3]), (6, [1, 2, 3]), (4, [1, 3])):
-        members = descend(histogram, before, size, 0, Descent(keep="winners"), np.random.default_rng(0))
+        members = descend(histogram, before, size, 0, SelectionRule(keep="winners"), np.random.default_rng(0))
         assert members.parents[members.survives].tolist() == kept

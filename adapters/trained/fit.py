@@ -207,7 +207,7 @@ class Fit:
     # What is computed from public values and releases alone.
 
     def kept(self, name: str, compute: Callable[[], bytes]) -> bytes:
-        """Return what an interrupted fit kept under `name`, or compute it and keep it: see `Kept.get`."""
+        """Return what an interrupted fit kept under `name`, or compute it and keep it: see `Cache.get`."""
         return self.fitting.cache.get(name, compute)
 
     @contextmanager

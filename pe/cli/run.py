@@ -65,7 +65,7 @@ def run(
     A run goes on from its last committed chunk: nothing that was answered is asked again. Limits and other settings of
     the machine may change.
     """
-    from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe, summary
+    from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe, summary
     from pe.engine.extend import last_degree
     from pe.engine.loggers import Bars, logger
     from pe.recipe.schema import Recipe
@@ -88,11 +88,11 @@ def run(
         _tell(f"{out} is finished already, so it is checked, and nothing is asked.")
     page = live_page(out, _tell) if view and out is not None else nullcontext()
     with page, _private_work(ray, content) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
-        surroundings = Surroundings(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
+        context = RunContext(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
         if go_on and out is not None and out.exists():
-            made = resume_run(out, surroundings, content)
+            made = resume_run(out, context, content)
         else:
-            made = run_recipe(content, out, surroundings)
+            made = run_recipe(content, out, context)
     result = summary(made)
     print_result(result, "run", as_json, extends=last_degree(made.folder) > 0)
     if as_json:
@@ -145,7 +145,7 @@ def extend(
 
     They are variations of its last population, or the next best candidates of a pool.
     """
-    from pe.engine.execution import Surroundings
+    from pe.engine.execution import RunContext
     from pe.engine.extend import continues_ranking, extend_run, last_degree, novelty
     from pe.engine.loggers import Bars
     from pe.recipe.schema import Recipe
@@ -160,7 +160,7 @@ def extend(
         print_result(values, "extension", as_json, novelty=share, are_copies=are_copies)
 
     with tell_if_unsigned(run), stop_on_interrupt() as stop:
-        extend_run(run, count, at, Surroundings(progress=Bars(quiet), stop=stop), changes, examples or 0, tell)
+        extend_run(run, count, at, RunContext(progress=Bars(quiet), stop=stop), changes, examples or 0, tell)
     tell_if_purged(run)
     if not (as_json or quiet):
         tell_next(["export", run, "TO"])
@@ -186,12 +186,12 @@ def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as
     It takes one to five minutes, and needs no GPU and no download.
     """
     from pe.engine.demo import run_demo
-    from pe.engine.execution import Surroundings
+    from pe.engine.execution import RunContext
     from pe.engine.loggers import Bars
 
     with stop_on_interrupt() as stop:
-        surroundings = Surroundings(progress=Bars(quiet), stop=stop)
-        result = run_demo(api, epsilon=epsilon, seed=seed, out=out, surroundings=surroundings)
+        context = RunContext(progress=Bars(quiet), stop=stop)
+        result = run_demo(api, epsilon=epsilon, seed=seed, out=out, context=context)
     print_result(result, "demo", as_json, api=api)
     if not (as_json or quiet):
         tell_next(["view", result["run"]], ["init", "YOUR_DATA"])

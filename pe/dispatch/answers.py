@@ -74,7 +74,7 @@ def _read(data: UInt8Array, start: int) -> tuple[Array, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class ItemState:
     """The state of each of the n items of a phase."""
 
     has_sample: BoolArray  # there is a sample
@@ -84,7 +84,7 @@ class Standing:
     rejections: Items  # number of its failures in which the request itself was rejected
 
     @classmethod
-    def of(cls, count: int) -> Standing:
+    def of(cls, count: int) -> ItemState:
         """Return the state of `count` items that were never asked for."""
         numbers = np.zeros((5, count), np.int64)
         return cls(np.zeros(count, dtype=bool), numbers[0], numbers[1], numbers[2:4], numbers[4])
@@ -155,10 +155,10 @@ class Answers:
         requests = [one.job.key for one in answers if one.job.job]
         self.run.journal.add_chunks([(one.row, one.misses) for one in answers], requests)
 
-    def standing(self, phase: str, count: int) -> Standing:
+    def standing(self, phase: str, count: int) -> ItemState:
         """Return the state of the `count` items of a phase; answers whose files were lost or changed are forgotten."""
         self._take_back_damaged(phase)
-        standing = Standing.of(count)
+        standing = ItemState.of(count)
         for items, _ in self.read_answer(phase):
             standing.has_sample[items] = True
         for miss in self.run.journal.misses(phase):

@@ -19,7 +19,7 @@ import numpy as np
 from pe.data.arrays import Int32Array
 from pe.data.population import NO_PARENT, Members, Population, parse_columns
 from pe.data.samples import Array, Samples, Shape, suspicions
-from pe.dispatch.answers import Answers, Items, Standing, Stored
+from pe.dispatch.answers import Answers, Items, ItemState, Stored
 from pe.dispatch.limits import LimitToRaise, Meter
 from pe.dispatch.work import NOBODY, Work, lend
 from pe.errors import APIError, ContractError, DamagedFile, Interrupted, PEError, PluginError
@@ -32,7 +32,7 @@ from pe.store.writer import RunWriter
 ByChunk = abc.Generator[tuple[Items, Samples]]
 
 CHUNKS, ITEMS = 3, 12
-"""Fewest requests, and items, that a phase sends before it is judged (`Outset`); at least one request a worker."""
+"""Fewest requests, and items, that a phase sends before `StartupGuard` judges it; at least one request a worker."""
 LATER = 4
 """A phase that began well ends once LATER × max(CHUNKS, workers) requests and LATER × ITEMS items fail in a row."""
 EVERY = 0.5
@@ -43,7 +43,7 @@ _OWN_WORDS = re.compile(r"(?<=HTTP 2\d\d: ).*|\d+", re.DOTALL)
 log = logging.getLogger(__name__)
 
 
-class Outset:
+class StartupGuard:
     """Holds the rest of a phase back until one of its first requests shows that it may succeed.
 
     A sample or a refusal shows it, or a second reason for failing (but for `_OWN_WORDS`), or a sample from an earlier
@@ -283,26 +283,26 @@ class Dispatcher:
             for items, columns in chain(self._answers.read_answer(work.phase), chain.from_iterable(new)):
                 yield work.parents[items], parse_columns(columns)[0]
 
-    def _fulfil(self, work: Work, description: str) -> Standing:
+    def _fulfil(self, work: Work, description: str) -> ItemState:
         """Ask until every item of `work` is answered or given up, committing each chunk; return the items' state."""
         standing = self._answers.standing(work.phase, len(work))
         for _ in self._ask_for(work, standing, description):
             pass
         return standing
 
-    def _ask_for(self, work: Work, standing: Standing, description: str) -> abc.Generator[Stored]:
+    def _ask_for(self, work: Work, standing: ItemState, description: str) -> abc.Generator[Stored]:
         """Ask for all items that `standing` leaves open; yield each answer once it is committed.
 
         A caller that stops before the end must close this iterator: answers to requests under way are kept then.
         """
-        outset = Outset(self._workers, proven=bool(standing.has_sample.any()))
+        guard = StartupGuard(self._workers, proven=bool(standing.has_sample.any()))
         standing.has_sample[work.is_given] = True
         with self.progress.task(description, len(work)) as task:
             task.advance(int(standing.has_sample.sum()))
             while (open_items := work.open_items(standing)).size:
                 try:
                     with self.meter.asking():
-                        yield from self._ask_all(work, open_items, standing, task, outset)
+                        yield from self._ask_all(work, open_items, standing, task, guard)
                 except APIError as stopped:
                     state = f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase} are there"
                     command = self.command(stopped.key if isinstance(stopped, LimitToRaise) else "")
@@ -316,7 +316,7 @@ class Dispatcher:
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 
     def _ask_all(
-        self, work: Work, open_items: Items, standing: Standing, task: Task, outset: Outset
+        self, work: Work, open_items: Items, standing: ItemState, task: Task, guard: StartupGuard
     ) -> abc.Generator[Stored]:
         """Ask for `open_items` in chunks, keep each answer, then yield it; raise an error once no request is in flight.
 
@@ -330,14 +330,14 @@ class Dispatcher:
         halt = Event()
         with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
             while True:
-                while error is None and len(waiting) < 2 * workers and not outset.holds:
+                while error is None and len(waiting) < 2 * workers and not guard.holds:
                     items = next(chunks, None)
                     if items is None:
                         break
                     under_way = sum(map(len, waiting.values())) + len(items)
                     error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
                     if error is None:
-                        outset.start(len(items))
+                        guard.start(len(items))
                         waiting[pool.submit(self._ask, work, items, standing, halt)] = items
                 try:
                     if error is None:
@@ -359,15 +359,15 @@ class Dispatcher:
                     self._keep(answers, standing, task)
                 except Exception as caught:
                     error = error or caught
-                outset.note(answers, work.source is not None)
-                if outset.holds and not waiting:
-                    error = error or outset.error(type(self.api).__name__, work.phase, self.meter)
+                guard.note(answers, work.source is not None)
+                if guard.holds and not waiting:
+                    error = error or guard.error(type(self.api).__name__, work.phase, self.meter)
         if isinstance(error, GeneratorExit):
             raise error
         if error is not None:
             raise self._translate(error) from error
 
-    def _ask(self, work: Work, items: Items, standing: Standing, halt: Event) -> Stored:
+    def _ask(self, work: Work, items: Items, standing: ItemState, halt: Event) -> Stored:
         """Ask for `items`; make the answer's file durable. A waiting request ends if another fails or the run stops."""
 
         def check_stop() -> None:
@@ -397,7 +397,7 @@ class Dispatcher:
             "`image_size`, where it has that), declare others in its PluginInfo.shape, or change `private`."
         )
 
-    def _keep(self, answers: list[Stored], standing: Standing, task: Task) -> None:
+    def _keep(self, answers: list[Stored], standing: ItemState, task: Task) -> None:
         """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure that no retry mends."""
         self._answers.commit(answers)
         for one in answers:
@@ -416,7 +416,7 @@ class Dispatcher:
             "(the traceback is in confidential/log.txt)"
         )
 
-    def _check_given_up(self, work: Work, standing: Standing) -> None:
+    def _check_given_up(self, work: Work, standing: ItemState) -> None:
         """Raise APIError for an item without a sample, unless its parent stands in for it.
 
         It does for a refused variation, and for a rejected one. Only where all variations are rejected before votes are

@@ -12,7 +12,7 @@ import numpy as np
 from pe.data.arrays import BoolArray, Int32Array
 from pe.data.population import Members, Population
 from pe.data.samples import DRAWN, Conditions, item_seeds
-from pe.dispatch.answers import Items, Standing
+from pe.dispatch.answers import Items, ItemState
 from pe.errors import ContractError
 from pe.plugins.protocols import (
     Answer,
@@ -29,7 +29,7 @@ NOBODY = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Loan:
+class ReusedVariations:
     """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64 (m,); none if NOBODY."""
 
     phase: str
@@ -42,7 +42,7 @@ class Loan:
         return there
 
 
-def lend(phase: str, available: BoolArray, k: int, members: Members) -> Loan:
+def lend(phase: str, available: BoolArray, k: int, members: Members) -> ReusedVariations:
     """Return a loan: the r-th offspring of each parent gets the parent's r-th variation that is there.
 
     If a parent has more offspring than variations, the last of its offspring get none.
@@ -64,7 +64,7 @@ def lend(phase: str, available: BoolArray, k: int, members: Members) -> Loan:
     is_lent = rank < counts
     child = np.full(len(available), NOBODY, dtype=np.int64)
     child[variations[is_lent]] = items[offspring[(first + rank)[is_lent]]]
-    return Loan(phase, child)
+    return ReusedVariations(phase, child)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,19 +86,19 @@ class Work:
     explores: bool = False  # True for offspring; see `VariationRequest`
     # bool (n,), the items that are unchanged copies of their parents; None: no item is
     survives: BoolArray | None = None
-    loan: Loan | None = None  # the lookahead's variations that become some of the items
+    loan: ReusedVariations | None = None  # the lookahead's variations that become some of the items
     alike: bool = False  # all new samples get the first one's condition
     _draws: dict[int, Conditions] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def has_failed(self, standing: Standing) -> BoolArray:
+    def has_failed(self, standing: ItemState) -> BoolArray:
         """Return the items that have failed in every attempt, bool (n,)."""
         mask: BoolArray = standing.failures - standing.earlier[1] >= self.attempts
         return mask
 
-    def open_items(self, standing: Standing) -> Items:
+    def open_items(self, standing: ItemState) -> Items:
         """Return the items still to be asked for."""
         if self.source is not None:
             given_up = standing.refusals > self.retries
@@ -115,7 +115,7 @@ class Work:
         return mask
 
     def chunks(
-        self, open_items: Items, standing: Standing, api: Generator, jobs: Mapping[str, Items] | None = None
+        self, open_items: Items, standing: ItemState, api: Generator, jobs: Mapping[str, Items] | None = None
     ) -> Iterator[Items]:
         """Yield `open_items`, cut into requests that the generator can take.
 
@@ -131,7 +131,7 @@ class Work:
         first = np.zeros(len(self), dtype=bool)
         first[open_items[~again]] = True
         if first.any():
-            for chunk in self._cut(np.flatnonzero(~self.is_given), Standing.of(len(self)), api):
+            for chunk in self._cut(np.flatnonzero(~self.is_given), ItemState.of(len(self)), api):
                 if first[chunk].any():
                     yield chunk[first[chunk]]
         for chunk in self._cut(open_items[again], standing, api):
@@ -139,19 +139,19 @@ class Work:
             is_whole = api.capabilities.one_by_one or not standing.rejections[chunk].any()
             yield from [chunk] if is_whole else np.split(chunk, len(chunk))
 
-    def _cut(self, items: Items, standing: Standing, api: Generator) -> Iterator[Items]:
+    def _cut(self, items: Items, standing: ItemState, api: Generator) -> Iterator[Items]:
         """Yield `items`, cut into requests; several generators get them in turn, so that none waits for another."""
         if items.size:
             ways = api.ways_of(self._conditions(api, items, standing), self._seeds(items, standing), self.explores)
             of_each = [self._cut_for(can, items[ways == way], standing, api) for way, can in enumerate(api.ways)]
             yield from (chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None)
 
-    def _cut_for(self, can: Capabilities, items: Items, standing: Standing, api: Generator) -> Iterator[Items]:
+    def _cut_for(self, can: Capabilities, items: Items, standing: ItemState, api: Generator) -> Iterator[Items]:
         for group in self._groups(can.shares, items, standing, api):
             for start in range(0, len(group), can.max_chunk):
                 yield group[start : start + can.max_chunk]
 
-    def _groups(self, shares: str, items: Items, standing: Standing, api: Generator) -> list[Items]:
+    def _groups(self, shares: str, items: Items, standing: ItemState, api: Generator) -> list[Items]:
         """Split `items` by what the items of a request must share."""
         if shares == "nothing" or not items.size:
             return [items]
@@ -163,7 +163,7 @@ class Work:
         boundaries = np.flatnonzero(np.diff(keys[order])) + 1
         return np.split(items[order], boundaries)
 
-    def _conditions(self, api: Generator, items: Items, standing: Standing) -> Conditions:
+    def _conditions(self, api: Generator, items: Items, standing: ItemState) -> Conditions:
         """Return the parents' conditions without DRAWN; for new samples the generator's.
 
         They are drawn anew after `retries` refusals, and after each rejection.
@@ -189,15 +189,15 @@ class Work:
     def _names(self, items: Items) -> tuple[str, ...]:
         return tuple(self.classes[label] for label in self.labels[items])
 
-    def _seeds(self, items: Items, standing: Standing) -> Seeds:
+    def _seeds(self, items: Items, standing: ItemState) -> Seeds:
         """Return the seeds of the next try of each of `items`."""
         return item_seeds(self.seed, self.phase, items, standing.tries(items))
 
-    def name_request(self, items: Items, standing: Standing) -> str:
+    def name_request(self, items: Items, standing: ItemState) -> str:
         """Return the unique name of the next request for `items`; after a kill that request has this name again."""
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
-    def ask(self, api: Generator, items: Items, standing: Standing, job: JobNote | None = None) -> Answer:
+    def ask(self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None) -> Answer:
         """Ask the generator for `items`, each with the seed of its next try; without a `job` no note of one is kept."""
         seeds, job = self._seeds(items, standing), job or JobNote()
         labels, name = self._names(items), type(api).__name__

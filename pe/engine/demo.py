@@ -12,7 +12,7 @@ from pe.data.arrays import Int32Array
 from pe.data.images import Images
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Conditions
-from pe.engine.execution import Surroundings, run_recipe, summary
+from pe.engine.execution import RunContext, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
 from pe.evaluation.classifiers import at_once, side_by_side
 from pe.evaluation.controls import make_unevolved, one_vote_run
@@ -43,7 +43,7 @@ def run_demo(
     epsilon: float | None = None,
     seed: int | None = None,
     out: Path | None = None,
-    surroundings: Surroundings,
+    context: RunContext,
 ) -> dict[str, Any]:
     """Run the demo's recipe and measure what its data is good for.
 
@@ -52,7 +52,7 @@ def run_demo(
         epsilon: target ε; None: the recipe's.
         seed: of everything but the noise; None: the recipe's.
         out: the run's directory; must not exist. Default: a new one below `runs/`.
-        surroundings: progress, and the signal to stop.
+        context: progress, and the signal to stop.
 
     Returns:
         The values of `summary`, with accuracy (by classifier, then by training set), seconds, and the path of the
@@ -65,16 +65,16 @@ def run_demo(
     start = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
     recipe = Recipe.load(RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None))
-    run = run_recipe(recipe, out, surroundings)
-    training_sets = _training_sets(run, recipe, one_vote=api in QUICK, surroundings=surroundings)
+    run = run_recipe(recipe, out, context)
+    training_sets = _training_sets(run, recipe, one_vote=api in QUICK, context=context)
     picture = run.confidential / "demo.png"
     picture.write_bytes(_picture(training_sets))
-    accuracy = _accuracy(training_sets, recipe.seed, surroundings)
+    accuracy = _accuracy(training_sets, recipe.seed, context)
     seconds = round(time.monotonic() - start, 1)
     return summary(run) | {"accuracy": accuracy, "seconds": seconds, "picture": str(picture)}
 
 
-def _training_sets(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surroundings) -> dict[str, Digits]:
+def _training_sets(run: Run, recipe: Recipe, one_vote: bool, context: RunContext) -> dict[str, Digits]:
     """Return the run's synthetic digits, its controls and the private ones, by the name of the set."""
     synthetic = run.synthetic
     assert isinstance(synthetic.samples, Images)
@@ -87,7 +87,7 @@ def _training_sets(run: Run, recipe: Recipe, one_vote: bool, surroundings: Surro
     if one_vote:
         plan, dataset, embedding = plan_of(run, recipe), recipe.private.open(), build_embedding(recipe)
         control = one_vote_run(run, recipe, plan, api, run.populations(), dataset, embedding)
-        vote = control.result(surroundings.progress, surroundings.stop)
+        vote = control.result(context.progress, context.stop)
         assert isinstance(vote.samples, Images)
         training_sets[ONE_VOTE] = vote.samples, vote.labels
     return training_sets | {REAL: _digits("private")}
@@ -103,7 +103,7 @@ def _picture(sets: dict[str, Digits]) -> bytes:
     return contact_sheet(populations, DIGITS, list(rows))
 
 
-def _accuracy(sets: dict[str, Digits], seed: int, surroundings: Surroundings) -> dict[str, dict[str, float]]:
+def _accuracy(sets: dict[str, Digits], seed: int, context: RunContext) -> dict[str, dict[str, float]]:
     """Return the accuracy on held-out real digits, by classifier, then by training set."""
     test, test_labels = _digits("test")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
@@ -114,7 +114,7 @@ def _accuracy(sets: dict[str, Digits], seed: int, surroundings: Surroundings) ->
         return accuracy(job[0], *sets[job[1]], test, test_labels, seed)
 
     with (
-        surroundings.progress.task("training classifiers", len(jobs)) as task,
+        context.progress.task("training classifiers", len(jobs)) as task,
         side_by_side(train, jobs, threads, "demo") as results,
     ):
         for (classifier, name), score in zip(jobs, results, strict=True):

@@ -24,7 +24,7 @@ from pe.engine.private_side import IDENTITY, PrivateSide, PublicPool
 from pe.engine.process import logging_to, software_versions
 from pe.engine.report import report_answers, warn_of_markup
 from pe.errors import DamagedFile, PluginError, RunError, quoted
-from pe.fit.trainer import FIT, FITTED, MODEL, Fitted, Fitting, Kept, Trainer, load_model
+from pe.fit.trainer import FIT, FITTED, MODEL, Cache, Fitted, Fitting, Trainer, load_model
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
 from pe.nearest.label_weights import LabelWeights
 from pe.planning import checks
@@ -59,8 +59,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """A run's surroundings: everything that it needs besides its recipe."""
+class RunContext:
+    """A run's context: everything that it needs besides its recipe."""
 
     # the generator, if it is an object of the user's own; None: the recipe names it. `embedding` likewise
     api: GenerationAPI | None = None
@@ -93,33 +93,33 @@ class Execution:
     api: Generator
     embedding: Embedding
     private: PrivateSide
-    surroundings: Surroundings
+    context: RunContext
     run: RunWriter = field(init=False)
     ledger: Ledger = field(init=False)  # the run's, in which every release of the plan is reserved
 
     @classmethod
-    def of(cls, recipe: Recipe, surroundings: Surroundings) -> Execution:
+    def of(cls, recipe: Recipe, context: RunContext) -> Execution:
         """Lay out the plan and construct what the recipe names."""
-        if isinstance(surroundings.api, Trainer):
+        if isinstance(context.api, Trainer):
             raise PluginError(
-                f"{type(surroundings.api).__name__} is fitted on the private records, and its fit is planned by name: "
+                f"{type(context.api).__name__} is fitted on the private records, and its fit is planned by name: "
                 "register the class as an entry point of pe.adapters, and name it in api.kind."
             )
-        if surroundings.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
+        if context.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
             check_name("pe.embeddings", recipe.embedding.kind)
-        api = build_generator(recipe, surroundings.api)
-        with surroundings.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
+        api = build_generator(recipe, context.api)
+        with context.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
             recipe = choose_evolution(recipe, api).recipe
             plan = lay_out(recipe)
-        embedding = build_embedding(recipe, surroundings.embedding)
-        private = PrivateSide(recipe.private, embedding, surroundings.progress, surroundings.work)
+        embedding = build_embedding(recipe, context.embedding)
+        private = PrivateSide(recipe.private, embedding, context.progress, context.work)
         check_other_runs(recipe, plan.releases)
-        return cls(recipe, plan, api, embedding, private, surroundings)
+        return cls(recipe, plan, api, embedding, private, context)
 
     @property
     def progress(self) -> Progress:
-        """The surroundings' progress."""
-        return self.surroundings.progress
+        """The progress that the run tells."""
+        return self.context.progress
 
     def check_start(self) -> None:
         """Refuse a recipe that the generator cannot serve, or cannot serve on this machine, before there is a run."""
@@ -169,7 +169,7 @@ class Execution:
                 recipe.private.privacy_unit,
                 self.plan.releases,
                 JournalReleases(run, lambda: self.private.note_draw(run)),
-                self.surroundings.noise,
+                self.context.noise,
             )
             if not all(map(self.ledger.has_drawn, self.plan.releases)):
                 self.ledger.clock = self.private.clock = self._clock()
@@ -205,7 +205,7 @@ class Execution:
                 "whoever watched the time has seen that. Set `privacy.hold` to more seconds before the run goes on."
             )
 
-        return PublicClock(held.seconds, overran, self.surroundings.stop)
+        return PublicClock(held.seconds, overran, self.context.stop)
 
     def _evolve(self, data_set: dict[str, Any] | None) -> None:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
@@ -223,7 +223,7 @@ class Execution:
         if isinstance(self.api, Trainer):
             self._fit(self.api)
             trial()
-        private, count = partial(self.private.embeddings, run), self.surroundings.work.count_votes
+        private, count = partial(self.private.embeddings, run), self.context.work.count_votes
         with self._logging(plan) as sink:
             population = evolution.evolve(
                 plan, private, dispatcher, self.embedding, ledger, warn, count, self._keep_weights, sink.on_population
@@ -254,8 +254,8 @@ class Execution:
             self.api,
             self.run,
             progress=self.progress,
-            stop=self.surroundings.stop,
-            command=partial(self.surroundings.hint, "resume", self.run.folder),
+            stop=self.context.stop,
+            command=partial(self.context.hint, "resume", self.run.folder),
         )
 
     def _size_plan(self) -> Plan:
@@ -278,8 +278,8 @@ class Execution:
                     ledger=self.ledger,
                     folder=folder,
                     progress=self.progress,
-                    stop=self.surroundings.stop,
-                    cache=Kept(state),
+                    stop=self.context.stop,
+                    cache=Cache(state),
                 )
                 api.fit(fitting)
                 self.check_pool(run)  # as it was read by the fit
@@ -308,7 +308,7 @@ class Execution:
         run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
         held = self.ledger.clock.deadlines.keys()
         live = recipe.privacy.noiseless or {kind_of(release.name) for release in plan.releases} <= held
-        loggers = self.surroundings.loggers
+        loggers = self.context.loggers
         epsilon = finite(self.ledger.total()) if loggers else None
         folders = map(places.population_place, range(len(plan.steps) + 1))
         before = sum(bool(run.journal.files(f"{one}/")) for one in folders)
@@ -347,11 +347,11 @@ class Execution:
             self.run.write(name, content)
 
     def _write_audit_record(self) -> None:
-        workers = self.surroundings.work.hosts
+        workers = self.context.work.hosts
         write_audit_record(self.run, self.recipe, self.api, self.embedding, workers, self.ledger)
 
 
-def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> Run:
+def run_recipe(recipe: Recipe, out: Path | None, context: RunContext) -> Run:
     """Begin a run, in a new directory (`out`, or one below `runs/`), and carry it to its end.
 
     Raises:
@@ -361,7 +361,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
     if out is not None:
         places.check_absent(out)
     checks.check_place(recipe)
-    execution = Execution.of(recipe, surroundings)
+    execution = Execution.of(recipe, context)
     execution.check_start()
     files = execution.files()
     # named now: how long reading the records took is not told
@@ -370,7 +370,7 @@ def run_recipe(recipe: Recipe, out: Path | None, surroundings: Surroundings) -> 
         return execution.carry_out(run, "started")
 
 
-def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None = None) -> Run:
+def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) -> Run:
     """Go on with a run from its last committed chunk; a finished one is only checked.
 
     `recipe` is the recipe to go on with; None: the run's own. It may differ from the run's own only as `differences`
@@ -391,7 +391,7 @@ def resume_run(folder: Path, surroundings: Surroundings, recipe: Recipe | None =
             if problems := examine(folder)[1]:
                 raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
             return run.run
-        execution = Execution.of(recipe, surroundings)
+        execution = Execution.of(recipe, context)
         releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
         if not all(one is not None and one.array is not None for one in releases):  # else no record is needed any more
             execution.private.recognise(run)

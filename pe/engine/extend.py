@@ -15,7 +15,7 @@ from pe.data.arrays import Float64Array, Int64Array
 from pe.data.population import Population
 from pe.data.samples import BETWEEN, EXAMPLES, Conditions, generator
 from pe.data.texts import runs_of_words
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.private_side import PublicPool
 from pe.engine.process import logging_to
 from pe.engine.report import report_answers, write_report
@@ -41,7 +41,7 @@ def extend_run(
     folder: Path,
     count: int,
     degree: float,
-    surroundings: Surroundings,
+    context: RunContext,
     changes: tuple[str, ...] = (),
     examples: int = 0,
     tell: Callable[[Path], None] = lambda path: None,
@@ -68,7 +68,7 @@ def extend_run(
     check_has_samples(Run.open_own(folder, "pe extend").folder)
     recipe = load_changed(folder / RECIPE, changes, "extended")
     check_named(folder, recipe, changes, "api")
-    api = build_generator(recipe, surroundings.api)
+    api = build_generator(recipe, context.api)
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if run.journal.has_event("started") and not run.journal.has_event("finished"):
             raise RunError(f"{folder} is not finished: `pe run {quoted(folder)}` finishes it.")
@@ -76,9 +76,9 @@ def extend_run(
         noted = pending_extension(run.run) or {"index": 0}
         path = folder / f"extension-{noted['index']:03d}.npz"
         if noted == {"index": noted["index"], **numbers, "finished": True} and path.is_file():
-            surroundings.progress.tell(f"{path} was finished before, and nobody was told: nothing is asked.")
+            context.progress.tell(f"{path} was finished before, and nobody was told: nothing is asked.")
         else:
-            path = _make(run, recipe, api, numbers, surroundings)
+            path = _make(run, recipe, api, numbers, context)
         if (folder / REPORT).is_file():
             write_report(folder)
         tell(path)
@@ -86,10 +86,10 @@ def extend_run(
     return path
 
 
-def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], surroundings: Surroundings) -> Path:
+def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], context: RunContext) -> Path:
     """Make an extension with these numbers, or go on with it, and certify it; return its file."""
     folder, last, count, degree = run.folder, run.run.synthetic, numbers["count"], numbers["degree"]
-    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, surroundings.progress)
+    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, context.progress)
     if pool is not None:
         pool.check_same(folder)
     if "examples" in numbers:
@@ -102,12 +102,12 @@ def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any
         recipe,
         api,
         run,
-        progress=surroundings.progress,
-        stop=surroundings.stop,
-        command=partial(surroundings.hint, "extend", folder, **numbers),
+        progress=context.progress,
+        stop=context.stop,
+        command=partial(context.hint, "extend", folder, **numbers),
     )
     place, t = extension_place(index), max(recipe.evolution.iterations, 1)
-    with report_answers(api, surroundings.progress):
+    with report_answers(api, context.progress):
         more = dispatcher.vary(f"extension/{index}", place, source, parents, degree, t, f"extension {index}")
     if pool is not None:
         pool.check_same(folder)  # as the generator read it

@@ -15,7 +15,7 @@ from pe.data.display import Page, picture, png
 from pe.data.fonts import font_for
 from pe.data.population import NO_PARENT, Population
 from pe.data.samples import CAPTION, Conditions, Samples
-from pe.dispatch.answers import Items, Standing
+from pe.dispatch.answers import Items, ItemState
 from pe.dispatch.work import Work
 from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
@@ -308,7 +308,7 @@ def _founders(api: Generator, label: str, seed: int, price: Price, count: int, a
 
 def _ask(work: Work, name: str, api: Generator, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
     """Ask for the work; return each answer with the items that were made, and all requests together as one Call."""
-    standing, start = Standing.of(len(work)), time.monotonic()
+    standing, start = ItemState.of(len(work)), time.monotonic()
     answers: list[tuple[Items, Answer]] = []
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)

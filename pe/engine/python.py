@@ -13,7 +13,7 @@ from typing import Any
 
 from pe.data.display import Page, table
 from pe.engine import report
-from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run, last_degree
 from pe.engine.loggers import Bars, logger
 from pe.engine.probe import DEGREES, Probe
@@ -187,10 +187,10 @@ def evolve(
         check_named(existing, stored, (), "embedding")
         embedding = stored.embedding
     recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
-    with _surroundings(api, embedding, progress, loggers) as surroundings:
+    with _context(api, embedding, progress, loggers) as context:
         if existing is not None:
-            return resume_run(existing, surroundings, recipe)
-        return run_recipe(recipe, folder, surroundings)
+            return resume_run(existing, context, recipe)
+        return run_recipe(recipe, folder, context)
 
 
 def plan(
@@ -285,8 +285,8 @@ def resume(
     """
     folder = _folder(run)
     recipe = stored_recipe(folder, _set_options(changes))
-    with _surroundings(api, embedding, progress, loggers) as surroundings:
-        return resume_run(folder, surroundings, recipe)
+    with _context(api, embedding, progress, loggers) as context:
+        return resume_run(folder, context, recipe)
 
 
 def extend(
@@ -316,9 +316,9 @@ def extend(
     Raises:
         PEError: see `pe.engine.extend.extend_run`.
     """
-    with _surroundings(api, None, progress) as surroundings:
+    with _context(api, None, progress) as context:
         at = (1.0 if examples else last_degree(_folder(run))) if degree is None else degree
-        return extend_run(_folder(run), count, at, surroundings, _set_options(changes), examples)
+        return extend_run(_folder(run), count, at, context, _set_options(changes), examples)
 
 
 class Evaluation(dict[str, Any]):
@@ -386,15 +386,15 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 
 
 @contextmanager
-def _surroundings(
+def _context(
     api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
-) -> Iterator[Surroundings]:
+) -> Iterator[RunContext]:
     """Yield what a run gets besides its recipe: the user's own objects, progress, loggers, a stop that signals set."""
     check_list("loggers", loggers)
     own, embeds = _own_objects(api, embedding)
     progress, others = progress or Bars(), tuple(map(logger, loggers))
     with stop_from_python(progress) as stop:
-        yield Surroundings(api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others)
+        yield RunContext(api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others)
 
 
 def _folder(run: Run | str | Path) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 
 from pe.data.population import NO_PARENT, Members, Population
 from pe.data.samples import Conditions, generator
-from pe.dispatch.answers import Standing
+from pe.dispatch.answers import ItemState
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.work import Work
 from pe.errors import ContractError, PEError, RecipeError, RunError
@@ -35,7 +35,7 @@ from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import FILE, embed_private
 from pe.progress import Part, Progress
 from pe.recipe.schema import OBJECT, Recipe
-from pe.selection import Descent, Items, descend, parent_weights, select_parents
+from pe.selection import Items, SelectionRule, descend, parent_weights, select_parents
 from pe.steps import Phase, Plan, by_label
 from pe.store.places import RECIPE, population_place
 from pe.store.run import Run
@@ -51,7 +51,7 @@ MANY = 10**9
 def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
     """Return one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data without votes."""
     work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
-    standing = Standing.of(len(labels))
+    standing = ItemState.of(len(labels))
     parts = []
     for chunk in work.chunks(np.arange(len(labels)), standing, api):
         answer = work.ask(api, chunk, standing)
@@ -274,7 +274,7 @@ def random_selection_run(
     steps: list[tuple[Members, float]] = []
     for step, before, after in zip(plan.steps, populations, populations[1:], strict=False):
         rng = generator(recipe.seed, f"control/random-selection/{step.t}")
-        members = choose_without_votes(before.labels, after.labels, step.descent, rng)
+        members = choose_without_votes(before.labels, after.labels, step.selection_rule, rng)
         steps.append((members, step.degree))
         candidates, new = (
             tuple(np.bincount(labels, minlength=len(plan.classes)).tolist())
@@ -294,12 +294,14 @@ def random_selection_run(
     return ControlRun(run, recipe, api, "random-selection", images, calls, make)
 
 
-def choose_without_votes(candidates: Labels, labels: Labels, descent: Descent, rng: np.random.Generator) -> Members:
+def choose_without_votes(
+    candidates: Labels, labels: Labels, selection_rule: SelectionRule, rng: np.random.Generator
+) -> Members:
     """Return the members of S_t, derived from S_{t-1} as if all candidates of a label had equal votes."""
     parts = []
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         rows = rng.permutation(np.flatnonzero(candidates == label))
         nobody = np.zeros(len(rows), np.bool_)
-        one = descend(np.ones(len(rows)), nobody, int(size), 0.0, replace(descent, selection="sample"), rng)
+        one = descend(np.ones(len(rows)), nobody, int(size), 0.0, replace(selection_rule, selection="sample"), rng)
         parts.append(Members(rows[one.parents], one.survives))
     return Members(np.concatenate([one.parents for one in parts]), np.concatenate([one.survives for one in parts]))

@@ -39,7 +39,7 @@ FIT = "fit/"
 _BLOCK = 256
 
 
-class Kept:
+class Cache:
     """Intermediate results of a fit, computed from public values and releases alone, which spare a resumed fit work.
 
     Args:
@@ -120,7 +120,7 @@ class Fitting:
     folder: Path
     progress: Progress = field(default_factory=Progress)
     stop: Event = field(default_factory=Event)
-    cache: Kept = field(default_factory=Kept)
+    cache: Cache = field(default_factory=Cache)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from math import ceil, prod
 import numpy as np
 
 from pe.data.population import NO_PARENT
-from pe.dispatch.answers import Standing
+from pe.dispatch.answers import ItemState
 from pe.dispatch.work import Work
 from pe.plugins.protocols import Capabilities, Generator, PluginInfo, info_of
 from pe.recipe.schema import Recipe
@@ -23,7 +23,7 @@ def most_calls(phase: Phase, plan: Plan, api: Generator) -> int:
     if phase.asks == "random":
         labels = by_label(phase.samples)
         work = Work(phase.name, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
-        return sum(1 for _ in work.chunks(np.arange(len(labels)), Standing.of(len(labels)), api))
+        return sum(1 for _ in work.chunks(np.arange(len(labels)), ItemState.of(len(labels)), api))
     # each of the other generators may get a share of a group, and ends it with a request that is not full
     groups = sum(size > 0 for size in phase.samples)
     most = max(_most_variation_calls(phase, can) for can in api.ways) + (len(api.ways) - 1) * groups

@@ -25,7 +25,7 @@ from pe.privacy.certificate import certified_releases
 from pe.privacy.ledger import Budget
 from pe.privacy.release import Relation, Release
 from pe.recipe.schema import OBJECT, Evolution, Recipe, check_length
-from pe.selection import Descent
+from pe.selection import SelectionRule
 from pe.steps import Plan, Step
 from pe.store.certified import read_certificate
 from pe.store.machine import check_no_links
@@ -319,7 +319,7 @@ def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: S
             lookahead=k if degree else 0,
             threshold=_threshold(evolution, release, t),
             release=release,
-            descent=Descent(selection, keep, offspring),
+            selection_rule=SelectionRule(selection, keep, offspring),
             reuse=k if evolution.reuse_lookahead and degree else 0,
         )
         steps.append(step)

@@ -12,7 +12,7 @@ import pytest
 from adapters.caption_then_draw import CaptionThenDraw
 from adapters.glyphs import Glyphs
 from adapters.http import policy as policy_module
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.errors import APIError, RecipeError
@@ -86,7 +86,7 @@ def recipe(folder, captions, draw, **changes):
 
 def carry_on(given, folder):
     """Begin the run, or go on with it."""
-    return begin_or_go_on(given, folder / "run", Surroundings(embedding=Mean(), noise=SameNoise()))
+    return begin_or_go_on(given, folder / "run", RunContext(embedding=Mean(), noise=SameNoise()))
 
 
 def new(api, *labels, job=None):
@@ -195,7 +195,7 @@ def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path,
     given = recipe(tmp_path, pool(tmp_path / "captions.txt"), pen[1], evolution={"iterations": 1, "population": 8})
     run = carry_on(given, tmp_path)
     captions = run.populations()[-1].conditions["caption"].tolist()
-    extend_run(run.folder, 2, 0.5, Surroundings())
+    extend_run(run.folder, 2, 0.5, RunContext())
     for form in ("folder", "parquet"):
         run.export(tmp_path / form, form)
     with (tmp_path / "folder" / "synthetic" / "labels.csv").open(encoding="utf-8") as file:

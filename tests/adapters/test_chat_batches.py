@@ -12,7 +12,7 @@ from adapters.chat import Chat
 from adapters.http import Rejected
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.errors import RecipeError, Unavailable
 from pe.plugins.protocols import Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
@@ -214,7 +214,7 @@ def test_a_run_with_every_fault_accounts_for_each_and_pays_for_no_text_twice(tmp
     server = BatchServer(script, ("expired", "full", "cancelled"), lines)
     with serving(server) as url:
         given = content(tmp_path, by_batch(url, timeout=1.0, tries=20), attempts=9, lookahead=0)
-        run = run_recipe(Recipe.parse(given, "the test"), tmp_path / "run", Surroundings())
+        run = run_recipe(Recipe.parse(given, "the test"), tmp_path / "run", RunContext())
     with read_journal(run) as journal:
         totals = journal.totals()
     assert all(lines.seen[fault] for fault in LINES)
@@ -230,7 +230,7 @@ def test_a_run_with_every_fault_accounts_for_each_and_pays_for_no_text_twice(tmp
 
 def carry_out(folder, url):
     recipe = Recipe.parse(content(folder, by_batch(url)), "the test")
-    begin_or_go_on(recipe, folder / "run", Surroundings())
+    begin_or_go_on(recipe, folder / "run", RunContext())
 
 
 def committed(folder):

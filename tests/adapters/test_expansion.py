@@ -10,7 +10,7 @@ from adapters.text_prompts import answer_of
 from pe.data.population import Population
 from pe.data.samples import BETWEEN, EXAMPLES, Conditions
 from pe.data.texts import Texts, runs_of_words
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.extend import novelty, with_examples
 from pe.errors import APIError, RecipeError
 from tests.endpoints.chat_server import ChatServer
@@ -98,7 +98,7 @@ def test_degree_0_asks_for_no_new_text(tmp_path):
 
 
 def test_what_is_to_be_typed_again_names_the_examples(tmp_path):
-    around = Surroundings()
+    around = RunContext()
     assert around.hint("extend", tmp_path, "", 9, 1.0, 3) == f"pe extend {tmp_path} -n 9 --degree 1 --examples 3"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.portfolio import Portfolio
 from pe.data.samples import GENERATOR, Conditions
-from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe
 from pe.errors import APIError, LimitReached, RecipeError
 from pe.planning.forecast import differences, forecast
 from pe.planning.parts import price_of, set_up_generator
@@ -44,7 +44,7 @@ def recipe(folder, *of, explore=0.05, **changes):
 
 
 def carry_out(given, folder):
-    return run_recipe(given, folder / "run", Surroundings(embedding=Mean()))
+    return run_recipe(given, folder / "run", RunContext(embedding=Mean()))
 
 
 def makers(run):
@@ -170,7 +170,7 @@ def test_the_limit_holds_on_what_was_really_used(tmp_path):
         with pytest.raises(LimitReached, match=r"limits\.max_cost = 20 USD is reached"):
             carry_out(given, tmp_path)
         raised = recipe(tmp_path, PEN, web(url, **PRICED), evolution=SMALL, limits={"max_cost": 60.0})
-        run = resume_run(tmp_path / "run", Surroundings(embedding=Mean()), raised)
+        run = resume_run(tmp_path / "run", RunContext(embedding=Mean()), raised)
     with read_journal(run) as journal:
         assert 18 < journal.totals().usage.cost < 60
 

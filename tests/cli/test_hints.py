@@ -97,7 +97,7 @@ def test_the_command_that_goes_on_with_an_extension_does(folder):
 
 
 def test_a_call_that_a_message_tells_is_python():
-    from pe.engine.execution import Surroundings
+    from pe.engine.execution import RunContext
 
-    call = Surroundings(python=True).hint("resume", "it's", "limits.max_cost")
+    call = RunContext(python=True).hint("resume", "it's", "limits.max_cost")
     assert call == """pe.resume("it's", changes={'limits.max_cost': …})"""

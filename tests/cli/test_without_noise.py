@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import pe
-from pe.engine.execution import Surroundings, resume_run, stored_recipe
+from pe.engine.execution import RunContext, resume_run, stored_recipe
 from pe.errors import BudgetExceeded, Interrupted, RecipeError, RunError
 from pe.planning.choice import choose_evolution
 from pe.planning.releases import lay_out
@@ -116,10 +116,10 @@ def test_a_run_cannot_change_over_when_it_is_resumed(data, tmp_path):
     given = {"embedding": Mean(), "out": tmp_path / "run", "population": 8, "iterations": 2, "progress": pe.Progress()}
     with pytest.raises(Interrupted):
         pe.evolve(data, api, noise="none", **given)
-    surroundings = Surroundings(api=api, embedding=Mean())
+    context = RunContext(api=api, embedding=Mean())
     change = "privacy={epsilon: 4, delta: 1e-5}"
     with pytest.raises(RunError, match=r"privacy\.noise: 'none' → None"):
-        resume_run(tmp_path / "run", surroundings, stored_recipe(tmp_path / "run", (change,)))
+        resume_run(tmp_path / "run", context, stored_recipe(tmp_path / "run", (change,)))
 
 
 def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 
 from pe.cluster.work import RayWork
 from pe.data.images import Images
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.histogram import PrivateWork, Voting, count_votes
 from pe.planning.parts import object_kind
 from pe.privacy.noise import UnsafeSeededNoise
@@ -56,7 +56,7 @@ def write_private(folder: Path, count: int = 90) -> Path:
 
 def carry_out(recipe: Recipe, out: Path, work: PrivateWork) -> Run:
     """The run, with the same noise each time."""
-    return run_recipe(recipe, out, Surroundings(api=Shades(), noise=UnsafeSeededNoise(1), work=work))
+    return run_recipe(recipe, out, RunContext(api=Shades(), noise=UnsafeSeededNoise(1), work=work))
 
 
 def released(run: Path) -> dict[str, bytes]:

@@ -18,10 +18,10 @@ from adapters.trained.fit import Fit, FittedMethod
 from adapters.trained.noisy_mean import DPMERF
 from pe.data.images import Images
 from pe.data.samples import Conditions
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import APIError, PrivacyError, RecipeError
-from pe.fit.trainer import Fitting, Kept, PrivateRecords
+from pe.fit.trainer import Cache, Fitting, PrivateRecords
 from pe.plugins.protocols import RandomRequest, ReadsPublicSamples, VariationRequest
 from pe.plugins.registry import load, plugins
 from pe.privacy.accounting import epsilon
@@ -119,7 +119,7 @@ def test_broken_off_in_every_draw_it_ends_as_if_it_had_not_and_reads_records_onl
     kind: str, tmp_path: Path
 ) -> None:
     api, names = make(kind), RELEASES[kind]
-    disk, kept, folder = Disk(len(names)), Kept(tmp_path / "kept"), tmp_path / "model"
+    disk, kept, folder = Disk(len(names)), Cache(tmp_path / "kept"), tmp_path / "model"
     folder.mkdir()
 
     class Guarded(PrivateRecords):
@@ -246,7 +246,7 @@ def run_of(folder: Path, kind: str, chosen: list[int]) -> tuple[pe.Run, list[obj
         "evolution": {"iterations": 1, "population": 10, "lookahead": 0},
     }
     listener = Listener()
-    run = run_recipe(Recipe.parse(content, "the test"), folder, Surroundings(progress=listener))
+    run = run_recipe(Recipe.parse(content, "the test"), folder, RunContext(progress=listener))
     return run, [listener.told, run.guarantee | {"run": ""}]
 
 
@@ -275,7 +275,7 @@ def test_fit_and_votes_are_on_one_ledger_and_all_that_a_run_shows_is_the_same_fo
     assert {f"releases/{name.replace('/', '-')}.npy" for name in RELEASES[kind]} <= covered
     assert verify(first.guarantee, first.folder) == []
     purge(first)
-    assert np.load(extend_run(first.folder, 5, 0.7, Surroundings()))["images"].shape == (5, SIDE, SIDE, 1)
+    assert np.load(extend_run(first.folder, 5, 0.7, RunContext()))["images"].shape == (5, SIDE, SIDE, 1)
 
 
 @pytest.mark.usefixtures("releases_held_fixed")

@@ -12,7 +12,7 @@ import numpy as np
 
 from adapters.pools import PublicTexts
 from embeddings.tfidf import TfIdf
-from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe
 from pe.planning.parts import object_kind
 from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
@@ -96,8 +96,8 @@ def surroundings_of(private):
     """What a run over these private records is given as objects; what the API is asked goes to `asked` beside them."""
     log, noise = private.with_name("asked"), SameNoise()
     if private.name == PRIVATE["texts"]:
-        return Surroundings(api=CountedTexts(log), embedding=TfIdf(), noise=noise)
-    return Surroundings(api=Counted(log), embedding=Mean(), noise=noise)
+        return RunContext(api=CountedTexts(log), embedding=TfIdf(), noise=noise)
+    return RunContext(api=Counted(log), embedding=Mean(), noise=noise)
 
 
 RULES: dict[str, dict[str, Any]] = {
@@ -133,9 +133,9 @@ def recipe(private, rule="plain"):
     )
 
 
-def begin_or_go_on(recipe, run, surroundings):
+def begin_or_go_on(recipe, run, context):
     """Carry a run out to its end, whether it is there already or not."""
-    return resume_run(run, surroundings) if run.exists() else run_recipe(recipe, run, surroundings)
+    return resume_run(run, context) if run.exists() else run_recipe(recipe, run, context)
 
 
 def carry_out(folder, kind="images", rule="plain"):

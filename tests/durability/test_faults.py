@@ -25,7 +25,7 @@ from tests.engine.small import Told
 PRIVATE = driver.PRIVATE["images"]
 
 
-def surroundings(folder, **changes):
+def context(folder, **changes):
     return dataclasses.replace(driver.surroundings_of(folder / PRIVATE), **changes)
 
 
@@ -75,12 +75,12 @@ def stopped(tmp_path):
     driver.make_private(tmp_path / PRIVATE)
     limited = changed_recipe(tmp_path, limits={"max_images": 95})
     with pytest.raises(LimitReached, match=r"`pe run .*run --set limits\.max_images=…` goes on"):
-        run_recipe(limited, tmp_path / "run", surroundings(tmp_path))
+        run_recipe(limited, tmp_path / "run", context(tmp_path))
     return tmp_path
 
 
 def finish(folder, **changes):
-    return resume_run(folder / "run", surroundings(folder, **changes), driver.recipe(folder / PRIVATE))
+    return resume_run(folder / "run", context(folder, **changes), driver.recipe(folder / PRIVATE))
 
 
 def damage(folder, name):
@@ -120,11 +120,11 @@ def test_a_damaged_population_is_made_anew_where_that_is_free_and_sure(stopped, 
 def test_a_damaged_population_that_would_cost_or_come_out_otherwise_is_named(stopped, reason):
     name = "populations/000/images.npy"
     before = damage(stopped, name)
-    around, recipe = surroundings(stopped), driver.recipe(stopped / PRIVATE)
+    around, recipe = context(stopped), driver.recipe(stopped / PRIVATE)
     if reason == "paid":
         recipe = changed_recipe(stopped, api={"price": {"image": 0.1}}, limits={"max_cost": 100})
     else:
-        around = surroundings(stopped, api=driver.Counted(stopped / "asked", deterministic=False))
+        around = context(stopped, api=driver.Counted(stopped / "asked", deterministic=False))
     with pytest.raises(DamagedFile, match=name):
         resume_run(stopped / "run", around, recipe)
     assert (stopped / "asked").read_text() == before
@@ -168,7 +168,7 @@ def test_other_private_records_are_noticed(stopped):
 def test_another_recipe_and_a_second_writer_are_refused_and_named(stopped):
     other = changed_recipe(stopped, evolution={"lookahead": 3})
     with pytest.raises(RunError, match=r"evolution\.lookahead: 2 → 3"):
-        resume_run(stopped / "run", surroundings(stopped), other)
+        resume_run(stopped / "run", context(stopped), other)
     with (
         RunLock(stopped / "run" / "confidential" / "lock"),
         pytest.raises(RunError, match=f"is being written by process {os.getpid()}"),
@@ -195,7 +195,7 @@ def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_doe
     shutil.copytree(stopped / "run", stopped / "copy")
     (stopped / "run").rename(stopped / "moved")
     for name in ("moved", "copy"):
-        resume_run(stopped / name, surroundings(stopped, progress=told, noise=None), recipe)
+        resume_run(stopped / name, context(stopped, progress=told, noise=None), recipe)
     budget = DataSetLedger.beside(stopped / PRIVATE)
     names = [json.loads((stopped / name / IDENTITY).read_text())["run"] for name in ("moved", "copy")]
     assert set(budget.read()["runs"]) == set(names)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.privacy.noise import UnsafeSeededNoise
 from pe.recipe.schema import Recipe
 from tests.durability import driver
@@ -53,7 +53,7 @@ def carry_out(kind, folder):
         "evolution": {"iterations": 1, "population": 8, "lookahead": 0},
     }
     recipe = Recipe.parse(content, "the test")
-    driver.begin_or_go_on(recipe, folder / "run", Surroundings(noise=Foreseen()))
+    driver.begin_or_go_on(recipe, folder / "run", RunContext(noise=Foreseen()))
 
 
 @pytest.mark.parametrize("kind", slow_but_for("dp_gaussian", APIS))

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.http import policy as policy_module
 from embeddings.tfidf import TfIdf
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.planning.parts import object_kind
 from pe.recipe.schema import Recipe
 from tests.durability.driver import PRIVATE, SameNoise, begin_or_go_on, forked, make_private
@@ -47,8 +47,8 @@ def carry_out(folder, kind, url):
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"iterations": 2, "population": POPULATION, "lookahead": 0, "measure_degree": "never"},
     }
-    surroundings = Surroundings(embedding=embedding, noise=SameNoise())
-    begin_or_go_on(Recipe.parse(content, "the test"), folder / "run", surroundings)
+    context = RunContext(embedding=embedding, noise=SameNoise())
+    begin_or_go_on(Recipe.parse(content, "the test"), folder / "run", context)
 
 
 @pytest.mark.parametrize(("kind", "killed", "fault"), [("texts", False, "dropped"), ("images", True, "503 html")])

@@ -10,7 +10,7 @@ from adapters.http import policy as policy_module
 from embeddings.http import HTTPEmbedding, OpenAIEmbeddings
 from pe.data.images import Images
 from pe.data.texts import Texts
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.errors import APIError, ContractError, RecipeError, Unavailable
 from pe.plugins.embed import embed_block
 from pe.privacy.certificate import verify
@@ -194,7 +194,7 @@ def run_by(embedding, private, api):
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"iterations": 1, "population": 10, "lookahead": 0},
     }
-    return run_recipe(Recipe.parse(content, "the test"), private.parent / "run", Surroundings(api=api))
+    return run_recipe(Recipe.parse(content, "the test"), private.parent / "run", RunContext(api=api))
 
 
 def test_an_endpoint_that_is_down_is_told_before_there_is_a_run(made, private):

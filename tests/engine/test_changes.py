@@ -2,7 +2,7 @@
 
 import pytest
 
-from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe
 from pe.errors import APIError
 from pe.planning.forecast import differences
 from pe.recipe.schema import Recipe
@@ -80,7 +80,7 @@ def test_a_run_whose_variations_do_not_fit_goes_on_with_fewer_tokens(tmp_path, m
         }
         wanted = Recipe.parse({"private": source, "api": api, "evolution": evolution} | sections, "the test")
         with pytest.raises(APIError, match="HTTP 400: This model's maximum context length"):
-            run_recipe(wanted, tmp_path / "run", Surroundings())
-        run = resume_run(tmp_path / "run", Surroundings(), stored_recipe(tmp_path / "run", ("api.max_tokens=64",)))
+            run_recipe(wanted, tmp_path / "run", RunContext())
+        run = resume_run(tmp_path / "run", RunContext(), stored_recipe(tmp_path / "run", ("api.max_tokens=64",)))
     assert len(run.synthetic) == 6
     assert server.script.delivered == 6 + 6 + 6

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import pe
-from pe.engine.execution import Surroundings, resume_run
+from pe.engine.execution import RunContext, resume_run
 from pe.engine.private_side import IDENTITY, forget_run
 from pe.errors import APIError, BudgetExceeded, PEError, PrivacyError, RunError
 from pe.privacy.data_set import DataSetLedger
@@ -112,7 +112,7 @@ def die(folder):
 
 
 def go_on(folder):
-    return resume_run(folder, Surroundings(api=Shades(), embedding=Mean(), progress=pe.Progress()))
+    return resume_run(folder, RunContext(api=Shades(), embedding=Mean(), progress=pe.Progress()))
 
 
 @pytest.fixture

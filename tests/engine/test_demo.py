@@ -3,7 +3,7 @@
 import pytest
 
 from pe.engine.demo import RECIPES
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 
@@ -13,5 +13,5 @@ def test_the_demos_recipes_run(name, tmp_path):
     small = "evolution.iterations=1", "evolution.population=10", "evolution.degree=0.5", "evolution.neighbors=1"
     quick = ("api.steps=2",) if name == "diffusion" else ()
     recipe = Recipe.load(RECIPES[name], (*small, "privacy.schedule=null", *quick))
-    run = run_recipe(recipe, tmp_path / "run", Surroundings(progress=Progress()))
+    run = run_recipe(recipe, tmp_path / "run", RunContext(progress=Progress()))
     assert run.synthetic.samples.array.shape == (10, 28, 28, 1)

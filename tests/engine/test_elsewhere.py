@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import pe
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.extend import extend_run
 from pe.errors import LimitReached, PEError, RecipeError, RunError
 from pe.plugins.reach import reach
@@ -86,7 +86,7 @@ def test_a_run_with_two_recipes_that_agree_sends_no_key_before_its_address_is_na
     assert examine(folder)[1] == []
     before, came = everything(folder), len(guard.came)
     with pytest.raises(RecipeError, match=rf"api\.base_url is .*which {MADE}: .* --set 'api\.base_url="):
-        extend_run(folder, 4, 0.5, Surroundings())
+        extend_run(folder, 4, 0.5, RunContext())
     assert (everything(folder), len(guard.came), (own / "ran").exists()) == (before, came, False)
 
 
@@ -98,11 +98,11 @@ def test_the_owner_names_all_that_it_reaches_by_the_options_of_the_message(made,
     address = f"api.base_url={guard.url}"
     for changes in ((), (address,), (address, "api.key_command.0=true")):
         with pytest.raises(RecipeError, match=r"api\.key_command is '.* --set '?api\.key_command="):
-            extend_run(folder, 4, 0.5, Surroundings(), changes)
+            extend_run(folder, 4, 0.5, RunContext(), changes)
     options = (address, f"api.key_command={json.dumps(attack['key_command'])}")
     assert len(guard.came) == came
     with pytest.raises(PEError, match="401"):
-        extend_run(folder, 4, 0.5, Surroundings(), options)
+        extend_run(folder, 4, 0.5, RunContext(), options)
     assert len(guard.came) > came
 
 
@@ -110,7 +110,7 @@ def test_a_generator_with_an_address_of_its_own_is_named_before_its_provider_get
     for kind, more in (("openai_images", {}), ("bedrock", {"region": "us-west-2"}), ("gemini", {})):
         folder = planted(made[0].folder, own / kind, api=ENDPOINT | {"kind": kind} | more)
         with pytest.raises(RecipeError, match=rf"api\.kind is '{kind}' in a recipe that came with"):
-            extend_run(folder, 4, 0.5, Surroundings())
+            extend_run(folder, 4, 0.5, RunContext())
 
 
 def test_what_a_part_of_a_generator_or_a_pool_reaches_is_named_too(made, own, guard):
@@ -124,7 +124,7 @@ def test_what_a_part_of_a_generator_or_a_pool_reaches_is_named_too(made, own, gu
         ("weighted", {"kind": "diffusion", "model": "m", "prompts": "p", "lora": {"~/x": 1.0}}, ("api.lora.~/x",)),
     ):
         with pytest.raises(RecipeError) as refused:
-            extend_run(planted(made[0].folder, own / name, api=api), 4, 0.5, Surroundings())
+            extend_run(planted(made[0].folder, own / name, api=api), 4, 0.5, RunContext())
         assert all(f"{key} is '" in str(refused.value) for key in keys)
 
 
@@ -229,9 +229,9 @@ def test_verify_names_a_confidential_side_that_came_with_a_run(made, tmp_path, c
 def test_links_in_such_a_run_are_not_followed(made, tmp_path):
     (tmp_path / "mine").write_text("mine")
     for name, act in (
-        ("confidential/log.txt", lambda folder: extend_run(folder, 3, 0.5, Surroundings(api=Shades()))),
+        ("confidential/log.txt", lambda folder: extend_run(folder, 3, 0.5, RunContext(api=Shades()))),
         ("confidential/lock", lambda folder: purge(pe.Run(folder))),
-        ("populations/000/labels.npy", lambda folder: extend_run(folder, 3, 0.5, Surroundings(api=Shades()))),
+        ("populations/000/labels.npy", lambda folder: extend_run(folder, 3, 0.5, RunContext(api=Shades()))),
     ):
         folder = planted(made[0].folder, tmp_path / Path(name).name, name="x")
         (folder / name).unlink()

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import pe
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.extend import extend_run
 from pe.errors import DamagedFile, LimitReached, PluginError, RecipeError, RunError
 from pe.privacy.certificate import verify
@@ -21,7 +21,7 @@ def run(made, tmp_path):
 
 
 def extend(run, count, degree=0.5, api=None, changes=()):
-    return extend_run(run.folder, count, degree, Surroundings(api=api or Shades(), embedding=Mean()), changes)
+    return extend_run(run.folder, count, degree, RunContext(api=api or Shades(), embedding=Mean()), changes)
 
 
 def test_more_samples_vary_the_last_population_as_its_iteration_did_and_carry_its_labels(run):
@@ -104,7 +104,7 @@ def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(
     content = yaml.safe_load((received / "recipe.yaml").read_text())
     (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"api": api}))
     with pytest.raises(RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set '?api\.{key}="):
-        extend_run(received, 4, 0.5, Surroundings(), changes)
+        extend_run(received, 4, 0.5, RunContext(), changes)
     assert len(list((received / "confidential").iterdir())) == planted  # nothing was written
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pe.cli.view import view
 from pe.data.images import Images
-from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe
 from pe.engine.ladder import FEWEST, SPACES, Rung, chance, judge, measure
 from pe.errors import APIError, LimitReached
 from pe.planning.calls import IMAGES, PARENTS
@@ -130,12 +130,12 @@ def recipe(folder, url, api=None, **changes):
 def carry_out(wanted, folder):
     """Run it; what was warned of the parents."""
     told = Told()
-    run_recipe(wanted, folder / "run", Surroundings(progress=told))
+    run_recipe(wanted, folder / "run", RunContext(progress=told))
     return [warning for warning in told.warnings if "parents" in warning]
 
 
 def go_on(folder, *changes):
-    return resume_run(folder / "run", Surroundings(progress=Told()), stored_recipe(folder / "run", changes))
+    return resume_run(folder / "run", RunContext(progress=Told()), stored_recipe(folder / "run", changes))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from PIL import Image
 
 import pe
 from adapters.public_files import images_at
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.extend import extend_run
 from pe.engine.probe import probe
 from pe.engine.python import read_arguments
@@ -184,7 +184,7 @@ def test_a_run_over_other_images_is_not_refused_and_extended_from_those_that_it_
     assert made.guarantee["pool_overlaps"] is None
     assert "may be private records" not in made.certificate
     purge(made)
-    extend = partial(extend_run, made.folder, 4, 0.5, Surroundings())
+    extend = partial(extend_run, made.folder, 4, 0.5, RunContext())
     assert refused_while_changed(extend, public / "001.png").is_file()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.errors import PrivateDataError
 from pe.planning.forecast import forecast
 from pe.planning.parts import set_up_generator
@@ -50,7 +50,7 @@ def start(place, last, on_bad_record="skip"):
     )
     (place / "l.json").unlink(missing_ok=True)
     progress = Told()
-    run = run_recipe(recipe, place / "run", Surroundings(noise=SameNoise(), progress=progress))
+    run = run_recipe(recipe, place / "run", RunContext(noise=SameNoise(), progress=progress))
     files = [file for file in sorted(run.folder.rglob("*")) if file.is_file() and "confidential" not in file.parts]
     shared = {str(file.relative_to(run.folder)): file.read_bytes() for file in files}
     run.folder.rename(place / f"run-{len([*place.iterdir()])}")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pe.cli.view import view
-from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe
 from pe.engine.status import Phase, status_of
 from pe.errors import RunError
 from pe.planning.parts import object_kind, price_of
@@ -49,10 +49,10 @@ def make_recipe(folder):
 
 
 def carry_out(folder, gate=None):
-    surroundings = Surroundings(api=gated(gate), embedding=Mean(), progress=Told())
+    context = RunContext(api=gated(gate), embedding=Mean(), progress=Told())
     if (folder / "run").exists():
-        return resume_run(folder / "run", surroundings)
-    return run_recipe(make_recipe(folder), folder / "run", surroundings)
+        return resume_run(folder / "run", context)
+    return run_recipe(make_recipe(folder), folder / "run", context)
 
 
 def stand(folder):

@@ -16,7 +16,7 @@ from pe.planning.releases import plan_of
 from pe.plugins.protocols import PluginInfo, as_generator
 from pe.privacy.accounting import epsilon
 from pe.recipe.schema import Recipe
-from pe.selection import Descent
+from pe.selection import SelectionRule
 from pe.store.run import Run, purge
 from tests.evaluation.conftest import Near, evaluate, evolve, npz, shareable
 from tests.generators import Moody, Shades
@@ -143,7 +143,7 @@ def test_without_votes_any_candidate_may_stay():
     rng = np.random.default_rng(0)
 
     def stay(keep):
-        members = choose_without_votes(candidates, wanted, Descent(keep=keep), rng)
+        members = choose_without_votes(candidates, wanted, SelectionRule(keep=keep), rng)
         np.testing.assert_array_equal(candidates[members.parents], wanted)
         return members, members.parents[members.survives]
 

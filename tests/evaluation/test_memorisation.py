@@ -15,7 +15,7 @@ import pe
 from embeddings.pixels import Pixels
 from pe.cli.evaluate import evaluate
 from pe.data.images import Images
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.labelled import Labelled
 from pe.evaluation.memorisation import LEAST, MOST, PAIRS, _alike, loss_attack, membership, memorisation
@@ -166,7 +166,7 @@ def fitted(folder, epsilon, count):
         "privacy": {"epsilon": epsilon, "delta": 1e-3},
         "evolution": {"iterations": 0, "population": 8},
     }
-    run_recipe(Recipe.parse(content, "the test"), folder / "run", Surroundings())
+    run_recipe(Recipe.parse(content, "the test"), folder / "run", RunContext())
     return Run.open(folder / "run")
 
 

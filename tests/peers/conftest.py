@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.recipe.schema import Recipe
 from tests.adapters.server.serving import free_port, served
 from tests.durability.driver import forked
@@ -99,4 +99,4 @@ def killed(folder: Path, content: dict[str, Any], chunks: int) -> Path:
 
 
 def _carry_out(content: dict[str, Any], run: Path) -> None:
-    run_recipe(Recipe.parse(content, "the test"), run, Surroundings())
+    run_recipe(Recipe.parse(content, "the test"), run, RunContext())

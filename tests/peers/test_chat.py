@@ -11,7 +11,7 @@ import pytest
 
 from adapters.chat import Chat
 from adapters.http import Rejected
-from pe.engine.execution import Surroundings, resume_run
+from pe.engine.execution import RunContext, resume_run
 from pe.planning.parts import price_of
 from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
 from pe.recipe.schema import Recipe
@@ -164,7 +164,7 @@ def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy, server):
 def test_a_run_that_is_killed_goes_on_and_pays_for_nothing_twice(proxy, tmp_path):
     api = {"kind": "chat", "concurrency": 2, "seed_field": "seed", "price": PRICE} | proxy
     run = killed(tmp_path, content(tmp_path, api) | {"limits": {"max_cost": 100}}, chunks=9)
-    resume_run(run, Surroundings())
+    resume_run(run, RunContext())
     with read_journal(Run.open(run)) as journal:
         totals = journal.totals().usage
     assert totals.images == TEXTS

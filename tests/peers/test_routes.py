@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from pe.engine.execution import Surroundings, resume_run
+from pe.engine.execution import RunContext, resume_run
 from pe.errors import APIError, PEError
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
@@ -64,9 +64,9 @@ def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(route, url, tmp
     heeds = nullcontext() if route.degree else pytest.raises(PEError, match=r"not heed the degree|mixes parents up")
     if route.degree or route.seed:  # one that ignores it and draws at random passes once in ten runs
         with heeds:
-            resume_run(run, Surroundings())
+            resume_run(run, RunContext())
     content["evolution"]["measure_degree"] = "always" if route.degree else "never"
-    resume_run(run, Surroundings(), Recipe.parse(content, "the test"))
+    resume_run(run, RunContext(), Recipe.parse(content, "the test"))
     done = Run.open(run)
     with read_journal(done) as journal:
         assert journal.totals().usage.images == IMAGES

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pe.data.samples import Conditions
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.errors import RecipeError
 from pe.histogram import histogram_releases
 from pe.planning.checks import check_price, obstacles
@@ -164,7 +164,7 @@ def test_a_run_makes_the_planned_calls_and_images_or_fewer_where_the_votes_decid
     }
     recipe = Recipe.parse(content, "the test")
     found = forecast(recipe, as_generator(api))
-    run = run_recipe(recipe, tmp_path / "run", Surroundings(api=api, embedding=Mean(), progress=Progress()))
+    run = run_recipe(recipe, tmp_path / "run", RunContext(api=api, embedding=Mean(), progress=Progress()))
     with read_journal(run) as journal:
         usage, asked = journal.totals().usage, journal.phases()
     assert asked == [phase.name for phase in found.plan.phases if phase.most]

@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 import pe
-from pe.engine.execution import Surroundings
+from pe.engine.execution import RunContext
 from pe.engine.extend import extend_run
 from pe.errors import RunError
 from pe.store.certified import reissue
@@ -138,7 +138,7 @@ def test_an_export_that_is_interrupted_or_finds_no_place_leaves_nothing(run, tmp
 def extended(run):
     """A run with two extensions; the labels and images of all its synthetic data, in order."""
     parts = [run.folder / "synthetic.npz"]
-    parts += [extend_run(run.folder, count, 0.7, Surroundings(api=Shades(), embedding=Mean())) for count in (11, 3)]
+    parts += [extend_run(run.folder, count, 0.7, RunContext(api=Shades(), embedding=Mean())) for count in (11, 3)]
     archives = [np.load(path) for path in parts]
     labels = [str(name) for one in archives for name in one["label_names"][one["labels"]]]
     return run, labels, np.concatenate([one["images"] for one in archives])

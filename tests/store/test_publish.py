@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pe.engine.execution import Surroundings, resume_run
+from pe.engine.execution import RunContext, resume_run
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
 from pe.privacy.noise import SystemNoise
@@ -76,7 +76,7 @@ def test_what_is_done_with_a_finished_run_leaves_its_times_level(run, tmp_path):
     ):
         assert command(words[0], run.folder, *words[1:]) == 0
         assert levelled(run), words
-    around = Surroundings(Shades(), Mean())
+    around = RunContext(Shades(), Mean())
     steps = (
         lambda: resume_run(run.folder, around),
         lambda: extend_run(run.folder, 4, 0.3, around),

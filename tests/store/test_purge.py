@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import pe
-from pe.engine.execution import Surroundings, resume_run
+from pe.engine.execution import RunContext, resume_run
 from pe.errors import PEError, RunError
 from pe.store.export import examine
 from pe.store.places import PURGED
 from pe.store.run import purge
 from tests.generators import Mean, Shades
 
-SURROUNDINGS = Surroundings(api=Shades(), embedding=Mean())
+SURROUNDINGS = RunContext(api=Shades(), embedding=Mean())
 
 
 def test_the_list_of_unreadable_private_files_goes_too_and_what_a_link_points_to_stays(run, finished):

@@ -12,7 +12,7 @@ from pe.data.decoding import decode_image
 from pe.data.population import Members
 from pe.data.samples import DRAWN
 from pe.dispatch.dispatcher import Dispatcher
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.errors import RecipeError
 from pe.plugins.protocols import Failed, Refused, Usage, as_generator
 from pe.recipe.schema import Recipe
@@ -217,7 +217,7 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
         await guard(scope, receive, send)
 
     settings = {"key_env": None, "key_file": key, "server": None, "timeout": 20.0}
-    run = run_recipe(recipe(tmp_path, serve(app), 60, **settings), tmp_path / "run", Surroundings(embedding=Mean()))
+    run = run_recipe(recipe(tmp_path, serve(app), 60, **settings), tmp_path / "run", RunContext(embedding=Mean()))
     with read_journal(run) as journal:
         totals = journal.totals()
     assert len(run.synthetic) == 60
@@ -236,7 +236,7 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
 def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path):
     given = recipe(tmp_path, "http://me:canary-pw@127.0.0.1:1", 20)
     with pytest.raises(RecipeError, match="basic_auth_env"):
-        run_recipe(given, tmp_path / "run", Surroundings(embedding=Mean()))
+        run_recipe(given, tmp_path / "run", RunContext(embedding=Mean()))
     assert not any(b"canary-pw" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 

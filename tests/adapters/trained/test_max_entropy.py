@@ -23,7 +23,7 @@ from adapters.trained.ranges import Bins, split
 from pe.data.columns import Columns
 from pe.data.rows import Rows
 from pe.errors import RecipeError
-from pe.fit.trainer import FitTerms, Kept, PrivateRecords
+from pe.fit.trainer import Cache, FitTerms, PrivateRecords
 from pe.planning.releases import check_fit
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.accounting import epsilon
@@ -134,7 +134,7 @@ def test_broken_off_in_every_draw_it_ends_as_if_it_had_not(tmp_path: Path) -> No
     whole, folder = tmp_path / "whole", tmp_path / "model"
     whole.mkdir(), folder.mkdir()
     api.fit(fitting(api, whole, own=terms(), private=lambda: records))
-    disk, kept = Disk(len(NAMES)), Kept(tmp_path / "kept")
+    disk, kept = Disk(len(NAMES)), Cache(tmp_path / "kept")
     disk.left = 5
     for _ in range(9):
         with pytest.raises(Down):
@@ -147,7 +147,7 @@ def test_broken_off_in_every_draw_it_ends_as_if_it_had_not(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["candidates-1", "held"])
 def test_counts_that_are_stored_are_of_the_candidates_and_ranges_that_were_kept(tmp_path: Path, name: str) -> None:
-    api, kept, store = MaxEntropy(columns=DECLARED), Kept(tmp_path / "kept"), MemoryStore()
+    api, kept, store = MaxEntropy(columns=DECLARED), Cache(tmp_path / "kept"), MemoryStore()
     records = records_of(np.random.default_rng(0).integers(0, [5001, 101, 4], (80, 3)))
 
     def model() -> bytes:

@@ -13,7 +13,7 @@ import pytest
 
 import pe
 from adapters.trained.reused import Trained
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PEError, RecipeError
 from pe.planning.other_runs import check_other_runs
@@ -42,7 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fitted(files: Path, tmp_path_factory: pytest.TempPathFactory) -> pe.Run:
     """A run that fitted DP-MERF at ε = 2."""
     folder = tmp_path_factory.mktemp("fitted")
-    return run_recipe(recipe(files, MERF, iterations=0, epsilon=2.0), folder / "a", Surroundings())
+    return run_recipe(recipe(files, MERF, iterations=0, epsilon=2.0), folder / "a", RunContext())
 
 
 def recipe(
@@ -58,12 +58,12 @@ def reusing(run: pe.Run, **settings: Any) -> dict[str, Any]:
 
 def refused(files: Path, api: dict[str, Any], out: Path, sentence: str, **settings: Any) -> None:
     with pytest.raises(PEError, match=sentence):
-        run_recipe(recipe(files, api, **settings), out, Surroundings())
+        run_recipe(recipe(files, api, **settings), out, RunContext())
     assert not out.exists()
 
 
 def test_the_other_fit_and_the_evolution_stand_on_one_ledger(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
-    run = run_recipe(recipe(files, reusing(fitted)), tmp_path / "b", Surroundings())
+    run = run_recipe(recipe(files, reusing(fitted)), tmp_path / "b", RunContext())
     ours, theirs = certified_releases(run.guarantee), certified_releases(fitted.guarantee)
     assert [release.name for release in ours] == ["fit/mean_features", "histogram/1", "histogram/2"]
     assert ours[:1] == theirs
@@ -88,7 +88,7 @@ def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is
     content["releases"] *= 2
     path.write_text(json.dumps(content))
     recertified(copy)
-    run = run_recipe(recipe(files, reusing(pe.Run.open(copy)), epsilon=5.0), tmp_path / "b", Surroundings())
+    run = run_recipe(recipe(files, reusing(pe.Run.open(copy)), epsilon=5.0), tmp_path / "b", RunContext())
     names = [release.name for release in certified_releases(run.guarantee)]
     assert names == ["fit/mean_features", "fit/mean_features/again-2", "histogram/1", "histogram/2"]
     said = r"privacy\.epsilon is 1\.5, and the fit of .* has cost ε = 2 at δ"
@@ -98,8 +98,8 @@ def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is
 def test_a_third_run_that_takes_the_model_over_from_a_second_counts_the_first_one_s_fit(
     files: Path, fitted: pe.Run, tmp_path: Path
 ) -> None:
-    second = run_recipe(recipe(files, reusing(fitted), "second"), tmp_path / "b", Surroundings())
-    third = run_recipe(recipe(files, reusing(second)), tmp_path / "c", Surroundings())
+    second = run_recipe(recipe(files, reusing(fitted), "second"), tmp_path / "b", RunContext())
+    third = run_recipe(recipe(files, reusing(second)), tmp_path / "c", RunContext())
     assert certified_releases(third.guarantee)[:1] == certified_releases(fitted.guarantee)
 
 
@@ -116,9 +116,9 @@ def test_a_model_that_an_earlier_version_built_on_one_whose_cost_it_left_out_is_
 
 def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
     copy = copied(fitted, tmp_path)
-    run = run_recipe(recipe(files, reusing(pe.Run.open(copy))), tmp_path / "b", Surroundings())
+    run = run_recipe(recipe(files, reusing(pe.Run.open(copy))), tmp_path / "b", RunContext())
     shutil.rmtree(copy)
-    assert np.load(extend_run(run.folder, 4, 0.5, Surroundings()))["images"].shape == (4, *SHAPE)
+    assert np.load(extend_run(run.folder, 4, 0.5, RunContext()))["images"].shape == (4, *SHAPE)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_model_of_another_kind_is_refused_in_a_sentence(
     content = recipe(files, reusing(fitted)).model_dump(mode="json", exclude_none=True)
     content[section] |= changes
     with pytest.raises(PEError, match=said):
-        run_recipe(Recipe.parse(content, "the test"), tmp_path / "b", Surroundings())
+        run_recipe(Recipe.parse(content, "the test"), tmp_path / "b", RunContext())
     assert not (tmp_path / "b").exists()
 
 
@@ -147,7 +147,7 @@ def test_a_model_that_was_changed_or_is_unsafe_is_refused(files: Path, fitted: p
     (copy / "model/generator.safetensors").write_bytes(b"another")
     said = r"generator\.safetensors is not as .* certificate has it"
     refused(files, reusing(pe.Run.open(copy)), tmp_path / "b", said)
-    unsafe = Surroundings(noise=UnsafeSeededNoise(0))
+    unsafe = RunContext(noise=UnsafeSeededNoise(0))
     run = run_recipe(recipe(files, MERF, iterations=0), tmp_path / "unsafe", unsafe)
     refused(files, reusing(run), tmp_path / "b", "unsafe noise")
 
@@ -193,7 +193,7 @@ def pixels(model: Path) -> dict[str, Any]:
 
 def begin(files: Path, out: Path, spec: dict[str, Any], **privacy: Any) -> pe.Run:
     wanted = common(files / "first.npz", api=spec, privacy={"epsilon": 8, "delta": DELTA, **privacy})
-    return run_recipe(wanted, out, Surroundings())
+    return run_recipe(wanted, out, RunContext())
 
 
 def test_a_warm_start_from_another_run_is_counted(files: Path, fitted: pe.Run, tmp_path: Path) -> None:

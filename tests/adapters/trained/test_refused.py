@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pe.engine.execution import Surroundings, run_recipe
+from pe.engine.execution import RunContext, run_recipe
 from pe.errors import PEError, RecipeError
 from pe.privacy.ledger import Budget
 from tests.adapters.diffusion.tiny import stable_diffusion
@@ -120,7 +120,7 @@ def test_a_recipe_at_odds_with_its_fit_is_one_sentence_before_the_run_exists(
 ) -> None:
     path = private_file(tmp_path)
     with pytest.raises(RecipeError, match=sentence) as raised:
-        run_recipe(recipe(path, **changes), tmp_path / "run", Surroundings())
+        run_recipe(recipe(path, **changes), tmp_path / "run", RunContext())
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == [path]  # neither a run nor an entry in the data set's ledger
 

@@ -14,7 +14,7 @@ from adapters.trained import diffusion_networks as networks
 from adapters.trained import noisy_mean
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.noisy_mean import DPMERF
-from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe
 from pe.errors import Interrupted, RecipeError
 from pe.plugins.protocols import RandomRequest
 from pe.privacy.ledger import MemoryStore
@@ -78,10 +78,10 @@ def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_i
 def test_a_fit_that_breaks_off_before_its_first_block_repeats_nothing_that_was_before(tmp_path: Path) -> None:
     path = private_file(tmp_path)
     with breaking(after=0), pytest.raises(Broken):
-        run_recipe(recipe(path, "dp_feta"), tmp_path / "run", Surroundings())
+        run_recipe(recipe(path, "dp_feta"), tmp_path / "run", RunContext())
     assert not (tmp_path / "run" / "model").exists()
     with counted(networks, "train") as trained, counted(DPMERF, "fit") as fits:
-        run = resume_run(tmp_path / "run", Surroundings())
+        run = resume_run(tmp_path / "run", RunContext())
     assert not trained
     assert not fits
     assert releases(run) == [(name, 1) for name in ("fit/central_images", "fit/mean_features", *BLOCKS)]
@@ -96,9 +96,9 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
     with monkeypatch.context() as broken:
         broken.setattr(noisy_mean, "write_generator", breaks)
         with pytest.raises(Broken):
-            run_recipe(recipe(path, api=merf), tmp_path / "run", Surroundings())
+            run_recipe(recipe(path, api=merf), tmp_path / "run", RunContext())
     path.unlink()
-    run = resume_run(tmp_path / "run", Surroundings())
+    run = resume_run(tmp_path / "run", RunContext())
     assert releases(run) == [("fit/mean_features", 1)]
 
 
@@ -109,10 +109,10 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
 def test_it_stops_where_it_is_asked_to_and_goes_on(owner: object, name: str, drawn: list[str], tmp_path: Path) -> None:
     stop, path = Event(), private_file(tmp_path)
     with counted(owner, name, stop.set), pytest.raises(Interrupted, match="Stopped as asked"):
-        run_recipe(recipe(path, "privimage"), tmp_path / "run", Surroundings(stop=stop))
+        run_recipe(recipe(path, "privimage"), tmp_path / "run", RunContext(stop=stop))
     there = {file.name for file in (tmp_path / "run" / "releases").iterdir()}
     assert there == {f"{name.replace('/', '-')}.npy" for name in drawn}
-    run = resume_run(tmp_path / "run", Surroundings())
+    run = resume_run(tmp_path / "run", RunContext())
     assert releases(run) == [(name, 1) for name in ("fit/semantics", *BLOCKS)]
 
 
@@ -120,14 +120,14 @@ def test_public_images_of_a_fit_and_of_a_cheaper_one_in_it_are_compared_with_thi
     theirs, ours = private_file(tmp_path), images_file(tmp_path / "6.npz", seed=6)
     easy = [{"kind": "dp_gaussian", "share": 0.2, "public": str(images_file(tmp_path / "copy.npz"))}]
     with pytest.raises(RecipeError, match="24 of 24 public images are private records"):
-        run_recipe(recipe(theirs, api=api("dp_feta", easy=easy)), tmp_path / "first", Surroundings())
+        run_recipe(recipe(theirs, api=api("dp_feta", easy=easy)), tmp_path / "first", RunContext())
     assert not (tmp_path / "first").exists()
 
     first = recipe(theirs, api=api("pdp_diffusion", public=str(ours)))
-    run_recipe(first, tmp_path / "first", Surroundings())
+    run_recipe(first, tmp_path / "first", RunContext())
     reusing = {"api": {"kind": "trained", "path": str(tmp_path / "first")}}
     with pytest.raises(RecipeError, match=r"^The public images .*6\.npz are the private records"):
-        run_recipe(recipe(ours, iterations=1, **reusing), tmp_path / "second", Surroundings())
+        run_recipe(recipe(ours, iterations=1, **reusing), tmp_path / "second", RunContext())
     ours.rename(tmp_path / "moved.npz")
     told: list[str] = []
 
@@ -136,5 +136,5 @@ def test_public_images_of_a_fit_and_of_a_cheaper_one_in_it_are_compared_with_thi
             told.append(message)
 
     moved = recipe(tmp_path / "moved.npz", iterations=1, **reusing)
-    run_recipe(moved, tmp_path / "second", Surroundings(progress=Listener()))
+    run_recipe(moved, tmp_path / "second", RunContext(progress=Listener()))
     assert any("6.npz are not there, so they cannot be checked" in sentence for sentence in told)

@@ -21,7 +21,7 @@ from adapters.trained.dp_imgsyn_networks import (
 from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
 from adapters.trained.public import tensors
 from pe.data.samples import SOFT_LABEL
-from pe.engine.execution import Surroundings, resume_run, run_recipe, stored_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe
 from pe.engine.extend import extend_run
 from pe.errors import PEError, RecipeError, RunError
 from pe.plugins.protocols import RandomRequest
@@ -51,17 +51,17 @@ def test_public_images_may_lie_elsewhere_and_must_be_those_it_was_fitted_with_an
     public, private = tmp_path / "public.npz", private_file(tmp_path)
     np.savez(public, images=images_of(5))
     run = run_recipe(
-        recipe(private, public={"kind": "npz", "path": str(public)}, **OWN), tmp_path / "run", Surroundings()
+        recipe(private, public={"kind": "npz", "path": str(public)}, **OWN), tmp_path / "run", RunContext()
     )
     moved = public.rename(tmp_path / "moved.npz")
     there = (f"api.public.path={moved}",)
-    assert np.load(extend_run(run.folder, 3, 0.5, Surroundings(), there))["images"].shape == (3, *SHAPE)
+    assert np.load(extend_run(run.folder, 3, 0.5, RunContext(), there))["images"].shape == (3, *SHAPE)
 
     again = recipe(private).model_dump(mode="json", exclude_none=True)
 
     def reused(**settings: object) -> object:
         again["api"] = {"kind": "trained", "path": str(run.folder), "settings": settings}
-        return run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", Surroundings())
+        return run_recipe(Recipe.parse(again, "the test"), tmp_path / "again", RunContext())
 
     with pytest.raises(RecipeError, match=r"runs code that it names itself, teacher: '.*:Tied'"):
         reused(public={"path": str(moved)})
@@ -82,17 +82,17 @@ def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monk
     with monkeypatch.context() as patched:
         patched.setattr("adapters.trained.fit.noisy_sums", breaks)
         with pytest.raises(Broken):
-            run_recipe(wanted, tmp_path / "run", Surroundings())
+            run_recipe(wanted, tmp_path / "run", RunContext())
     others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))
     with pytest.raises(RunError, match=r"public images .*other\.npz are not those that .*run began with"):
-        resume_run(tmp_path / "run", Surroundings(), others)
+        resume_run(tmp_path / "run", RunContext(), others)
     (tmp_path / "first.npz").rename(tmp_path / "moved.npz")
     moved = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'moved.npz'}",))
-    assert len(resume_run(tmp_path / "run", Surroundings(), moved).synthetic) == 8
+    assert len(resume_run(tmp_path / "run", RunContext(), moved).synthetic) == 8
 
 
 def test_soft_labels_go_with_the_samples_into_every_export(tmp_path: Path) -> None:
-    run = run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", Surroundings())
+    run = run_recipe(recipe(private_file(tmp_path)), tmp_path / "run", RunContext())
     soft = run.population(0).conditions[SOFT_LABEL]
     np.testing.assert_allclose(soft.sum(axis=1), 1, rtol=1e-5)
     for form in ("npz", "folder", "parquet"):

@@ -17,7 +17,7 @@ from adapters.trained.finetune_models import (
     latent_checkpoint,
     merge_matrices,
 )
-from pe.engine.execution import Surroundings, resume_run, run_recipe
+from pe.engine.execution import RunContext, resume_run, run_recipe
 from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest
 from pe.recipe.schema import Recipe
@@ -98,13 +98,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     api = {"kind": "finetune", "model": str(place), "lora": LORA, "classes": {"ell": "L"}, "training": TRAINING}
     made = recipe(small.private_file(folder), api=api | {"sampling": {"steps": 3}, "device": "cpu"})
     with breaking(after=1), pytest.raises(Broken):
-        run_recipe(made, folder / "run", Surroundings())
+        run_recipe(made, folder / "run", RunContext())
     write_checkpoint(place, seed=1)
     with pytest.raises(RecipeError, match="holds another checkpoint than when this fit began"):
-        resume_run(folder / "run", Surroundings())
+        resume_run(folder / "run", RunContext())
     for path, content in kept.items():
         path.write_bytes(content)
-    return resume_run(folder / "run", Surroundings())
+    return resume_run(folder / "run", RunContext())
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -177,7 +177,7 @@ def test_it_is_fitted_and_sampled_and_all_but_the_chosen_layers_is_the_checkpoin
         "privacy": {"epsilon": 8, "delta": 1e-3},
         "evolution": {"iterations": 0, "population": 2},
     }
-    run = run_recipe(Recipe.parse(content, "the test"), tmp_path / "run", Surroundings())
+    run = run_recipe(Recipe.parse(content, "the test"), tmp_path / "run", RunContext())
     assert run.synthetic.samples.array.shape == (2, SIDE, SIDE, 1)
     assert set(run.synthetic.conditions["prompt"]) == {"a l", "an o"}
     kind = type(stable_diffusion())
