@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from pe.errors import APIError
-from pe.plugins.devices import Devices, choose_devices, free_memory, memory_refused, words_of
+from pe.plugins.devices import choose_devices, free_memory, memory_refused, words_of
+from pe.plugins.settings import Devices
 
 if TYPE_CHECKING:
     import torch

@@ -24,7 +24,7 @@ from pe.data.quiet import quiet_transformers
 from pe.data.samples import Conditions, generator, uniforms
 from pe.data.texts import plain
 from pe.errors import RecipeError
-from pe.plugins.devices import Devices, Precision, dtype_on, import_library, memory_refused, words_of
+from pe.plugins.devices import Precision, dtype_on, import_library, memory_refused, words_of
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
@@ -36,7 +36,7 @@ from pe.plugins.protocols import (
     Usage,
     VariationRequest,
 )
-from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.settings import Count, Devices, Settings, read_settings
 from pe.plugins.weights import check_whole
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ from pe.data.images import Images
 from pe.data.samples import Array, Samples, slices
 from pe.errors import RecipeError
 from pe.plugins.devices import (
-    Device,
     find_cards,
     find_device,
     has_driver,
@@ -38,7 +37,7 @@ from pe.plugins.devices import (
 )
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.settings import Count, Device, Settings, read_settings
 from pe.plugins.weights import cached_file
 
 if TYPE_CHECKING:

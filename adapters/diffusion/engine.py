@@ -14,9 +14,9 @@ from pe.data.arrays import ImageShape
 from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, ContractError
-from pe.plugins.devices import Devices, Precision, describe_precision
+from pe.plugins.devices import Precision, describe_precision
 from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Refused, Usage
-from pe.plugins.settings import Count
+from pe.plugins.settings import Count, Devices
 from pe.plugins.specs import plugin
 
 

@@ -19,7 +19,8 @@ from adapters.trained.settings import DPSGD, GRID, PUBLIC_IMAGES, FineTuning, Pl
 from pe.data.arrays import Float32Array, ImageShape
 from pe.errors import PrivacyError
 from pe.fit.trainer import FIT, DryRun, PrivateRecords
-from pe.plugins.devices import Devices, choose_devices
+from pe.plugins.devices import choose_devices
+from pe.plugins.settings import Devices
 from pe.plugins.specs import plugin
 from pe.privacy.calibration import calibrate
 from pe.privacy.ledger import Budget

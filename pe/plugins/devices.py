@@ -15,14 +15,14 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import AfterValidator, Field
+from typing import TYPE_CHECKING, Any, Literal
 
 from pe.errors import MissingDependency, PEError, RecipeError
 
 if TYPE_CHECKING:
     import torch
+
+    from pe.plugins.settings import Devices
 
 STATUS = "/proc/self/status"
 """The file in which Linux tells what memory this process has."""
@@ -48,17 +48,6 @@ _REFUSALS = (
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
 """Parts, in lower case, of the messages of errors that lack of memory causes; the last three can have other causes."""
-
-
-def _check_device(name: str) -> str:
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
-        raise RecipeError(f"device is '{name}': it must be auto, cpu, mps, cuda, or a GPU such as cuda:1.")
-    return name
-
-
-Device = Annotated[str, AfterValidator(_check_device)]
-Devices = Device | Annotated[list[Device], Field(min_length=1)]
-"""The setting `device` of a model that runs on one device; of one that several GPUs share."""
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:

@@ -7,11 +7,23 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from pe.errors import RecipeError, nearest_name
+
+
+def _check_device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        raise RecipeError(f"device is '{name}': it must be auto, cpu, mps, cuda, or a GPU such as cuda:1.")
+    return name
+
+
+Device = Annotated[str, AfterValidator(_check_device)]
+Devices = Device | Annotated[list[Device], Field(min_length=1)]
+"""The setting `device` of a model that runs on one device; of one that several GPUs share."""
+
 
 Count = Annotated[int, Field(ge=1)]
 Model = TypeVar("Model", bound=BaseModel)

@@ -52,7 +52,7 @@ def go_on(run):
 
 
 def test_a_logger_is_told_shareable_values_of_each_iteration(tmp_path):
-    run, logs = run_told(tmp_path, 5.0)
+    run, logs = run_told(tmp_path, 1.0)
     assert [one.t for one in logs.logged] == [0, 1]
     assert (logs.certified, logs.closed) == ([False] * 2, 1)
     last = logs.logged[-1]
@@ -77,7 +77,7 @@ def test_what_a_logger_gets_is_made_of_what_an_export_holds_but_for_what_was_bil
     assert {type(value).__name__ for one in logs.logged for value in vars(one).values()} <= kinds
 
 
-@pytest.mark.parametrize(("clock", "before"), [("off", []), (5.0, [0])])
+@pytest.mark.parametrize(("clock", "before"), [("off", []), (1.0, [0])])
 def test_without_a_clock_a_logger_is_told_once_the_run_has_ended_and_with_one_at_once(tmp_path, clock, before):
     run, logs = run_told(tmp_path, clock, max_images=25)
     assert ([one.t for one in logs.logged], logs.closed) == (before, 1)
