@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY
@@ -40,6 +41,10 @@ Key = tuple[object, object]
 """The label and the unit of a record."""
 
 
+_SPOILING = ("utf-16", "utf-32", "utf-7", "hz", "iso2022")
+"""Beginnings of the names of encodings in which one damaged character can spoil all that follows."""
+
+
 class TableSource(PrivateSource):
     """A file in which records follow one another, or a folder of such files, read in the order of their names."""
 
@@ -64,6 +69,12 @@ class TableSource(PrivateSource):
         """List the records; samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
+        encoding = codecs.lookup(getattr(self, "encoding", UTF_8)).name
+        if self.skips and encoding.startswith(_SPOILING):
+            raise PrivateDataError(
+                f"`encoding: {encoding}` does not go with `on_bad_record: skip`, because one damaged character can "
+                "spoil the records that follow. Convert the file to UTF-8, or set `on_bad_record: fail`."
+            )
         files, classes = self._files(), self.class_names or ()
         if self.label_column is None and len(classes) > 1:
             hint = self._label_hint(files[0])

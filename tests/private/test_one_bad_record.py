@@ -204,6 +204,15 @@ def test_the_first_record_does_not_say_what_the_file_is(tmp_path, head):
     assert (samples, bad) == ([b"t0", b"t1"], 1)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "UTF_32_LE", "hz", "iso2022_jp", "utf-7"])
+def test_an_encoding_in_which_one_record_can_spoil_others_is_refused_before_a_record_is_read(tmp_path, encoding):
+    (tmp_path / "p.csv").write_bytes("text\nwet gardens\n".encode(encoding))
+    source = TextTable(tmp_path / "p.csv", longest=60, encoding=encoding, on_bad_record="skip")
+    with pytest.raises(PrivateDataError, match="does not go with `on_bad_record: skip`"):
+        source.open()
+    assert len(TextTable(tmp_path / "p.csv", longest=60, encoding=encoding).open()) == 1
+
+
 def test_a_line_as_long_as_may_be_takes_no_other_with_it(tmp_path):
     for length in (2**24 - 1, 2**24, 2**24 + 1):
         line = b'{"text": "' + b"x" * (length - 13) + b'"}\n'
