@@ -1,1 +1,1 @@
-"""Ways to answer RANDOM_API and VARIATION_API, one per file; found by name through entry points."""
+"""Ways to answer RANDOM_API and VARIATION_API, one per file. Found by name through entry points."""

@@ -52,12 +52,12 @@ class CaptionNote:
 
     @classmethod
     def of(cls, job: JobNote) -> CaptionNote:
-        """Read the captions that an earlier process noted; none if it noted nothing."""
+        """Read the captions that an earlier process noted. None if it noted nothing."""
         note: dict[str, Any] = json.loads(job.job) if job.job else {"parts": [], "drawing": ""}
         return cls(job, [_from_plain(part) for part in note["parts"]], note["drawing"])
 
     def add(self, items: Items, captions: Answer) -> None:
-        """Note captions; they are durable when this returns."""
+        """Note captions. They are durable when this returns."""
         self.parts.append((items, captions))
         self._write()
 
@@ -160,7 +160,7 @@ class CaptionThenDraw(OfSeveral):
 
     @property
     def capabilities(self) -> Capabilities:
-        """As many items as `draw` takes with different prompts in a request; `captions` says how a degree is obeyed."""
+        """As many items as `draw` takes with different prompts in a request. `captions` says how a degree is obeyed."""
         captions, draw = (member.api.capabilities for member in self._members)
         most = draw.max_chunk if draw.shares == "nothing" else 1
         return Capabilities(
@@ -242,7 +242,7 @@ class CaptionThenDraw(OfSeveral):
         return self._captions.with_prefix(self._captions.api.draw_conditions(labels, seeds))
 
     def _tokens(self) -> Usage | None:
-        """Return the tokens billed for a sample; None: not known. Members without host or billed tokens add none."""
+        """Return the tokens billed for a sample. None: not known. Members without host or billed tokens add none."""
         has_price, tokens = any(not member.price.free for member in self._members), Usage(0)
         for member in self._members:
             if member.info.hosts == () or (has_price and not member.price.has_tokens):
@@ -253,7 +253,7 @@ class CaptionThenDraw(OfSeveral):
         return tokens
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means here; RecipeError if the generator of captions cannot obey it."""
+        """Describe what this degree means here. Raise RecipeError if the generator of captions cannot obey it."""
         if degree == 0:
             return "the parent itself"
         return f"the caption: {self._captions.api.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"

@@ -165,7 +165,7 @@ class Chat(Generator):
         return self._asking.describe(degree)
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now; empty if there is none."""
+        """Return the reason why requests wait now. Empty if there is none."""
         endpoint = self._clients.value
         return "" if endpoint is None else endpoint[0].policy.wait or endpoint[1].wait
 
@@ -186,7 +186,7 @@ class Chat(Generator):
         return self._asking.prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Write texts for the request's one prompt, or in a batch for each prompt; errors: see `Policy.call_one_of`."""
+        """Write texts for the request's one prompt, or in a batch for each prompt. Errors: see `Policy.call_one_of`."""
         return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
@@ -212,7 +212,7 @@ class Chat(Generator):
         return answer_of(outcomes, self._config.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
 
     def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
-        """Return a batch's answers; APIError if they cannot be had now: the run stops, so that none is paid twice."""
+        """Return a batch's answers. APIError if they cannot be had now: the run stops, so that none is paid twice."""
         (endpoint, batches), job = self._clients.get(), request.job
         bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
         try:
@@ -291,7 +291,7 @@ class Chat(Generator):
 
 
 def bill(usage: Any) -> Usage:
-    """Return the tokens that an answer's `usage` names; tokens of thoughts count as text that the model wrote."""
+    """Return the tokens that an answer's `usage` names. Tokens of thoughts count as text that the model wrote."""
 
     def count(key: str) -> int:
         return count_of(usage.get(key) if isinstance(usage, dict) else None)

@@ -95,12 +95,12 @@ class ComfyUISettings(ByJobs):
 
     @property
     def exact_field(self) -> str | None:
-        """Name of the field that takes the degree as a number; None: the degree is put in words."""
+        """Name of the field that takes the degree as a number. None: the degree is put in words."""
         return None if self.variations.denoise is None else "denoise"
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that every image must have; None: any, since the workflows set the size."""
+        """(height, width) that every image must have. None: any, since the workflows set the size."""
         has_sizes = all(flow.width and flow.height for flow in (self.random, self.variations))
         return (self.size or self.image_size) if has_sizes else None
 
@@ -181,7 +181,7 @@ class ComfyUI(JobHost[ComfyUISettings]):
             call.job.write(str(answer.get("prompt_id")))
 
     def _upload(self, parent: bytes) -> str:
-        """Put a parent among the server's input images, and return its name there; equal images have equal names."""
+        """Put a parent among the server's input images, and return its name there. Equal images have equal names."""
         name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
         files, fields = {"image": (name, parent, "image/png")}, {"overwrite": "true", "type": "input"}
         answer = object_of(self._client.ask("POST", "/upload/image", files=files, data=fields))

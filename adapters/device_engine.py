@@ -96,7 +96,7 @@ class DeviceEngine:
             _all([worker.thread.submit(worker.load) for worker in workers])
 
     def make(self, group: Group) -> dict[int, Any]:
-        """Return an outcome for each place of a group; several threads may call it.
+        """Return an outcome for each place of a group. Several threads may call it.
 
         Raises:
             RecipeError: a device or the weights are not there, or the model cannot be set up as asked.
@@ -130,7 +130,7 @@ class _Worker:
         self._sizes: dict[Hashable, tuple[int, int]] = {}  # kind → size of the next batch, and the largest to try
 
     def drain(self, group: Group) -> None:
-        """Make batches until the group is empty; an error empties it for all workers.
+        """Make batches until the group is empty. An error empties it for all workers.
 
         The size of a batch doubles after each full one, and is halved for good where memory does not suffice.
         """

@@ -87,7 +87,7 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
 
 @lru_cache(maxsize=2048)  # 16 kB each
 def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
-    """Draw `text` in the font of a file; return its field, stem and hair (see `Templates`)."""
+    """Draw `text` in the font of a file. Return its field, stem and hair (see `Templates`)."""
     side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING
     probe = ImageFont.truetype(path, glyph)
     left, top, right, bottom = probe.getbbox(text)
@@ -151,7 +151,7 @@ class Pen:
         return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
 
     def _bend(self, scores: Float32Array, right: Float32Array, down: Float32Array) -> tuple[Float32Array, Float32Array]:
-        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each; the image spans −½…½."""
+        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each. The image spans −½…½."""
         control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
         places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
         across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
@@ -277,11 +277,11 @@ class Glyphs(Generator):
             self._choices(label)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw an image per item, parameters at random in their ranges; RecipeError if no font draws a label's text."""
+        """Draw an image per item, parameters at random in their ranges. RecipeError if no font draws a label's text."""
         return self._new(request.labels, request.seeds, None, 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Draw each parent again with its parameters moved by the degree; degree 0 gives the parent's very pixels.
+        """Draw each parent again with its parameters moved by the degree. Degree 0 gives the parent's very pixels.
 
         Raises:
             APIError: the parents carry no conditions of this simulator, or a font that the simulator lacks.
@@ -309,14 +309,14 @@ class Glyphs(Generator):
         return Answer(Images(pixels), conditions)
 
     def _choices(self, label: str) -> tuple[int, ...]:
-        """Return the places of a label's texts in the book, which learns new texts; RecipeError if no font does."""
+        """Return the places of a label's texts in the book, which learns new texts. RecipeError if no font does."""
         texts = self._texts.get(label, (label,))
         if not texts:
             raise RecipeError(f"texts names none for label '{label}': give it at least one, or leave the label out.")
         return tuple(self._place(text, label) for text in texts)
 
     def _place(self, text: str, label: str) -> int:
-        """Return a text's place in the book, which learns a new text; RecipeError if no font draws it."""
+        """Return a text's place in the book, which learns a new text. Raise RecipeError if no font draws it."""
         if text in self._book.places:
             return self._book.places[text]
         able = [i for i, name in enumerate(self._names) if text.strip() and draws(self._files[name], text)]
@@ -369,7 +369,7 @@ class _Book:
         self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
 
     def add(self, text: str, able: list[int], rasters: list[tuple[Float32Array, float, float]]) -> int:
-        """Learn a text, which the fonts `able` draw as `rasters`; return its place."""
+        """Learn a text, which the fonts `able` draw as `rasters`. Return its place."""
         row = np.full((1, self.rows.shape[1]), -1, dtype=np.int64)
         row[0, able] = len(self.templates.stems) + np.arange(len(able))
         self.rows = np.concatenate([self.rows, row])
@@ -381,7 +381,7 @@ class _Book:
         return np.array(list(self.places))[texts]
 
     def draw_font(self, texts: Indices, fonts: Indices, uniforms: Float64Array) -> Indices:
-        """Return `fonts`; a font that is −1, or cannot draw its text, is replaced at random by one that can."""
+        """Return `fonts`. A font that is −1, or cannot draw its text, is replaced at random by one that can."""
         fonts = fonts.copy()
         redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
         for text in np.unique(texts[redraw]):

@@ -74,7 +74,7 @@ class HFSettings(Worded):
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that all images, variations too, must have if `keep_size` is given; None: any."""
+        """(height, width) that all images, variations too, must have if `keep_size` is given. None: any."""
         return self.size if self.keep_size else None
 
     @property
@@ -89,7 +89,7 @@ class HFSettings(Worded):
 
 
 class HFInference(Host[HFSettings]):
-    """Models that Hugging Face's providers host, or an endpoint of yours there; one image per request.
+    """Models that Hugging Face's providers host, or an endpoint of yours there. One image per request.
 
     An endpoint of one's own is asked without the hub's client, which would ask the hub what to write in its User-Agent.
     """

@@ -94,7 +94,7 @@ class BedrockSettings(StabilityModel):
 
 
 class Bedrock(Host[BedrockSettings]):
-    """Stability's models in your AWS account. The degree is a strength; one image per request."""
+    """Stability's models in your AWS account. The degree is a strength. One image per request."""
 
     Settings = BedrockSettings
     starter = starter_of(
@@ -129,7 +129,7 @@ class Bedrock(Host[BedrockSettings]):
 
 
 class AWSCredentials(Credentials):
-    """Signatures by the credentials that botocore finds, and renews; RecipeError if it finds none."""
+    """Signatures by the credentials that botocore finds, and renews. Raise RecipeError if it finds none."""
 
     def __init__(self, config: BedrockSettings) -> None:
         super().__init__(config, header=None)
@@ -196,7 +196,7 @@ class GeminiSettings(Worded):
 
 
 class Gemini(Host[GeminiSettings]):
-    """Google's image models by Gemini API or Vertex AI. The degree is put in words; one image per request."""
+    """Google's image models by Gemini API or Vertex AI. The degree is put in words. One image per request."""
 
     Settings = GeminiSettings
     starter = starter_of(
@@ -248,7 +248,7 @@ class Gemini(Host[GeminiSettings]):
 
 
 def _gemini_usage(usage: object) -> Usage:
-    """Return the tokens of an answer by kind; tokens of no stated kind (thoughts) count in the total alone."""
+    """Return the tokens of an answer by kind. Tokens of no stated kind (thoughts) count in the total alone."""
 
     def count(details: str, modality: str) -> int:
         rows = [row for row in entries_at(usage, details) if value_at(row, "modality") == modality]
@@ -301,7 +301,7 @@ class StabilitySettings(StabilityModel):
 
 
 class Stability(Host[StabilitySettings]):
-    """Stability's own host. The degree is a strength, exact; one image per request."""
+    """Stability's own host. The degree is a strength, exact. One image per request."""
 
     Settings = StabilitySettings
     starter = starter_of(
@@ -366,7 +366,7 @@ class TogetherSettings(Worded):
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that every image must have; None: any."""
+        """(height, width) that every image must have. None: any."""
         return self.size
 
 

@@ -74,12 +74,12 @@ class BFLSettings(OfModels):
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that every image must have; None: any."""
+        """(height, width) that every image must have. None: any."""
         return self.size
 
 
 class BFL(JobHost[BFLSettings]):
-    """FLUX by Black Forest Labs, its maker. The degree is put in words; one image per job."""
+    """FLUX by Black Forest Labs, its maker. The degree is put in words. One image per job."""
 
     Settings = BFLSettings
     job_field = "polling_url"
@@ -150,7 +150,7 @@ class ManyModels(OfModels):
 
     @property
     def exact_field(self) -> str | None:
-        """Name of the field that takes the degree as a number; None: the degree is put in words."""
+        """Name of the field that takes the degree as a number. None: the degree is put in words."""
         return self.degree_field
 
 
@@ -158,7 +158,7 @@ Config = TypeVar("Config", bound=ManyModels)
 
 
 class ModelHost(JobHost[Config]):
-    """A host whose models describe their inputs; each description is fetched once, before the model's first job."""
+    """A host whose models describe their inputs. Each description is fetched once, before the model's first job."""
 
     batch = "n"
 
@@ -176,7 +176,7 @@ class ModelHost(JobHost[Config]):
         return self._config.size
 
     def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
-        """Return the model's inputs for a call; `place` gives a parent's address. Rejected if an input is missing."""
+        """Return the model's inputs for a call. `place` gives a parent's address. Rejected if an input is missing."""
         config, model = self._config, self._config.model_for(call)
         inputs = self._inputs[model].get()
         fields: dict[str, Any] = {**(config.inputs or {}), "prompt": call.prompt, **call.degree}
@@ -209,7 +209,7 @@ class ModelHost(JobHost[Config]):
 
 
 def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
-    """Return the inputs in a schema, following `$ref` into the OpenAPI `document`; Fault if there is no `prompt`."""
+    """Return the inputs in a schema, following `$ref` into the OpenAPI `document`. Fault if there is no `prompt`."""
     for _ in range(DEEPEST):
         reference = value_at(schema, "$ref")
         if not isinstance(reference, str):
@@ -282,7 +282,7 @@ class Fal(ModelHost[FalSettings]):
         self._client.ask("PUT", f"{job}/cancel")
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
-        """Return the images in `images` or `image`; Refused for one that `has_nsfw_concepts` flags."""
+        """Return the images in `images` or `image`. Refused for one that `has_nsfw_concepts` flags."""
         images, flags = answer.get("images"), entries_at(answer, "has_nsfw_concepts")
         images = images if isinstance(images, list) else [answer.get("image")]
         return [

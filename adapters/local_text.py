@@ -72,7 +72,7 @@ class LocalModel(Settings):
     offline: bool = False
 
     def load(self, kind: str, device: torch.device) -> tuple[Any, Any]:
-        """Return the model on a device, and its tokenizer; `kind` is AutoModelForCausalLM or AutoModelForMaskedLM.
+        """Return the model on a device, and its tokenizer. `kind` is AutoModelForCausalLM or AutoModelForMaskedLM.
 
         Raises:
             MissingDependency: transformers is not installed.
@@ -147,7 +147,7 @@ class LocalTexts(Generator):
         texts: Sequence[str],
         make: Callable[[Any, list[str], Seeds], Sequence[Outcome]],
     ) -> Answer:
-        """Return the answer that `make` gives to the items' texts and seeds; texts of similar length share a batch."""
+        """Return the answer that `make` gives to the items' texts and seeds. Texts of similar length share a batch."""
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         group = Group(
             deque(order),
@@ -259,7 +259,7 @@ class _Writer:
         model.generation_config = GenerationConfig()  # nothing but what is said below counts
 
     def write(self, prompts: Sequence[str], seeds: Seeds) -> list[Outcome]:
-        """Write a text for each prompt, with tokens drawn by the prompt's seed; Failed if the prompt is too long."""
+        """Write a text for each prompt, with tokens drawn by the prompt's seed. Failed if the prompt is too long."""
         rows = [self._tokens(prompt) for prompt in prompts]
         fits = [i for i, row in enumerate(rows) if self._room is None or len(row) <= self._room]
         texts = self._generate([rows[i] for i in fits], seeds[fits]) if fits else []
@@ -380,7 +380,7 @@ class MaskedLM(LocalTexts):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request; degrees are obeyed exactly."""
+        """Any items in a request. Degrees are obeyed exactly."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -441,7 +441,7 @@ class _Filler:
         return text or Failed("the model filled in nothing that can be read")
 
     def _fault(self, row: Tokens, free: Tokens) -> Failed | None:
-        """Return why a text cannot be filled in; None if it can."""
+        """Return why a text cannot be filled in. None if it can."""
         if not len(free):
             return Failed("the text has no token that could be masked", rejected=True)
         if len(row) <= self._longest:
@@ -453,7 +453,7 @@ class _Filler:
         )
 
     def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: Float64Array) -> None:
-        """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`; changes `rows`."""
+        """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`. Changes `rows`."""
         import torch
 
         width = max(map(len, rows))

@@ -48,7 +48,7 @@ class Member:
 
     @classmethod
     def of(cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any], share: float = 1.0) -> Member:
-        """Construct a generator that a recipe names; `where` begins the messages.
+        """Construct a generator that a recipe names. `where` begins the messages.
 
         Raises:
             RecipeError: a setting is wrong, or the generator cannot be one of several.
@@ -102,7 +102,7 @@ class Member:
 
 
 class OfSeveral(Generator):
-    """The base of a generator that consists of several; its methods ask each member."""
+    """The base of a generator that consists of several. Its methods ask each member."""
 
     _members: tuple[Member, ...]
 
@@ -113,12 +113,12 @@ class OfSeveral(Generator):
 
     @property
     def _hosts(self) -> tuple[str, ...] | None:
-        """Hosts of all members, each once; None: a member does not declare its hosts."""
+        """Hosts of all members, each once. None: a member does not declare its hosts."""
         hosts = [info.hosts for info in self.others]
         return None if None in hosts else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
 
     def describe_wait(self) -> str:
-        """Return the reasons why requests wait now, each after its member's name; empty if there is none."""
+        """Return the reasons why requests wait now, each after its member's name. Empty if there is none."""
         waits = {member.name: member.api.describe_wait() for member in self._members}
         return "; ".join(f"{name}: {wait}" for name, wait in waits.items() if wait)
 
@@ -180,7 +180,7 @@ def part_of(request: Request, items: Items) -> Request:
 
 
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
-    """Return one answer from the answers to parts of a request, each with its items; ContractError if shapes differ."""
+    """Return one answer from the answers to parts of a request, each with its items. ContractError if shapes differ."""
     missing: dict[int, Refused | Failed] = {}
     usage, answers = NOTHING, []
     for items, answer in parts:

@@ -54,13 +54,13 @@ class Batches:
 
     @property
     def wait(self) -> str:
-        """The batches that are waited for now, in a clause; empty if there are none."""
+        """The batches that are waited for now, in a clause. Empty if there are none."""
         states = list(self._states.items())
         more = f", and {len(states) - 1} more" if len(states) > 1 else ""
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
 
     def finish(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
-        """Wait for the batch that is noted, or submit these requests as a new one; return the batch once it has ended.
+        """Wait for the batch that is noted, or submit these requests as a new one. Return the batch once it has ended.
 
         Raises Ended if the endpoint does not know a batch that it has taken, Fault or Rejected if the batch failed.
         """
@@ -146,7 +146,7 @@ class Batches:
             return None
 
     def _find_by_name(self, name: str) -> dict[str, Any] | None:
-        """Find the batch to which we gave this name, among all that the endpoint lists; None if there is none."""
+        """Find the batch to which we gave this name, among all that the endpoint lists. None if there is none."""
         after: dict[str, str] = {}
         while True:
             page = object_of(self._endpoint.ask("GET", "/batches", options={"params": {"limit": 100, **after}}))
@@ -159,7 +159,7 @@ class Batches:
             after = {"after": _id_of(batches[-1])}
 
     def _lines(self, file: str) -> list[dict[str, Any]]:
-        """The JSON objects in the lines of a file; other lines are skipped; none if the file is gone."""
+        """The JSON objects in the lines of a file. Other lines are skipped. None if the file is gone."""
         try:
             response = self._endpoint.ask("GET", f"/files/{quote(file, safe='')}/content")
         except Fault as fault:
@@ -187,7 +187,7 @@ def _parse(line: bytes) -> Any:
 
 
 def _number(line: Mapping[str, Any]) -> int | None:
-    """Return the number of the request that a line answers; None if the line names none."""
+    """Return the number of the request that a line answers. None if the line names none."""
     name = line.get("custom_id")
     return int(name) if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9 else None
 

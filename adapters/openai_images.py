@@ -74,12 +74,12 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @property
     def ladder(self) -> Ladder:
-        """Wordings and the field that tell the endpoint a degree; images/variations takes no prompt, so no wordings."""
+        """Wordings and the field that tell the endpoint a degree. Images/variations takes no prompt, so no wordings."""
         return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) of a size such as "1024x768"; None for "auto" and the like."""
+        """(height, width) of a size such as "1024x768". None for "auto" and the like."""
         width, _, height = (self.size or "").partition("x")
         return (int(height), int(width)) if width.isdigit() and height.isdigit() else None
 
@@ -157,7 +157,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return f"/images/{task}", form(fields, image=("image.png", call.parents[0], "image/png"))
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
-        """Return the images in `data` and the tokens in `usage`; an answer with addresses is noted, as it is paid."""
+        """Return the images in `data` and the tokens in `usage`. An answer with addresses is noted, as it is paid."""
         content = answer if isinstance(answer, dict) else object_of(answer)
         entries = images_in(content, "data")
         if content is not answer and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
@@ -187,7 +187,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
 
 
 def bill(usage: Any) -> Usage | None:
-    """Return the tokens of an answer's `usage`, by kind; output of no stated kind counts as images. None: no usage."""
+    """Return the tokens of an answer's `usage`, by kind. Output of no stated kind counts as images. None: no usage."""
     if not isinstance(usage, dict):
         return None
 

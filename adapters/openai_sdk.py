@@ -1,4 +1,4 @@
-"""OpenAI's API by OpenAI's SDK, which makes requests and knows Azure; `Policy` retries, and we read the answers."""
+"""OpenAI's API by OpenAI's SDK, which makes requests and knows Azure. `Policy` retries, and we read the answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def address_of(settings: Mapping[str, Any]) -> str:
 
 
 class OpenAIEndpoint(HTTPClient):
-    """An endpoint that speaks OpenAI's API, under the one policy; RecipeError if the key cannot be read.
+    """An endpoint that speaks OpenAI's API, under the one policy. Raise RecipeError if the key cannot be read.
 
     The organisation in OPENAI_ORG_ID and the project in OPENAI_PROJECT_ID are billed.
     """
@@ -79,7 +79,7 @@ class OpenAIEndpoint(HTTPClient):
 
 
 def form(fields: Mapping[str, Any], **files: tuple[str, bytes, str]) -> dict[str, Any]:
-    """Return a form as `OpenAIEndpoint.ask` takes it; a file is its name, its content and its type."""
+    """Return a form as `OpenAIEndpoint.ask` takes it. A file is its name, its content and its type."""
     return {"body": fields, "files": files, "options": {"headers": {"Content-Type": "multipart/form-data"}}}
 
 

@@ -52,7 +52,7 @@ class FromPool(Generator):
     chunk nor the order of a sum can change who is whose neighbour."""
 
     def _fill(self, samples: Samples, names: Sequence[str] | None) -> None:
-        """Set up the pool; `names` holds each sample's label; None: all serve every label."""
+        """Set up the pool. `names` holds each sample's label; None: all serve every label."""
         self._samples = samples
         self._everyone = np.arange(len(samples))
         self._by_label = None if names is None else dict(_group(names))
@@ -73,7 +73,7 @@ class FromPool(Generator):
             self._of_label(label)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal places in the pool to new samples, in random order for each label; once all are dealt, start again."""
+        """Deal places in the pool to new samples, in random order for each label. Once all are dealt, start again."""
         places = np.empty(len(labels), dtype=np.int64)
         for label, items in _group(labels):
             pool, rng = self._of_label(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
@@ -136,7 +136,7 @@ class FromPool(Generator):
         return places
 
     def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
-        """Return for each parent the place in `pool` at its rank of nearness (0: the parent); ties go to the first."""
+        """Return for each parent the place in `pool` at its rank of nearness (0: the parent). Ties go to the first."""
         products = self._vectors[parents] @ self._vectors[pool].T
         if isinstance(products, csr_array):
             products = products.toarray()
@@ -326,7 +326,7 @@ class PublicTexts(FromPool):
 
     @cached_property
     def _vectors(self) -> csr_array:
-        """Each text's TF-IDF weights as whole numbers, int64 m×words; the Euclidean length of a row is about GRID."""
+        """Each text's TF-IDF weights as whole numbers, int64 m×words. The Euclidean length of a row is about GRID."""
         texts = [words_of(text) for text in self._texts.strings]
         rarity = Rarity.among(keys for keys, _, _ in texts)
         entries, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -341,7 +341,7 @@ class PublicTexts(FromPool):
 
 
 def _windows(text: str, words: int) -> Iterator[str]:
-    """Yield runs of `words` words, one after another; a last run under half that length only if there is no other."""
+    """Yield runs of `words` words, one after another. A last run under half that length only if there is no other."""
     runs = text.split()
     for start in range(0, len(runs), words):
         part = runs[start : start + words]

@@ -184,7 +184,7 @@ class Portfolio(OfSeveral):
         return self._ask(request, self.ways_of(request.conditions, request.seeds, explores=False))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent by the generator that made it; a share `explore` of the offspring are new samples."""
+        """Vary each parent by the generator that made it. A share `explore` of the offspring are new samples."""
         return self._ask(request, self.ways_of(request.conditions, request.seeds, request.explores))
 
     def _ask(self, request: Request, ways: Items) -> Answer:
@@ -262,7 +262,7 @@ def _mark(member: Member, conditions: Conditions, count: int) -> Conditions:
 
 
 def _same(what: str, values: Mapping[str, Any]) -> Any:
-    """Return the one value that all generators declare, or None if none does; RecipeError if two differ."""
+    """Return the one value that all generators declare, or None if none does. Raise RecipeError if two differ."""
     if len(set(values.values())) > 1:
         words = ", ".join(f"'{name}' has {value}" for name, value in values.items())
         raise RecipeError(f"portfolio: the generators differ in their {what} ({words}): let all have the same.")

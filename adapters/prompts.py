@@ -52,7 +52,7 @@ class Prompts:
 
     @classmethod
     def negative(cls, setting: TextByLabel) -> Prompts:
-        """Read the recipe's `negative_prompt`: a text, or one for each label; an empty text says nothing."""
+        """Read the recipe's `negative_prompt`: a text, or one for each label. An empty text says nothing."""
         texts = [setting] if isinstance(setting, str) else {str(label): [text] for label, text in setting.items()}
         return cls(texts, "negative_prompt")
 
@@ -66,7 +66,7 @@ class Prompts:
         return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
 
     def draw(self, labels: Sequence[str], seeds: Seeds, shares: Shares | None = None) -> Conditions:
-        """Draw a prompt for each item by its seed alone, evenly or by `shares`; RecipeError if a label has none."""
+        """Draw a prompt for each item by its seed alone, evenly or by `shares`. RecipeError if a label has none."""
         texts = [self.of_label(label) for label in labels]
         places = np.array([len(choice) for choice in texts], dtype=np.uint64)
         picks = (seeds >> np.uint64(16)) % np.maximum(places, 1)
@@ -130,7 +130,7 @@ class Ladder:
 
     @property
     def degree(self) -> Literal["exact", "wording", "none"]:
-        """Obedience to a degree, as in `Capabilities`; a field that is not `exact` counts for nothing."""
+        """Obedience to a degree, as in `Capabilities`. A field that is not `exact` counts for nothing."""
         return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
@@ -138,7 +138,7 @@ class Ladder:
         return self.word(degree, prompt, seed) if self.rungs else prompt, {self.field: degree} if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
-        """Return the text for `degree`, in [0, 1]; the seed chooses among several texts."""
+        """Return the text for `degree`, in [0, 1]. The seed chooses among several texts."""
         texts = next(texts for top, texts in self.rungs if degree <= top)
         return texts[seed % len(texts)].replace("{prompt}", prompt)
 
@@ -151,7 +151,7 @@ class Ladder:
 
 
 def prompts_of(conditions: Conditions, count: int) -> npt.NDArray[np.str_]:
-    """Return the prompts that samples carry, (count,); empty texts where they carry none."""
+    """Return the prompts that samples carry, (count,). Empty texts where they carry none."""
     if PROMPT not in conditions:
         return np.array([""] * count, dtype=np.str_)
     return conditions[PROMPT].astype(np.str_)
@@ -180,7 +180,7 @@ class Classes:
     names: tuple[str, ...]  # names of the classes, in order; empty if the model names none
 
     def draw(self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None) -> Int64Array | None:
-        """Draw the class of each item by the item's seed alone, int64 (n,); None if the model takes no classes.
+        """Draw the class of each item by the item's seed alone, int64 (n,). None if the model takes no classes.
 
         Args:
             labels: the items' labels.
@@ -216,7 +216,7 @@ class Classes:
 
 
 def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) -> None:
-    """Raise RecipeError if a label has no class to draw from; that the model has those classes is not checked."""
+    """Raise RecipeError if a label has no class to draw from. That the model has those classes is not checked."""
     for label in labels if choices is not None else ():
         _choices_of(label, choices or {})
 

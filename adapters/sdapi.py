@@ -1,4 +1,4 @@
-"""AUTOMATIC1111's /sdapi/v1, which stable-diffusion.cpp's server and Xinference speak, too; it takes a strength."""
+"""AUTOMATIC1111's /sdapi/v1, which stable-diffusion.cpp's server and Xinference speak, too. It takes a strength."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SDAPI(ServedHost[SDSettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """One prompt per request, and one parent unless the server takes several; the degree is the strength."""
+        """One prompt per request, and one parent unless the server takes several. The degree is the strength."""
         can = super().capabilities
         return replace(can, shares="condition") if self._config.several_parents else can
 

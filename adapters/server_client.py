@@ -160,7 +160,7 @@ class ServerClient(Generator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any classes or prompts in a request; several requests for each server, so that none is idle."""
+        """Any classes or prompts in a request. Several requests for each server, so that none is idle."""
         workers = workers_for(self._config.concurrency * len(self._config.urls))
         return Capabilities(self._config.chunk, workers, "nothing", degree_of(self._config.vary))
 
@@ -175,7 +175,7 @@ class ServerClient(Generator):
         return words if degree else f"{words}, without a call"
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now; empty if there is none."""
+        """Return the reason why requests wait now. Empty if there is none."""
         endpoints = self._endpoints.value
         return "" if endpoints is None else endpoints.wait
 
@@ -248,7 +248,7 @@ class ServerClient(Generator):
         return np.stack([decode_image(each, size=size, resize=rule, channels=channels) for each in images])
 
     def _conditions(self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds) -> Conditions:
-        """Return the prompts or classes that the samples carry; draw them if there are none."""
+        """Return the prompts or classes that the samples carry. Draw them if there are none."""
         if self._prompts is not None:
             return conditions if PROMPT in conditions else self._prompts.draw(labels, seeds)
         model = self._model.get()

@@ -22,7 +22,7 @@ TRIES = 8
 
 
 class MakesRows(Generator, ABC):
-    """RANDOM_API and VARIATION_API over declared columns; a row is a function of its own seed, label and parent.
+    """RANDOM_API and VARIATION_API over declared columns. A row is a function of its own seed, label and parent.
 
     A subclass says how new values of a column are drawn.
     """
@@ -39,7 +39,7 @@ class MakesRows(Generator, ABC):
         return Capabilities(max_chunk=4096)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Make new rows, each value drawn for itself; a row that breaks a constraint is drawn again, then repaired."""
+        """Make new rows, each value drawn for itself. A row that breaks a constraint is drawn again, then repaired."""
 
         def new(attempt: int) -> Codes:
             return self._new(request.labels, request.seeds, f"new{_again(attempt)}")
@@ -47,7 +47,7 @@ class MakesRows(Generator, ABC):
         return Answer(self._rows(self._obeying(new, self._spare(uniforms(request.seeds, "spare")))))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Mutate each parent: see the class; what breaks a constraint is mutated again, repaired, or left as it was."""
+        """Mutate each parent: see the class. What breaks a constraint is mutated again, repaired, or left as it was."""
         assert isinstance(request.samples, Rows)
         parents = self._columns.codes(request.samples)
 
@@ -103,7 +103,7 @@ class MakesRows(Generator, ABC):
 
 
 def _again(attempt: int) -> str:
-    """Return the end of a purpose for which an attempt draws its numbers; the first has none."""
+    """Return the end of a purpose for which an attempt draws its numbers. The first has none."""
     return f"/{attempt}" if attempt else ""
 
 

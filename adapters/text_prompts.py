@@ -76,7 +76,7 @@ class TextPrompts:
         return Conditions(columns | {PROMPT: np.array(prompts, dtype=np.str_)})
 
     def of_request(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the conditions that the items of a request carry; draw them if the items carry no prompt."""
+        """Return the conditions that the items of a request carry. Draw them if the items carry no prompt."""
         return request.conditions if PROMPT in request.conditions else self.draw(request.labels, request.seeds)
 
 
@@ -98,7 +98,7 @@ class Asking:
 
     @property
     def fills(self) -> bool:
-        """True if variations fill in blanks; false if they paraphrase."""
+        """True if variations fill in blanks. False if they paraphrase."""
         return self.config.variation == "fill_in"
 
     def describe(self, degree: float) -> str:
@@ -117,7 +117,7 @@ class Asking:
         return [f"{prompt}{self.form}" for prompt in prompts_of(conditions, conditions.rows or 0)]
 
     def for_variations(self, request: VariationRequest) -> list[str]:
-        """Return the text that asks for each parent's variation; the parent's prompt if no word of the parent stays."""
+        """Return the text that asks for each parent's variation. The parent's prompt if no word of the parent stays."""
         conditions = self.prompts.of_request(request)
         columns = {name: conditions[name] for name in (PROMPT, *self.prompts.attributes) if name in conditions}
         texts = []
@@ -158,7 +158,7 @@ def share_of(count: int, degree: float) -> int:
 
 
 def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
-    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks; `keys` stay."""
+    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks. `keys` stay."""
     spans = [one.span() for key in keys for one in re.finditer(re.escape(key), text)]
     words = [one for one in words_of(text) if not any(start < one.start() < end for start, end in spans)]
     picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
@@ -213,7 +213,7 @@ Mistral and Zhipu, as gateways pass them on."""
 
 
 class TextAnswers:
-    """Turns the answers of a model into samples and counts their faults; several threads may use it at once."""
+    """Turns the answers of a model into samples and counts their faults. Several threads may use it at once."""
 
     def __init__(self, config: Written) -> None:
         self._config = config

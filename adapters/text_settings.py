@@ -116,7 +116,7 @@ class Written(Drawn):
 
 
 def fill_names(text: str, values: Mapping[str, str]) -> str:
-    """Replace names in braces by their values in one pass, so that no value is read as a name; other names stay."""
+    """Replace names in braces by their values in one pass, so that no value is read as a name. Other names stay."""
     return _NAME.sub(lambda match: values.get(match[1], match[0]), text)
 
 

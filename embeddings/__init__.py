@@ -1,1 +1,1 @@
-"""Embeddings, one per file with its own preprocessing; found by name through entry points."""
+"""Embeddings, one per file with its own preprocessing. Found by name through entry points."""

@@ -102,7 +102,7 @@ class EndpointEmbedding(ABC):
         return vectors
 
     def _entries(self, samples: Samples) -> Entries:
-        """Ask without waiting; if the fault may heal, wait until blank samples succeed, then ask for `samples` again.
+        """Ask without waiting. If the fault may heal, wait until blank samples succeed, then ask for `samples` again.
 
         After that the server is back, or fails on `samples` only. Only a failure of blank samples raises Unavailable.
         """
@@ -128,7 +128,7 @@ class EndpointEmbedding(ABC):
 
 
 def entries_of(answer: Mapping[str, Any]) -> list[Any]:
-    """Return the entries of an answer; Fault if it has none."""
+    """Return the entries of an answer. Fault if it has none."""
     data = answer.get("data")
     if not isinstance(data, list):
         raise Fault.of_object(answer, "the answer has no list 'data'")

@@ -113,7 +113,7 @@ class DINOv2(TorchEmbedding):
         return Network(module, self._prepare, lambda module, images: module(pixel_values=images).pooler_output)
 
     def _load_weights(self) -> Any:
-        """Return the network; RecipeError if weights are missing, or there are some that a DINOv2 does not have."""
+        """Return the network. RecipeError if weights are missing, or there are some that a DINOv2 does not have."""
         transformers, config = import_library("transformers", "embeddings", "The embedding 'dinov2'"), self._config
         foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
         try:

@@ -135,13 +135,13 @@ def _both_sides(left: Float32Array, images: Float32Array, right: Float32Array) -
 
 @lru_cache
 def _reduction(size: int, length: int, blur: float) -> Float32Array:
-    """Return size×length: the matrix that resamples a line of pixels and blurs it; weights below LEAST are 0."""
+    """Return size×length: the matrix that resamples a line of pixels and blurs it. Weights below LEAST are 0."""
     weights = _gaussian(size, blur) @ _resampling(size, length)
     return np.where(weights < LEAST, 0, weights).astype(np.float32)
 
 
 def _resampling(size: int, length: int) -> Float64Array:
-    """Return size×length: linear interpolation, widened to cover all pixels when shrinking; rows sum to 1."""
+    """Return size×length: linear interpolation, widened to cover all pixels when shrinking. Rows sum to 1."""
     if size == length:
         return np.eye(size)
     scale = length / size

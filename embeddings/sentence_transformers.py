@@ -67,7 +67,7 @@ class SentenceTransformers(TorchEmbedding):
 
     @property
     def batch_size(self) -> int:
-        """Texts per call: BATCHES for each device; RecipeError if torch sees none of the driver's GPUs."""
+        """Texts per call: BATCHES for each device. Raise RecipeError if torch sees none of the driver's GPUs."""
         return BATCHES * super().batch_size
 
     def embed(self, samples: Samples) -> Vectors:

@@ -104,7 +104,7 @@ class TorchEmbedding:
 
     @property
     def batch_size(self) -> int:
-        """Images per call, ≥ 1: a batch for each device; RecipeError if torch sees none of the driver's GPUs."""
+        """Images per call, ≥ 1: a batch for each device. Raise RecipeError if torch sees none of the driver's GPUs."""
         return self._each * len(self._places)
 
     def _load(self) -> Network:
@@ -112,7 +112,7 @@ class TorchEmbedding:
         raise NotImplementedError
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d: one row per image, a function of that image alone; d is the network's width.
+        """Return float32, n×d: one row per image, a function of that image alone. D is the network's width.
 
         An image has the same features, to the last bit, in any place of any call with exactly `batch_size` images; with
         fewer images the last bits may differ.
@@ -143,7 +143,7 @@ class TorchEmbedding:
 
     @cached_property
     def _places(self) -> list[str]:
-        """The devices' names; torch is loaded only where there may be GPUs."""
+        """The devices' names. Torch is loaded only where there may be GPUs."""
         if self._config.device != "auto" or find_spec("torch") is None or not has_driver():
             return [self._config.device]
         import torch
@@ -220,7 +220,7 @@ class TorchEmbedding:
 
 
 def local_place(model: str, revision: str | None, offline: bool, *files: str) -> str:
-    """Return the folder or repository; if `offline`, a repository's folder in the cache, or raise FileNotFoundError."""
+    """Return the folder or repository. If `offline`, a repository's folder in the cache, or raise FileNotFoundError."""
     place = str(Path(model).expanduser()) if model.startswith("~") else model
     if not offline or Path(place).is_dir():
         return place
@@ -231,7 +231,7 @@ def local_place(model: str, revision: str | None, offline: bool, *files: str) ->
 
 
 def _arithmetic(device: torch.device) -> AbstractContextManager[None]:
-    """On CUDA compute in full float32 and always sum in one order; afterwards restore the settings as they were.
+    """On CUDA compute in full float32 and always sum in one order. Afterwards restore the settings as they were.
 
     The settings are torch's own and hold for the whole process meanwhile.
     """
@@ -292,7 +292,7 @@ def _product(images: Tensor, matrix: Float32Array) -> Tensor:
 
 
 def _filter(size: int, length: int, kind: Filter) -> Float32Array:
-    """Return size×length: the filter at each new pixel's centre; rows sum to 1."""
+    """Return size×length: the filter at each new pixel's centre. Rows sum to 1."""
     if size == length:
         return np.eye(size, dtype=np.float32)
     scale = length / size

@@ -39,7 +39,7 @@ _FREQUENT = 1000  # a piece of this rank weighs half as much as the rarest
 
 
 class WordLlama(WordsEmbedding):
-    """For texts by their meaning, without a network; its vectors come with the extra.
+    """For texts by their meaning, without a network. Its vectors come with the extra.
 
     Texts → 256 numbers, the weighted mean of WordLlama's vectors of the text's word pieces.
 
@@ -78,7 +78,7 @@ class WordLlama(WordsEmbedding):
 
     @cached_property
     def _centre(self) -> Float64Array:
-        """The public texts' mean vector, float64 (d,); 0 without public texts."""
+        """The public texts' mean vector, float64 (d,). 0 without public texts."""
         means = [self._mean(pieces, counts) for pieces, counts in self._public_pieces if len(pieces)]
         return np.mean(means, axis=0) if means else np.zeros(self._vectors.shape[1])
 

@@ -92,7 +92,7 @@ class ContractError(PluginError):
 
 
 class MissingDependency(PEError):
-    """An optional library is not installed; the message names the extra that brings it."""
+    """An optional library is not installed. The message names the extra that brings it."""
 
     @classmethod
     def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
@@ -121,7 +121,7 @@ class PrivacyError(PEError):
 
 
 class BudgetExceeded(PrivacyError):
-    """A release would cost more than the budget holds; it has not happened."""
+    """A release would cost more than the budget holds. It has not happened."""
 
 
 class RunError(PEError):
@@ -129,7 +129,7 @@ class RunError(PEError):
 
 
 class DamagedFile(RunError):
-    """A file of a run is gone, or has changed since it was written; the message names the file."""
+    """A file of a run is gone, or has changed since it was written. The message names the file."""
 
 
 class ClusterError(PEError):
@@ -137,21 +137,21 @@ class ClusterError(PEError):
 
 
 class APIError(PEError):
-    """A generator gives no answer, so that the run stops; what it answered before is kept."""
+    """A generator gives no answer, so that the run stops. What it answered before is kept."""
 
 
 class Unavailable(APIError):
-    """A server was away for longer than the run waits; the run can go on where it stopped."""
+    """A server was away for longer than the run waits. The run can go on where it stopped."""
 
 
 class LimitReached(APIError):
-    """A limit of the recipe stops the run; it can go on where it stopped."""
+    """A limit of the recipe stops the run. It can go on where it stopped."""
 
     exit_status = 3
 
 
 class Interrupted(APIError):
-    """The user stops the run at a chunk's boundary; it can go on where it stopped."""
+    """The user stops the run at a chunk's boundary. It can go on where it stopped."""
 
     exit_status: int = 130
 
@@ -176,7 +176,7 @@ def check_list(name: str, value: object, error: type[PEError] = RecipeError) -> 
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """Return `did you mean 'x'?` with the known name closest to `name`; if none is close, at most 50 known names."""
+    """Return `did you mean 'x'?` with the known name closest to `name`. If none is close, at most 50 known names."""
     names = sorted(names)
     close = get_close_matches(name, names, n=1, cutoff=0.6)
     if close:

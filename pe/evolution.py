@@ -31,7 +31,7 @@ def evolve(
     keep: Callable[[int, Callable[[], LabelWeights]], LabelWeights],
     on_population: Callable[[int], None] = lambda t: None,
 ) -> Population:
-    """Run Algorithm 3, Private Evolution with labels (Algorithm 1 when there is one label); return S_T.
+    """Run Algorithm 3, Private Evolution with labels (Algorithm 1 when there is one label). Return S_T.
 
     Guarantee: everything that `api` is asked for, and the population returned, is post-processing of the
     releases charged to `ledger`. `on_population` is called with t when S_t is durable. `keep` makes iteration

@@ -193,7 +193,7 @@ def count_votes(
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
-    """Return the sums of the units' votes in each bin; each unit's are scaled to L2 norm `grid`, then rounded down."""
+    """Return the sums of the units' votes in each bin. Each unit's are scaled to L2 norm `grid`, then rounded down."""
     _, numbers = np.unique(units, return_inverse=True)
     pairs, weights = np.unique(numbers * size + bins, return_counts=True)
     unit, bins = np.divmod(pairs, size)
@@ -214,7 +214,7 @@ def _square_sums(unit: Counts, steps: Counts) -> Counts:
 
 
 class PrivateWork(Protocol):
-    """The heavy work on private records, in this process or on a cluster; both give results equal to the bit.
+    """The heavy work on private records, in this process or on a cluster. Both give results equal to the bit.
 
     Attributes:
         hosts: other machines to which private records and their vectors are sent.
@@ -229,12 +229,12 @@ class PrivateWork(Protocol):
     def count_votes(
         self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
     ) -> Counts:
-        """Return the clean votes in grid steps; `count_votes` above states the guarantee. CONFIDENTIAL."""
+        """Return the clean votes in grid steps. `count_votes` above states the guarantee. CONFIDENTIAL."""
         ...
 
 
 class InThisProcess:
-    """All private work in this process; a `PrivateWork`.
+    """All private work in this process. A `PrivateWork`.
 
     Args:
         batch: approximate number of votes counted at a time; the votes of one privacy unit are never divided.
@@ -288,7 +288,7 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
 
 
 def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, ledger: Ledger) -> Votes:
-    """Return each label's noisy number of privacy units, float64 (labels,); may be negative.
+    """Return each label's noisy number of privacy units, float64 (labels,). May be negative.
 
     A unit with records of several labels is split among these. The clean counts exist only inside this call.
 

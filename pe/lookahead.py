@@ -70,7 +70,7 @@ class EmbeddingCache:
         self._row: Items | None = None  # each member's row of `_vectors`; −1: it has none
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return the embeddings of the members' `samples`, float32 (n, d); remembered ones are not computed again."""
+        """Return the embeddings of the members' `samples`, float32 (n, d). Remembered ones are not computed again."""
         with self._progress.task("candidates embedded", len(samples)) as task:
             if self._vectors is None or self._row is None:
                 vectors = embed(self.embedding, samples, task)
@@ -84,7 +84,7 @@ class EmbeddingCache:
         return vectors
 
     def follow(self, members: Members) -> Mask:
-        """Go on to the next population, which has these `members`; return the mask of its kept members, bool (n,)."""
+        """Go on to the next population, which has these `members`. Return the mask of its kept members, bool (n,)."""
         if self._row is not None:
             self._row = np.where(members.survives, self._row[members.parents], -1)
             if (self._row < 0).all():
@@ -116,7 +116,7 @@ def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
 
 
 def _add(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None:
-    """Add vectors[i] to total[members[i]], and count each vector; `members` ascend."""
+    """Add vectors[i] to total[members[i]], and count each vector. `members` ascend."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
     for place in range(max(lengths, default=0)):  # the first vector of each member, then the second, …

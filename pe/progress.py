@@ -14,14 +14,14 @@ class Task:
     """One bar: a phase of the work, whose size is public or not shown (see `Progress.task`)."""
 
     def advance(self, count: int, cost: str = "") -> None:
-        """Report `count` more finished items; `cost` is what the whole run has cost so far."""
+        """Report `count` more finished items. `cost` is what the whole run has cost so far."""
 
     def wait(self, words: str) -> None:
-        """Report what the work waits for; an empty text says that the work goes on."""
+        """Report what the work waits for. An empty text says that the work goes on."""
 
 
 class Progress:
-    """Silent progress; the command line has one that draws bars.
+    """Silent progress. The command line has one that draws bars.
 
     Sizes and counts passed to it are public: never the number of private records, nor anything that
     depends on them.
@@ -29,14 +29,14 @@ class Progress:
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
-        """Begin a phase of `total` items; None: its length is not public, or not known."""
+        """Begin a phase of `total` items. None: its length is not public, or not known."""
         yield Task()
 
     def warn(self, message: str) -> None:
         """Show a warning made of released quantities only."""
 
     def tell(self, message: str) -> None:
-        """Show a message to a person who waits; a run's messages tell no times, which may depend on private records."""
+        """Show a message to a person who waits. A run's messages tell no times, which may depend on private records."""
 
 
 @dataclass(frozen=True)

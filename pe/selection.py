@@ -50,7 +50,7 @@ def descend(
     rng: np.random.Generator,
     label_weights: Votes | float = 1.0,
 ) -> Members:
-    """Return the members of S_t of one label, the kept ones first; each group in the order of its parents.
+    """Return the members of S_t of one label, the kept ones first. Each group in the order of its parents.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.

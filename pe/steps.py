@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def first_degree(self) -> float:
-        """v_1, which is the degree of the variations in S_0, too; 1 without iterations."""
+        """v_1, which is the degree of the variations in S_0, too. 1 without iterations."""
         return self.steps[0].degree if self.steps else 1.0
 
     @property
@@ -128,7 +128,7 @@ class Plan:
 
     @property
     def founders(self) -> Sizes:
-        """Random samples of S_0 per label; its other members are variations of them."""
+        """Random samples of S_0 per label. Its other members are variations of them."""
         return tuple(ceil(size / (self.initial_variations + 1)) for size in self.sizes)
 
     @property

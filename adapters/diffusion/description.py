@@ -29,7 +29,7 @@ _OTHER_TASKS = {
 
 @dataclass(frozen=True)
 class Description:
-    """The pipeline classes that can run one set of weights; None: diffusers has no such class."""
+    """The pipeline classes that can run one set of weights. None: diffusers has no such class."""
 
     kind: type  # the class that the model's index names
     text: type | None  # draws new images from text
@@ -50,7 +50,7 @@ class Description:
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The ways in which these weights can vary, alone or with adapters; first those that `kind` itself offers."""
+        """The ways in which these weights can vary, alone or with adapters. First those that `kind` itself offers."""
         able = [way for way in get_args(Way) if getattr(self, way) is not None]
         return tuple(sorted(able, key=lambda way: getattr(self, way) is not self.kind))
 
@@ -79,7 +79,7 @@ def describe(kind: type) -> Description:
 
 
 def class_of(name: str, model: str) -> type:
-    """Return the class that a model's index names; RecipeError if diffusers has no such pipeline."""
+    """Return the class that a model's index names. Raise RecipeError if diffusers has no such pipeline."""
     import diffusers
 
     kind = getattr(diffusers, name, None)
@@ -107,7 +107,7 @@ def has_prior(kind: type) -> bool:
 
 
 def over(kind: type, pipeline: Any, **more: Any) -> Any:
-    """Return a pipeline of class `kind` with the parts of `pipeline` and of `more`; ValueError if a part is lacking."""
+    """Return a pipeline of class `kind` with the parts of `pipeline` and of `more`. ValueError if a part is lacking."""
     if kind is type(pipeline) and not more:
         return pipeline
     available = dict(pipeline.config) | pipeline.components
@@ -182,7 +182,7 @@ def _mapping(name: str) -> Mapping[str, type]:
 
 
 def _pipeline_of(mapping: str, kind: type) -> type | None:
-    """Return the class that diffusers' Auto classes take for `kind` by this mapping; None if it has none."""
+    """Return the class that diffusers' Auto classes take for `kind` by this mapping. None if it has none."""
     from diffusers.pipelines import auto_pipeline
 
     pipeline: type | None = auto_pipeline._get_task_class(

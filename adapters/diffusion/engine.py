@@ -27,7 +27,7 @@ class Engine(DeviceEngine):
         super().__init__(load, "precision: bf16, offloading where the adapter has it, or another device", **options)
 
     def run(self, items: Sequence[Item]) -> list[Outcome]:
-        """Return an image, a refusal or a failure for each item, in order; items may differ in all their settings.
+        """Return an image, a refusal or a failure for each item, in order. Items may differ in all their settings.
 
         Degree 0 is the item's image itself. An item that the model cannot make (a degree that leaves no step, a class
         that the model lacks) is a failure of that item alone, not to be tried again.
@@ -68,7 +68,7 @@ def _group(items: Sequence[Item], places: deque[int]) -> Group:
 
 
 def _outcomes(model: Model, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-    """Return the outcomes of one batch; an item that cannot be made spoils no other."""
+    """Return the outcomes of one batch. An item that cannot be made spoils no other."""
     try:
         return (model.sample if job.degree is None else model.vary)(job, items)
     except APIError as error:
@@ -109,7 +109,7 @@ class LocalDiffusion(Generator):
         return Capabilities(self.chunk, 2)
 
     def describe_precision(self) -> str:
-        """Describe the precision of the arithmetic on this machine; RecipeError if it lacks a device."""
+        """Describe the precision of the arithmetic on this machine. Raise RecipeError if it lacks a device."""
         return describe_precision(self.device, self.precision)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -118,7 +118,7 @@ class LocalDiffusion(Generator):
 
 
 def answer_of(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions) -> Answer:
-    """Return the answer made of an outcome and a row of `conditions` for each item; `shape` is a sample's h, w, c."""
+    """Return the answer made of an outcome and a row of `conditions` for each item. `shape` is a sample's h, w, c."""
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)}
     pixels = np.stack(list(images.values())) if images else np.empty((0, *shape), dtype=np.uint8)
@@ -126,7 +126,7 @@ def answer_of(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Condit
 
 
 def parents_of(samples: Samples) -> list[Pixels]:
-    """Return the pixels of each parent; APIError if the samples are no images."""
+    """Return the pixels of each parent. Raise APIError if the samples are no images."""
     if not isinstance(samples, Images):
         raise APIError(f"A diffusion model varies images, not {samples.kind}.")
     return list(samples.pixels)

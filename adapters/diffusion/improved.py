@@ -62,7 +62,7 @@ class CosineDDIM:
         self._next: dict[int, int | None] = {}
 
     def set_timesteps(self, steps: int) -> None:
-        """Choose `steps` of the trained timesteps; APIError if the spacing cannot give exactly that number."""
+        """Choose `steps` of the trained timesteps. Raise APIError if the spacing cannot give exactly that number."""
         import torch
 
         try:
@@ -141,7 +141,7 @@ class ImprovedFiles:
 
     @property
     def is_rescaled(self) -> bool:
-        """True if the network takes times from 0 to 1,000; if `rescaled` is None, the published name tells."""
+        """True if the network takes times from 0 to 1,000. If `rescaled` is None, the published name tells."""
         return _PUBLISHED.get(Path(self.model).stem, (None, False))[1] if self.rescaled is None else self.rescaled
 
     def find(self) -> Path:
@@ -160,7 +160,7 @@ class ImprovedFiles:
         return find_published(weights, self.offline)
 
     def class_count(self) -> int | None:
-        """Return the number of classes, known for published names, else read from the weights; None: no classes."""
+        """Return the number of classes, known for published names, else read from the weights. None: no classes."""
         from adapters.diffusion.improved_unet import shape_of
 
         if self.model in _PUBLISHED:
@@ -168,7 +168,7 @@ class ImprovedFiles:
         return shape_of(read_weights(self.find())).classes
 
     def load(self, device: torch.device, precision: Precision, compile: bool = False) -> PixelModel:  # noqa: A002
-        """Return the network and DDIM on the cosine schedule; RecipeError if the weights are missing or do not fit."""
+        """Return the network and DDIM on the cosine schedule. RecipeError if the weights are missing or do not fit."""
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
         file, dtype = self.find(), dtype_on(device, precision)
@@ -274,7 +274,7 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
         return None if count is None else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
 
     def _answer(self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None) -> Answer:
-        """Return samples of `image_size`; if `size` differs, the condition `drawn` holds the images as drawn."""
+        """Return samples of `image_size`. If `size` differs, the condition `drawn` holds the images as drawn."""
         answer = super()._answer(job, seeds, images, classes)
         if self._side == self.size:
             return answer

@@ -36,7 +36,7 @@ class Shape:
 
 
 def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
-    """Return the shape of a state dict's network; RecipeError if the weights are of another kind."""
+    """Return the shape of a state dict's network. Raise RecipeError if the weights are of another kind."""
     try:
         channels = tensors["time_embed.0.weight"].shape[1]
         outputs = tensors["out.2.weight"].shape[0]
@@ -59,7 +59,7 @@ def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
 
 
 class ImprovedUNet(nn.Module):
-    """Predict ε from a noised image and its time; weights with six outputs also predict the step's variance."""
+    """Predict ε from a noised image and its time. Weights with six outputs also predict the step's variance."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def waves(times: Tensor, width: int) -> Tensor:
 
 
 class _Stage(nn.ModuleList):
-    """Modules one after the other; residual blocks take the time (and the class), too."""
+    """Modules one after the other. Residual blocks take the time (and the class), too."""
 
     def __init__(self, *modules: nn.Module) -> None:
         super().__init__(modules)
@@ -136,7 +136,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class _Residual(nn.Module):
-    """Two convolutions and a skip connection; the embedding of time and class scales and shifts what lies between."""
+    """Two convolutions and a skip connection. The embedding of time and class scales and shifts what lies between."""
 
     def __init__(self, inputs: int, outputs: int, time: int) -> None:
         super().__init__()

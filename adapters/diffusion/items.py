@@ -58,7 +58,7 @@ def tensors(images: Pixels, device: torch.device) -> torch.Tensor:
 
 
 def outcomes_of(images: torch.Tensor) -> list[Outcome]:
-    """Return the pixels of images, n×h×w×c in [0, 1]; Failed for one that holds values that are no numbers."""
+    """Return the pixels of images, n×h×w×c in [0, 1]. Failed for one that holds values that are no numbers."""
     finite = images.isfinite().flatten(1).all(dim=1).tolist()
     levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
     pixels: Pixels = levels.contiguous().cpu().numpy()  # as bytes, so that less is copied from a GPU
@@ -73,12 +73,12 @@ class Model(Protocol):
         ...
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Noise the items' images to `job.degree`, in (0, 1], and denoise them; one outcome per item."""
+        """Noise the items' images to `job.degree`, in (0, 1], and denoise them. One outcome per item."""
         ...
 
 
 def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> Number:
-    """Return a setting's value in an iteration, from 1 on; RecipeError if its list has no such entry."""
+    """Return a setting's value in an iteration, from 1 on. Raise RecipeError if its list has no such entry."""
     if not isinstance(setting, list):
         return setting
     if not 1 <= iteration <= len(setting):
@@ -95,7 +95,7 @@ def numbers_of(setting: Number | list[Number]) -> list[Number]:
 
 
 def steps_run(steps: int, degree: float) -> int:
-    """Return ⌊steps·degree⌋, the denoising steps of a degree in (0, 1]; APIError if there are none."""
+    """Return ⌊steps·degree⌋, the denoising steps of a degree in (0, 1]. Raise APIError if there are none."""
     run = _share(steps, degree)
     if run < 1:
         raise APIError(f"Degree {degree:g} of {steps} steps leaves no denoising step to run: {_remedy(steps)}")
@@ -103,7 +103,7 @@ def steps_run(steps: int, degree: float) -> int:
 
 
 def describe_steps(steps: int, degree: float) -> str:
-    """Describe a degree in [0, 1] for `pe plan`; RecipeError if it leaves no step to run."""
+    """Describe a degree in [0, 1] for `pe plan`. Raise RecipeError if it leaves no step to run."""
     if degree == 0:
         return "the parent itself"
     if degree == 1:
@@ -138,7 +138,7 @@ def torch_rng(seed: int) -> torch.Generator:
 
 
 def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torch.Tensor:
-    """Draw standard normals, float32 n×shape on the CPU; row i comes from generator i."""
+    """Draw standard normals, float32 n×shape on the CPU. Row i comes from generator i."""
     import torch
 
     return torch.stack([torch.randn(tuple(shape), generator=each, dtype=torch.float32) for each in generators])

@@ -102,7 +102,7 @@ class PixelModel:
     def _denoise(
         self, x: Tensor, steps: int, guidance: float | None, items: Sequence[Item], generators: list[torch.Generator]
     ) -> Sequence[Outcome]:
-        """Return the images that the last `steps` steps make of x; all but the network computes in float32."""
+        """Return the images that the last `steps` steps make of x. All but the network computes in float32."""
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
@@ -160,7 +160,7 @@ class PixelFiles:
 
     @classmethod
     def find(cls, model: str, revision: str | None, offline: bool) -> PixelFiles:
-        """Find the files of `small`, a folder, a file or a repository of the hub; RecipeError if they are not there."""
+        """Find the files of `small`, a folder, a file or a repository of the hub. RecipeError if they are not there."""
         require("diffusers")
         place = model_folder(str(_SHIPPED.get(model, model)), revision, offline, lambda: _fetch(model, revision))
         files = cls._of_file(place) if place.is_file() else cls._of_folder(place)
@@ -190,7 +190,7 @@ class PixelFiles:
 
     @property
     def shape(self) -> ImageShape:
-        """Channels, height and width of the model's images; RecipeError if its settings do not state them."""
+        """Channels, height and width of the model's images. Raise RecipeError if its settings do not state them."""
         size, channels = self.unet.get("sample_size"), int(self.unet.get("in_channels", 3))
         sides = [size, size] if isinstance(size, int) else size
         if not isinstance(sides, list | tuple) or len(sides) != 2:
@@ -200,14 +200,14 @@ class PixelFiles:
         return channels, int(sides[0]), int(sides[1])
 
     def class_count(self, with_guidance: bool = False) -> int | None:
-        """Return the number of classes; a last one that means "no class" (if guided, or unnamed) does not count."""
+        """Return the number of classes. A last one that means "no class" (if guided, or unnamed) does not count."""
         count = self.unet.get("num_class_embeds")
         if count is None:
             return None
         return int(count) - (with_guidance or len(self.classes) == int(count) - 1)
 
     def network(self) -> UNet2DModel:
-        """Return the network on the CPU; RecipeError if the weights are missing, damaged, or of another network."""
+        """Return the network on the CPU. RecipeError if the weights are missing, damaged, or of another network."""
         from diffusers import UNet2DModel
 
         if not self.weights.is_file():
@@ -226,7 +226,7 @@ class PixelFiles:
         classes: int | None = None,
         compile: bool = False,  # noqa: A002
     ) -> PixelModel:
-        """Return the network on a device, and its sampler; the settings are those of `PixelSpace`."""
+        """Return the network on a device, and its sampler. The settings are those of `PixelSpace`."""
         from torch import nn
 
         network, dtype = self.network().eval().requires_grad_(False), dtype_on(device, precision)
@@ -262,11 +262,11 @@ class OfClasses(LocalDiffusion):
         raise NotImplementedError
 
     def _class_count(self) -> int | None:
-        """Return the model's number of classes; None: it takes no classes."""
+        """Return the model's number of classes. None: it takes no classes."""
         raise NotImplementedError
 
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
-        """Draw the class of each item by its seed, int64 (n,); None: the model has no classes."""
+        """Draw the class of each item by its seed, int64 (n,). None: the model has no classes."""
         raise NotImplementedError
 
     def _job(self, degree: float | None, iteration: int) -> Job:
@@ -278,7 +278,7 @@ class OfClasses(LocalDiffusion):
         raise NotImplementedError
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images, each of a class drawn by its seed; RecipeError if the recipe names a class the model lacks.
+        """Draw new images, each of a class drawn by its seed. RecipeError if the recipe names a class the model lacks.
 
         See `DeviceEngine.make` for the other errors.
         """

@@ -102,17 +102,17 @@ class TextFiles:
     config: TextSettings
 
     def folder(self) -> Path:
-        """Return the folder with the model, fetched if need be; RecipeError if that fails, or it holds no pipeline."""
+        """Return the folder with the model, fetched if need be. RecipeError if that fails, or it holds no pipeline."""
         require("diffusers")
         return self._check(model_folder(self.config.model, self.config.revision, self.config.offline, self._fetch))
 
     def description(self) -> Description | None:
-        """Describe the model by its index alone; None: it is not on this machine yet."""
+        """Describe the model by its index alone. None: it is not on this machine yet."""
         folder = local_model(self.config.model) or cached_model(self.config.model, self.config.revision)
         return None if folder is None else describe(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
-        """Return the pipeline on the CPU, with all its parts; RecipeError if a file is missing or damaged."""
+        """Return the pipeline on the CPU, with all its parts. Raise RecipeError if a file is missing or damaged."""
         from safetensors import SafetensorError
 
         config = self.config
@@ -208,7 +208,7 @@ class TextFiles:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Switch off the libraries' progress bars, which would garble the run's output, in a block; one thread at a time.
+    """Switch off the libraries' progress bars, which would garble the run's output, in a block. One thread at a time.
 
     The safety checker's warnings are switched off for good: an unsafe image is an outcome, which the run counts.
     """

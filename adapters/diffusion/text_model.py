@@ -59,12 +59,12 @@ class TextLoader:
 
     @property
     def way(self) -> Way:
-        """The way to vary, by the recipe and the model's index; if no index is here, the recipe's way or noise."""
+        """The way to vary, by the recipe and the model's index. If no index is here, the recipe's way or noise."""
         description = self._varying.description()
         return self._stated_way or "noise" if description is None else self._settle(description)
 
     def describe_degree(self, degree: float) -> str | None:
-        """Describe a degree of `way`; None for 0, for 1, and for noise, whose degree is a number of steps."""
+        """Describe a degree of `way`. None for 0, for 1, and for noise, whose degree is a number of steps."""
         way = self.way
         if way == "noise" or degree in (0, 1):
             return None
@@ -83,7 +83,7 @@ class TextLoader:
             self._check_arguments([drawing.text, varying.of(way)])
 
     def load(self, device: torch.device) -> TextModel:
-        """Return the model on a device; RecipeError if a file is damaged, or the model cannot do what is asked."""
+        """Return the model on a device. RecipeError if a file is damaged, or the model cannot do what is asked."""
         require("diffusers")
         self.check()
         default_way = self.way
@@ -118,7 +118,7 @@ class TextLoader:
 
     @property
     def _stated_way(self) -> Way | None:
-        """The way that the recipe names, or has a setting for; None: the recipe leaves it open."""
+        """The way that the recipe names, or has a setting for. None: the recipe leaves it open."""
         config = self._config
         settings: dict[str, tuple[Way, object]] = {
             "wordings": ("instruction", config.wordings),
@@ -132,7 +132,7 @@ class TextLoader:
         return answer
 
     def _settle(self, description: Description) -> Way:
-        """Return the way to vary; RecipeError if the model cannot, or the recipe lacks a setting that the way needs."""
+        """Return the way to vary. RecipeError if the model cannot, or the recipe lacks a setting that the way needs."""
         able, model, name = description.ways, self._varying.config.model, description.kind.__name__
         weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
@@ -154,7 +154,7 @@ class TextLoader:
         return way
 
     def _lack(self, way: Way, description: Description) -> str | None:
-        """Return words for the setting that this way needs and the recipe lacks; None: it lacks none."""
+        """Return words for the setting that this way needs and the recipe lacks. None: it lacks none."""
         config = self._config
         if way == "structure" and config.controlnet is None:
             return "a ControlNet: name one under controlnet"
@@ -210,7 +210,7 @@ class TextLoader:
 
 
 class TextModel:
-    """A pipeline that draws new images and one that varies images, on a device; they may share weights, or be one.
+    """A pipeline that draws new images and one that varies images, on a device. They may share weights, or be one.
 
     Each call gets those of `arguments` that its pipeline takes.
     """
@@ -327,14 +327,14 @@ def guidance_of(
 
 
 def heeds_negative_prompts(inputs: Inputs, arguments: Mapping[str, Any]) -> bool:
-    """Return true if a negative prompt has an effect; a pipeline with a prior takes none if each item has a seed."""
+    """Return true if a negative prompt has an effect. A pipeline with a prior takes none if each item has a seed."""
     if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
         return False
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
 
 
 def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) -> None:
-    """Put weights on the device or set up their offloading; RecipeError if device or pipeline cannot do it."""
+    """Put weights on the device or set up their offloading. Raise RecipeError if device or pipeline cannot do it."""
     offload = config.offload
     if offload != "none" and device.type == "cpu":
         raise RecipeError(f"offload is '{offload}', but the model runs on the CPU already: leave it as none.")

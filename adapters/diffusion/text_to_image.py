@@ -100,7 +100,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return replace(super().capabilities, degree=degree_of(self._loader.way))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for this generator; RecipeError if the model cannot vary as asked."""
+        """Describe what this degree means for this generator. Raise RecipeError if the model cannot vary as asked."""
         words = self._loader.describe_degree(degree)
         return super().describe_degree(degree, iteration) if words is None else words
 
@@ -114,7 +114,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return self._prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images of the items' prompts; RecipeError if the model cannot draw or vary as asked.
+        """Draw new images of the items' prompts. Raise RecipeError if the model cannot draw or vary as asked.
 
         See `DeviceEngine.make` for the other errors.
         """
@@ -135,7 +135,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return Job(steps, degree, guidance, self._size)
 
     def _with_prompts(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the prompts that the request carries; if it carries none, draw them by the seeds."""
+        """Return the prompts that the request carries. If it carries none, draw them by the seeds."""
         conditions = request.conditions
         return conditions if PROMPT in conditions else self.draw_conditions(request.labels, request.seeds)
 

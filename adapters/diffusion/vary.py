@@ -69,10 +69,10 @@ def pictures_of(items: Sequence[Item]) -> list[Image.Image]:
 
 
 class Noise(Vary):
-    """Img2img noises the parent part of the way and denoises it again (SDEdit); strength = degree."""
+    """Img2img noises the parent part of the way and denoises it again (SDEdit). Strength = degree."""
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the parents, and the strength at which ⌊steps·degree⌋ steps run; APIError if these are too few."""
+        """Return the parents, and the strength at which ⌊steps·degree⌋ steps run. APIError if these are too few."""
         scheduler, steps = self.pipeline.scheduler, job.steps
         if "original_inference_steps" not in inputs_of(type(self.pipeline)):
             strength = exact_strength(steps_run(steps, degree), steps, is_flow(scheduler))
@@ -97,7 +97,7 @@ def exact_strength(run: int, steps: int, flow: bool) -> float:
 
 @dataclass
 class Instruction(Vary):
-    """An editing pipeline gets the degree in words; `pe probe --ladder` measures how far they lead."""
+    """An editing pipeline gets the degree in words. `pe probe --ladder` measures how far they lead."""
 
     ladder: Ladder
     alone: ClassVar[bool] = True
@@ -123,7 +123,7 @@ def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
 
 
 class ImagePrompt(Vary):
-    """An IP-Adapter over a text-to-image pipeline; its scale is 1 − degree.
+    """An IP-Adapter over a text-to-image pipeline. Its scale is 1 − degree.
 
     With the adapter loaded, new images need an image prompt, too: one of scale 0.
     """
@@ -194,7 +194,7 @@ class ImageAlone(Vary):
 
 @dataclass
 class Structure(Vary):
-    """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree; the prompt decides the rest."""
+    """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree. The prompt decides the rest."""
 
     control: Control
 
@@ -214,7 +214,7 @@ class Structure(Vary):
 
 
 def control_of(setting: str) -> Control:
-    """Return the function that `control` names: image, canny or module:function; RecipeError if there is none."""
+    """Return the function that `control` names: image, canny or module:function. Raise RecipeError if there is none."""
     if setting == "image":
         return lambda parent: parent
     if setting == "canny":
@@ -237,7 +237,7 @@ def _canny() -> Control:
 
 
 def set_sampler(pipeline: Any, sampler: Sampler) -> None:
-    """Give a pipeline this scheduler, on the model's own noise schedule; RecipeError if the model is a flow."""
+    """Give a pipeline this scheduler, on the model's own noise schedule. Raise RecipeError if the model is a flow."""
     import diffusers
 
     own = pipeline.scheduler

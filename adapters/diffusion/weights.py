@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def local_model(model: str) -> Path | None:
-    """Return a model's folder or .safetensors file, None for a repository's name; RecipeError if nothing is there."""
+    """Return a model's folder or .safetensors file, None for a repository's name. RecipeError if nothing is there."""
     path = Path(model).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == SAFETENSORS):
         return path
@@ -68,7 +68,7 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
 
 
 def cached_model(model: str, revision: str | None) -> Path | None:
-    """Return the repository's folder in the hub's cache, without asking the network; None if it is not there."""
+    """Return the repository's folder in the hub's cache, without asking the network. None if it is not there."""
     from huggingface_hub.errors import HFValidationError
 
     try:
@@ -79,7 +79,7 @@ def cached_model(model: str, revision: str | None) -> Path | None:
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file of a model; RecipeError if there is none."""
+    """Return the object in a JSON file of a model. Raise RecipeError if there is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -107,7 +107,7 @@ def lora_of(setting: str | list[str] | Mapping[str, float] | None) -> dict[str, 
 
 
 def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool) -> None:
-    """Add LoRA weights to a pipeline, and so to others that share its parts; RecipeError if some cannot be added."""
+    """Add LoRA weights to a pipeline, and so to others that share its parts. RecipeError if some cannot be added."""
     if not lora:
         return
     require("peft")
@@ -135,7 +135,7 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
 
 
 def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
-    """Raise ValueError unless each module in a LoRA's `weights` is one of the pipeline's; `name`: of the adapter."""
+    """Raise ValueError unless each module in a LoRA's `weights` is one of the pipeline's. `name`: of the adapter."""
     tensors = weights[0] if isinstance(weights, tuple) else weights
     # some text encoders have their layers in a module `text_model`, and files name it or not
     wanted = {
@@ -153,7 +153,7 @@ def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
 
 
 def _split(place: str) -> tuple[str, str | None]:
-    """Return the folder or repository, and the file in it; None: the place names no file."""
+    """Return the folder or repository, and the file in it. None: the place names no file."""
     path = Path(place)
     if path.is_file():
         return str(path.parent), path.name

@@ -97,7 +97,7 @@ class PictureRule:
             return Failed("the endpoint sent an image whose base64 is broken")
 
     def fetch(self, url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> Pixels | Failed:
-        """Return the pixels of the image at an address, or Failed if a later try cannot bring it; `get` asks for it.
+        """Return the pixels of the image at an address, or Failed if a later try cannot bring it. `get` asks for it.
 
         Raise Fault if a later try may help, or for a bad certificate. `images` (address → bytes) keeps it.
         """
@@ -116,7 +116,7 @@ class PictureRule:
 
 
 def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:
-    """Return the answer for `count` items; surplus images are billed but dropped, absent ones are in `missing`."""
+    """Return the answer for `count` items. Surplus images are billed but dropped, absent ones are in `missing`."""
     items, charge = outcome.result or ([], None)
     lacking = outcome.miss or Failed(f"the endpoint sent {len(items)} images where {count} were asked for")
     entries = [*items[:count], *[lacking] * (count - len(items))]
@@ -140,7 +140,7 @@ def _stack(images: list[Pixels], size: tuple[int, int], resize: Resize, channels
 
 
 def value_at(content: object, *keys: str) -> Any:
-    """Return the value below these keys, one within the other, of decoded JSON; None if there is none."""
+    """Return the value below these keys, one within the other, of decoded JSON. None if there is none."""
     for key in keys:
         if not isinstance(content, dict):
             return None
@@ -149,7 +149,7 @@ def value_at(content: object, *keys: str) -> Any:
 
 
 def entries_at(content: object, *keys: str) -> list[Any]:
-    """Return the list below these keys of decoded JSON; an empty one if there is no list."""
+    """Return the list below these keys of decoded JSON. An empty one if there is no list."""
     entries = value_at(content, *keys)
     return entries if isinstance(entries, list) else []
 

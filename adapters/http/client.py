@@ -1,4 +1,4 @@
-"""Connections to an endpoint: pooled, bounded in size and time, with TLS verified; none follows a redirect."""
+"""Connections to an endpoint: pooled, bounded in size and time, with TLS verified. None follows a redirect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class OnFirstUse(Generic[Value]):
-    """A value that is made at its first use, once for all threads; after a failure the next use tries again."""
+    """A value that is made at its first use, once for all threads. After a failure the next use tries again."""
 
     def __init__(self, make: Callable[[], Value]) -> None:
         self._make, self._making = make, Lock()
@@ -52,7 +52,7 @@ class OnFirstUse(Generic[Value]):
 
 
 def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
-    """Open a pool of connections through the environment's proxies; RecipeError if a proxy or certificate is unusable.
+    """Open a pool of connections through the environment's proxies. RecipeError if a proxy or certificate is unusable.
 
     Without `credentials` neither a key nor a client certificate is sent.
     """
@@ -149,7 +149,7 @@ class Addresses:
     hosts: tuple[str, ...] = ()
 
     def refusal(self, url: object) -> str:
-        """Return why an address is not followed, in a clause that omits the address's path; empty if it is followed."""
+        """Return why an address is not followed, in a clause that omits the address's path. Empty if it is followed."""
         if not isinstance(url, str):
             return f"named {type(url).__name__} in place of an address"
         place = _place_of(url)
@@ -165,7 +165,7 @@ class Addresses:
 
 
 def _place_of(url: str) -> tuple[str, str, int | None] | None:
-    """Return the scheme, the host and the port of an address; None if it is none, or holds a user."""
+    """Return the scheme, the host and the port of an address. None if it is none, or holds a user."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)
@@ -201,7 +201,7 @@ class HTTPClient:
         self.close = finalize(self, _close, self.pool, self._image_pool)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
-        """Make a request and return the response; `where` is a path, or an address that the endpoint named.
+        """Make a request and return the response. `where` is a path, or an address that the endpoint named.
 
         Raises:
             Fault: no response came, or one with an error status or a redirect.
@@ -240,7 +240,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 
 
 def fault_of(response: httpx2.Response) -> Fault | None:
-    """Return the fault of a response with an error status or a redirect; None for another response."""
+    """Return the fault of a response with an error status or a redirect. None for another response."""
     if response.status_code < 300:
         return None
     if response.status_code < 400:  # the key goes to the host that the recipe names, and to no other
@@ -263,7 +263,7 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
 
 
 def read_json(content: bytes, charset: str | None = None) -> Any:
-    """Parse JSON, or raise ValueError or RecursionError; bytes that cannot be decoded become lone surrogates.
+    """Parse JSON, or raise ValueError or RecursionError. Bytes that cannot be decoded become lone surrogates.
 
     Whole numbers of more than LONGEST_NUMBER digits become None.
     """

@@ -1,4 +1,4 @@
-"""Authenticate requests to an endpoint by a renewable key, Basic auth or headers; the recipe holds no secret."""
+"""Authenticate requests to an endpoint by a renewable key, Basic auth or headers. The recipe holds no secret."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Credentials:
 
     @property
     def key(self) -> str:
-        """The current key; empty if no key is sent."""
+        """The current key. Empty if no key is sent."""
         with self._renewing:
             if self._config.key_file is not None:
                 with suppress(RecipeError):  # it is being written: the last key is sent
@@ -58,7 +58,7 @@ class Credentials:
             return self._key
 
     def sign(self, request: httpx2.Request) -> str:
-        """Put the key and the headers in a request, in place of a library's key; return the key."""
+        """Put the key and the headers in a request, in place of a library's key. Return the key."""
         key = self.key
         if self._header is not None:
             for name in ("Authorization", "api-key"):
@@ -70,7 +70,7 @@ class Credentials:
         return key
 
     def auth(self) -> httpx2.Auth:
-        """Return these credentials as httpx takes them; a request whose key is refused is repeated with a new one."""
+        """Return these credentials as httpx takes them. A request whose key is refused is repeated with a new one."""
         import httpx2
 
         credentials = self
@@ -90,7 +90,7 @@ class Credentials:
         return Renewing()
 
     def renew(self, fault: Fault, key: str) -> bool:
-        """Read the key again if `fault` says that `key` was refused; return True if there is another key now."""
+        """Read the key again if `fault` says that `key` was refused. Return True if there is another key now."""
         if fault.status not in (401, 403) or fault.refusal or not self._config.key_expires:
             return False
         with self._renewing:
@@ -137,7 +137,7 @@ def check_key(connection: Connection) -> None:
 
 
 def value_of(setting: str, variable: str) -> str:
-    """Read the environment variable that a setting names; RecipeError if it is not set or cannot stand in a header."""
+    """Read the environment variable that a setting names. RecipeError if it is not set or cannot stand in a header."""
     value = os.environ.get(variable, "").strip()
     if not value:
         raise RecipeError(f"{setting}: the environment variable {variable} is not set: export your key in it.")

@@ -113,7 +113,7 @@ class Fault(Exception):
 
     @property
     def whole(self) -> bool:
-        """True if a whole answer came that is not the result; the answer may have been billed."""
+        """True if a whole answer came that is not the result. The answer may have been billed."""
         return self.status is not None and self.status < 300
 
     @property
@@ -137,7 +137,7 @@ class Fault(Exception):
 
     @property
     def refusal(self) -> bool:
-        """True if a content filter withheld this sample; false if the request or the account is at fault."""
+        """True if a content filter withheld this sample. False if the request or the account is at fault."""
         if self.status not in (400, 403, 422, 451) and not self._in_answer:
             return False
         is_block = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
@@ -149,7 +149,7 @@ class Fault(Exception):
 
 
 class Rejected(APIError):
-    """A request that never succeeds; the run stops, and can be resumed when the cause is mended."""
+    """A request that never succeeds. The run stops, and can be resumed when the cause is mended."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -240,5 +240,5 @@ def _retry_info(body: str | bytes) -> float | None:
 
 
 def _number(value: str | None) -> float | None:
-    """Return the value of a plain decimal number such as 12 or 0.5, at most 1e9; None for any other text."""
+    """Return the value of a plain decimal number such as 12 or 0.5, at most 1e9. None for any other text."""
     return min(float(value), 1e9) if value and re.fullmatch(r"\d{1,19}(\.\d{1,9})?", value) else None

@@ -135,7 +135,7 @@ class Host(Generator, ABC, Generic[Config]):
         return self._ladder.describe(degree)
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now; empty if there is none."""
+        """Return the reason why requests wait now. Empty if there is none."""
         client = self._clients.value
         return "" if client is None else client.policy.wait
 
@@ -152,7 +152,7 @@ class Host(Generator, ABC, Generic[Config]):
         return self._prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images of the request's one prompt; errors: see `Policy.call_one_of`."""
+        """Draw new images of the request's one prompt. Errors: see `Policy.call_one_of`."""
         return self._ask(request, ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
@@ -171,7 +171,7 @@ class Host(Generator, ABC, Generic[Config]):
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
-        """(height, width) asked for new images, though they may come in another size; None: the endpoint's default."""
+        """(height, width) asked for new images, though they may come in another size. None: the endpoint's default."""
         return self._config.fixed_size
 
     def _credentials(self) -> Credentials:
@@ -209,7 +209,7 @@ def _prompt(request: Request) -> str:
 
 
 class Endpoints:
-    """Servers of one kind at several addresses, with one key and one policy; `concurrency` is per server."""
+    """Servers of one kind at several addresses, with one key and one policy. `concurrency` is per server."""
 
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
         credentials = Credentials(connection)
@@ -228,7 +228,7 @@ class Endpoints:
         check_stop: CheckStop = lambda: None,
         **request: Any,
     ) -> Outcome[Result]:
-        """POST `request`, or GET if it is empty, at the least busy server; return what `Policy.call_one_of` does."""
+        """POST `request`, or GET if it is empty, at the least busy server. Return what `Policy.call_one_of` does."""
 
         def choose() -> tuple[ConcurrencyLimiter, Callable[[], httpx2.Response]]:
             with self._choosing:

@@ -34,7 +34,7 @@ RARER = 1.5, 10.0
 
 
 class Ended(Exception):  # no Fault: the policy would make the request again
-    """A job that ended without a result; `is_refusal`: a content filter withheld it, even if `words` do not say so."""
+    """A job that ended without a result. `is_refusal`: a content filter withheld it, even if `words` do not say so."""
 
     def __init__(self, words: str, *, is_refusal: bool = False) -> None:
         super().__init__(words)
@@ -43,7 +43,7 @@ class Ended(Exception):  # no Fault: the policy would make the request again
 
 
 def for_free(ask: Callable[[], Value]) -> Value:
-    """Return what `ask` returns; mark a Fault that it raises as free, since asking again costs nothing."""
+    """Return what `ask` returns. Mark a Fault that it raises as free, since asking again costs nothing."""
     try:
         return ask()
     except Fault as fault:
@@ -62,7 +62,7 @@ def wait_for_job(
     timeout: float = float("inf"),
     cancel: Callable[[str], None] = lambda job: None,
 ) -> Mapping[str, Any]:
-    """Wait for the noted job, or start one and wait for that; return what the host says of the job once it is done.
+    """Wait for the noted job, or start one and wait for that. Return what the host says of the job once it is done.
 
     Args:
         host: the host's name in messages.
@@ -144,7 +144,7 @@ Config = TypeVar("Config", bound=ByJobs)
 
 
 class JobHost(Host[Config]):
-    """RANDOM_API and VARIATION_API by a host that answers by jobs; a request is one job.
+    """RANDOM_API and VARIATION_API by a host that answers by jobs. A request is one job.
 
     `response` reads what the host says of a finished job. After a Fault of `job_status` the host is asked again.
 
@@ -163,7 +163,7 @@ class JobHost(Host[Config]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request; each of `concurrency` workers waits for one job at a time."""
+        """One parent, or one prompt, per request. Each of `concurrency` workers waits for one job at a time."""
         return replace(super().capabilities, concurrency=self._config.concurrency)
 
     @abstractmethod
@@ -171,11 +171,11 @@ class JobHost(Host[Config]):
         """Return the state of a job; raise Ended if the job ended without a result, Fault if the host does not say."""
 
     def cancel(self, job: str) -> None:
-        """Tell the host that nobody waits for a job any longer; this class tells it nothing."""
+        """Tell the host that nobody waits for a job any longer. This class tells it nothing."""
         return
 
     def _submit(self, call: ImageCall) -> None:
-        """Make the host start a job, and note it; an override that chooses the job's id notes it before sending."""
+        """Make the host start a job, and note it. An override that chooses the job's id notes it before sending."""
         answer = object_of(super()._send(call))
         job = answer.get(self.job_field)
         if not isinstance(job, str):
@@ -208,7 +208,7 @@ class JobHost(Host[Config]):
         return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
 
     def _find(self, where: str) -> dict[str, Any] | None:
-        """Return the JSON object at an address; None if the host answers 404."""
+        """Return the JSON object at an address. None if the host answers 404."""
         try:
             return object_of(self._client.ask("GET", where))
         except Fault as fault:

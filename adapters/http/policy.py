@@ -1,4 +1,4 @@
-"""Retries, rates and outages, the same for every endpoint; no library below may retry by itself."""
+"""Retries, rates and outages, the same for every endpoint. No library below may retry by itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def workers_for(concurrency: int) -> int:
 
 
 class ConcurrencyLimiter:
-    """Lets at most `width` requests through at once, at first `most` ≥ 1; shared by all workers of an endpoint.
+    """Lets at most `width` requests through at once, at first `most` ≥ 1. Shared by all workers of an endpoint.
 
     A throttled request reduces the width by a fifth, unless the request had started before the last reduction. As many
     successes as the width raise it by one (as TCP does: Chiu and Jain, 1989). During a pause no request passes.
@@ -66,7 +66,7 @@ class ConcurrencyLimiter:
 
     @contextmanager
     def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
-        """Wait for a place, unless `check_stop` raises; yield the number of reductions so far, for `throttle`."""
+        """Wait for a place, unless `check_stop` raises. Yield the number of reductions so far, for `throttle`."""
         with self._condition:
             while (rest := self._pause_ends - time.monotonic()) > 0 or self._inside >= self.width:
                 self._condition.wait(_until_check(rest))
@@ -87,7 +87,7 @@ class ConcurrencyLimiter:
             self._condition.notify()
 
     def throttle(self, since: int, pause: float) -> None:
-        """Reduce the width, unless it was since `passing` gave `since`; let nothing pass for `pause` seconds."""
+        """Reduce the width, unless it was since `passing` gave `since`. Let nothing pass for `pause` seconds."""
         with self._condition:
             if since == self._reductions:
                 self._width = max(1.0, self._width * SHRINK)
@@ -96,7 +96,7 @@ class ConcurrencyLimiter:
 
 
 class CircuitBreaker:
-    """Holds requests back while a server is away; shared by all workers of an endpoint.
+    """Holds requests back while a server is away. Shared by all workers of an endpoint.
 
     Closed, it lets every request pass. After `limit` faults in a row, of any requests, it is open: one request at a
     time is made as a probe, after waits that double from FIRST to MOST. An answer to any request closes it.
@@ -191,7 +191,7 @@ class Outcome(Generic[Result]):
 
     @property
     def miss(self) -> Refused | Failed | None:
-        """The fault as `Refused` or `Failed`, for every item of the request; None if there is no fault."""
+        """The fault as `Refused` or `Failed`, for every item of the request. None if there is no fault."""
         if self.fault is None:
             return None
         if self.fault.refusal:
@@ -261,7 +261,7 @@ class Policy:
 
     @property
     def wait(self) -> str:
-        """The reason why requests wait now, if the wait is long, in a clause; empty if there is none."""
+        """The reason why requests wait now, if the wait is long, in a clause. Empty if there is none."""
         return self._wait if self._breaker.is_open or time.monotonic() < self._wait_ends else ""
 
     def call(

@@ -37,7 +37,7 @@ class Served(Prompted):
 
     @classmethod
     def profile_of(cls, settings: Mapping[str, Any]) -> Profile | None:
-        """Return the profile of the server that these settings name; None: another server."""
+        """Return the profile of the server that these settings name. None: another server."""
         return profile(cls.api, settings.get("server") or "")
 
     @model_validator(mode="before")
@@ -89,7 +89,7 @@ class ServedHost(Host[Config]):
 
 
 def server_by_address(url: str) -> str | None:
-    """Return `openai` or `azure` for an address at one of their hosts; None for another host, which must be asked."""
+    """Return `openai` or `azure` for an address at one of their hosts. None for another host, which must be asked."""
     host = urlsplit(url).hostname or ""
     if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
         return "azure"
@@ -97,7 +97,7 @@ def server_by_address(url: str) -> str | None:
 
 
 def _json_at(client: httpx2.Client, url: str) -> Any:
-    """Return the JSON at an address; None if there is none."""
+    """Return the JSON at an address. None if there is none."""
     try:
         return respond(client, "GET", url).json()
     except (ValueError, RecursionError, Fault):
@@ -128,7 +128,7 @@ def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -
 
 
 def _sd_server(options: Mapping[str, Any], version: Any) -> str:
-    """Return the server of /sdapi/v1 that has these options; empty if it is not known."""
+    """Return the server of /sdapi/v1 that has these options. Empty if it is not known."""
     if options.keys() == {"samples_format", "sd_model_checkpoint"}:
         return "stable-diffusion.cpp"
     if any(str(name).startswith("forge_") for name in options):
@@ -158,7 +158,7 @@ def look_at(
     ours: bool = False,
     recognise: bool = True,
 ) -> Iterator[Finding]:
-    """Yield what an examination of an endpoint, or of each of several, finds; no sample is asked for.
+    """Yield what an examination of an endpoint, or of each of several, finds. No sample is asked for.
 
     Args:
         model: the settings' class, whose default of `key_env` holds if the recipe states none.

@@ -36,7 +36,7 @@ SDServer = Literal["a1111", "forge", "sdnext", "stable-diffusion.cpp", "xinferen
 
 @dataclass(frozen=True)
 class Profile:
-    """The facts that we use about a server that speaks an API; docs/endpoints.md has the whole table and sources."""
+    """The facts that we use about a server that speaks an API. Docs/endpoints.md has the whole table and sources."""
 
     server: str  # the server's name in the setting `server`
     title: str  # the name that people use
@@ -87,7 +87,7 @@ PROFILES = (
 
 
 def profile(api: API, server: str) -> Profile | None:
-    """Return the profile of a server; None if there is none."""
+    """Return the profile of a server. None if there is none."""
     return next((each for each in PROFILES if (each.api, each.server) == (api, server)), None)
 
 
@@ -112,7 +112,7 @@ Size = Annotated[
 
 
 class Connection(Settings):
-    """Connection settings; they may differ between machines.
+    """Connection settings. They may differ between machines.
 
     Attributes:
         key_env: the environment variable that holds the key; None: no key, unless another setting brings one.
@@ -233,7 +233,7 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def exact_field(self) -> str | None:
-        """Name of the field that takes the degree as a number; None: the degree is put in words."""
+        """Name of the field that takes the degree as a number. None: the degree is put in words."""
         return self.strength_field
 
     @property
@@ -243,12 +243,12 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that every image must have; None: any."""
+        """(height, width) that every image must have. None: any."""
         return None
 
     @property
     def kept_size(self) -> tuple[int, int] | None:
-        """(height, width) of a second copy of each sample, which variations start from; None: there is no such copy."""
+        """(height, width) of a second copy of each sample, which variations start from. None: there is no such copy."""
         size = self.fixed_size if self.keep_size is True else self.keep_size or None
         return None if size == self.image_size else size
 

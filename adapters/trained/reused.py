@@ -135,7 +135,7 @@ class Trained(Generator):
         return self._generator().variation_api(request)
 
     def _generator(self, run: Path | None = None) -> Generator:
-        """Return the fitted generator; `run` holds its model, by default the run that fitted it."""
+        """Return the fitted generator. `run` holds its model, by default the run that fitted it."""
         if self._api is None:
             self._record = record = self._record or Fitted.of_run(self._path)
             self._check_named(record, run or self._path)

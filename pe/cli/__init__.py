@@ -1,1 +1,1 @@
-"""The `pe` command: one file per group of commands; no logic."""
+"""The `pe` command: one file per group of commands. No logic."""

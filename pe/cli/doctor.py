@@ -75,7 +75,7 @@ def doctor(
 
 
 def _tell(findings: Iterable[Finding], as_json: bool) -> bool:
-    """Print findings, each as soon as it is there; return True if none is a problem."""
+    """Print findings, each as soon as it is there. Return True if none is a problem."""
     rows = []
     for finding in findings:
         rows.append(asdict(finding))
@@ -88,7 +88,7 @@ def _tell(findings: Iterable[Finding], as_json: bool) -> bool:
 
 
 def _attack(epsilon: float | None, runs: int | None, as_json: bool) -> bool:
-    """Attack the histogram and print what was found; return True unless it contradicts the claim."""
+    """Attack the histogram and print what was found. Return True unless it contradicts the claim."""
     from pe.engine.loggers import Bars
     from pe.evaluation.audit import Claim, audit
 
@@ -99,7 +99,7 @@ def _attack(epsilon: float | None, runs: int | None, as_json: bool) -> bool:
 
 
 def _attack_noise(as_json: bool) -> bool:
-    """Test the bits of the noise and print what was found; return True unless they contradict the exact law."""
+    """Test the bits of the noise and print what was found. Return True unless they contradict the exact law."""
     from pe.evaluation.audit import audit_noise
     from pe.privacy.noise import SystemNoise
 

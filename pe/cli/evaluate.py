@@ -29,7 +29,7 @@ def _specs(_context: click.Context, _option: click.Parameter, texts: tuple[str, 
 
 
 def _spec(text: str) -> PluginSpec:
-    """Read `pixels:size=32,blur=0` as an embedding and its settings; values are YAML."""
+    """Read `pixels:size=32,blur=0` as an embedding and its settings. Values are YAML."""
     import yaml
 
     from pe.errors import RecipeError

@@ -252,7 +252,7 @@ class _Owner:
 def _declare_column(
     owner: _Owner, see: Callable[..., Seen], columns: dict[str, str | None], key: str, records: Seen
 ) -> Seen:
-    """Ask the owner for the column `key` if no option names it; return the records as seen with that column."""
+    """Ask the owner for the column `key` if no option names it. Return the records as seen with that column."""
     if columns[key] is None:
         name = owner.declares(key, f"Column of {key.partition('_')[0]}s{_OR_NONE[key]}", records.settings[key])
         if name is not None:
@@ -356,7 +356,7 @@ def _declaration(kind: str) -> Column:
 
 
 def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
-    """Return the classes, by the option or the owner's answer; None if nobody has declared them."""
+    """Return the classes, by the option or the owner's answer. None if nobody has declared them."""
     has_labels = records.settings.get("label_column", _NONE) not in ("", None)
     classes: str | None = _NONE
     if has_labels or "label_column" in owner.silent_on or owner.options["classes"] is not None:
@@ -368,7 +368,7 @@ def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
 
 
 def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | None, int | None]:
-    """Return the privacy unit and the numbers of records and of units; None for what nobody has declared."""
+    """Return the privacy unit and the numbers of records and of units. None for what nobody has declared."""
     from pe.private.source import RECORD
 
     choice = click.Choice([RECORD, *records.units])

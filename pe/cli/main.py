@@ -40,7 +40,7 @@ _FORMER = {
 
 
 class PluginGroup(click.Group):
-    """A group whose commands are the entry points of `pe.commands`; the help shows them by what they are for."""
+    """A group whose commands are the entry points of `pe.commands`. The help shows them by what they are for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all installed commands, sorted."""
@@ -54,7 +54,7 @@ class PluginGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, a section for each group; those of other packages come last."""
+        """Write the commands, a section for each group. Those of other packages come last."""
         names = self.list_commands(ctx)
         own = {name for _, members in _GROUPS for name in members}
         width = max(map(len, names), default=0)
@@ -68,7 +68,7 @@ class PluginGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that `args` begin with; fail for an unknown one, and name the nearest or the new one."""
+        """Return the command that `args` begin with. Fail for an unknown one, and name the nearest or the new one."""
         names = self.list_commands(ctx)
         if args[0] in _FORMER and args[0] not in names:
             raise click.UsageError(f"`pe {args[0]}` is now `pe {_FORMER[args[0]]}`.")
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command; return its exit status."""
+    """Run the command. Return its exit status."""
     try:
         status = pe(standalone_mode=False)
     except PEError as error:
@@ -130,7 +130,7 @@ def _run() -> int:
 
 
 def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
-    """Print a system error; return the exit status. Click and rich exit with 1 if nobody reads the pipe."""
+    """Print a system error. Return the exit status. Click and rich exit with 1 if nobody reads the pipe."""
     unwritten = None
     try:
         if stdout is not None:

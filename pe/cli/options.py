@@ -21,7 +21,7 @@ _LONGEST = 255
 
 
 class _NamedPath(click.Path):
-    """A path whose names are short enough for a disk; an empty path, which would mean this folder, is refused."""
+    """A path whose names are short enough for a disk. An empty path, which would mean this folder, is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -77,7 +77,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 @contextmanager
 def asking(options: str) -> Iterator[None]:
-    """Ask questions inside; if nobody is there to answer, raise a UsageError that names `options` instead."""
+    """Ask questions inside. If nobody is there to answer, raise a UsageError that names `options` instead."""
     try:
         yield
     except click.Abort:
@@ -88,7 +88,7 @@ def asking(options: str) -> Iterator[None]:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Stop]:
-    """Yield an event that SIGINT and SIGTERM set, so that a run stops and can go on; a second signal ends the process.
+    """Yield an event that SIGINT and SIGTERM set, so that a run stops and can go on. A second signal ends the process.
 
     The process's exit status is what shells and supervisors expect, 128 plus the signal's number: 130 after SIGINT, 143
     after SIGTERM.

@@ -24,13 +24,13 @@ def print_result(values: Mapping[str, Any], template: str, as_json: bool, **more
 
 
 def page(template: str, values: Mapping[str, Any]) -> str:
-    """Return the text that a file of templates/ makes of `values`; a missing value is an error."""
+    """Return the text that a file of templates/ makes of `values`. A missing value is an error."""
     return _environment().get_template(f"{template}.txt").render(values).rstrip("\n")
 
 
 @cache
 def _environment() -> Environment:
-    """Return the templates and their filters; Jinja2 is imported only to print a page."""
+    """Return the templates and their filters. Jinja2 is imported only to print a page."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from pe.errors import quoted
@@ -53,7 +53,7 @@ def _environment() -> Environment:
 
 
 def _wrap(text: str, indent: int = 0, first: str = "") -> str:
-    """Break paragraphs into lines; a paragraph's first line begins with `first`, and its others are indented."""
+    """Break paragraphs into lines. A paragraph's first line begins with `first`, and its others are indented."""
     spaces = " " * indent
     return "\n\n".join(
         textwrap.fill(one, _WIDTH, initial_indent=first, subsequent_indent=spaces, break_on_hyphens=False)

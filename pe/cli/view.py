@@ -1,4 +1,4 @@
-"""`pe view`: runs on pages and in words; the live page also for `pe run`."""
+"""`pe view`: runs on pages and in words. The live page also for `pe run`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _comparable(runs: Sequence[Run]) -> Iterator[Run]:
 
 
 def _write(runs: Sequence[Run], comparison: Comparison | None, file: Path | None, confidential: bool) -> Path:
-    """Write the report of one run, or the comparison of several; return where."""
+    """Write the report of one run, or the comparison of several. Return where."""
     from pe.engine.report import write_report
     from pe.report.compare import comparison_page
     from pe.report.sections import internal_report, shareable_report

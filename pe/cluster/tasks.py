@@ -46,7 +46,7 @@ class TaskAnswer:
     error: Exception | None = None
 
     def result(self, lines: set[Line]) -> Any:
-        """Log the worker's lines that are not in `lines` yet, and add them; return the value, or raise the error."""
+        """Log the worker's lines that are not in `lines` yet, and add them. Return the value, or raise the error."""
         for line in self.lines:
             if line not in lines:
                 lines.add(line)
@@ -57,7 +57,7 @@ class TaskAnswer:
 
 
 def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
-    """Run `work` if this worker has the asking process's `version`; return the value, the log lines and the error."""
+    """Run `work` if this worker has the asking process's `version`. Return the value, the log lines and the error."""
     _print_nowhere()
     lines: list[Line] = []
     with _logging_to(lines), quiet():
@@ -143,7 +143,7 @@ class _ListHandler(logging.Handler):
 
 
 def in_order(tasks: Iterable[ObjectRef], workers: int, tries: int) -> Iterator[Any]:
-    """Yield the values of tasks in order; their log lines go to this process's log, each once."""
+    """Yield the values of tasks in order. Their log lines go to this process's log, each once."""
     under_way: deque[ObjectRef] = deque()
     lines: set[Line] = set()
     for task in tasks:

@@ -154,7 +154,7 @@ class _Embedders:
 
 
 class RayWork:
-    """Private work on the Ray cluster that this process has joined; a `PrivateWork`.
+    """Private work on the Ray cluster that this process has joined. A `PrivateWork`.
 
     Args:
         embedding: name and settings from which a worker makes the embedding; None: it gets a copy of the run's object.
@@ -176,7 +176,7 @@ class RayWork:
         self._key = secrets.randbits(64)
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-        """Yield the vectors of each block, in order; one of the workers embeds each block. CONFIDENTIAL.
+        """Yield the vectors of each block, in order. One of the workers embeds each block. CONFIDENTIAL.
 
         Raises:
             ClusterError: workers are lost again and again, or do not give made-up samples the same vectors.
@@ -257,7 +257,7 @@ _NO_SPILLING = {"automatic_object_spilling_enabled": False}
 
 @contextmanager
 def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
-    """Start Ray, or join a cluster; yield a run's private work on it.
+    """Start Ray, or join a cluster. Yield a run's private work on it.
 
     Args:
         address: AUTO: Ray is started on this machine, on loopback, and ends with the run, as do its files;
@@ -289,7 +289,7 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
 
 @contextmanager
 def _connect(address: str | None, **own: Any) -> Iterator[list[str]]:
-    """Connect to Ray; yield the addresses of all machines of the cluster."""
+    """Connect to Ray. Yield the addresses of all machines of the cluster."""
     start_ray(address, extra="ray", purpose="--ray", **own)
     import ray
 

@@ -181,7 +181,7 @@ def read_truth(cell: object) -> int:
 
 
 def read_day(cell: object, form: str | None) -> date:
-    """Return the day of a date, of a time, or of its text in the form that strptime knows; None: as ISO 8601.
+    """Return the day of a date, of a time, or of its text in the form that strptime knows. None: as ISO 8601.
 
     Raise BadCell if the cell holds none.
     """

@@ -215,7 +215,7 @@ class Column(BaseModel):
 
     @cached_property
     def size(self) -> int:
-        """The number of values; a missing value has the code `size`."""
+        """The number of values. A missing value has the code `size`."""
         if self.kind in _MEASURED:
             return math.floor(self._steps + 1e-6) + 1
         return 2 if self.kind == "boolean" else len(self._listed)
@@ -249,7 +249,7 @@ class Column(BaseModel):
         return frozenset({*texts, *(code for code in self.missing_values if not isinstance(code, str))})
 
     def code(self, cell: object) -> int:
-        """Return the code of a cell, which may be a number or a date, or text that says it; `size` if it is missing.
+        """Return the code of a cell, which may be a number or a date, or text that says it. `size` if it is missing.
 
         A value out of range gets the nearest code, one that is not listed the code of "other".
 
@@ -310,7 +310,7 @@ class Column(BaseModel):
         return False
 
     def value(self, code: int) -> str | int | float | bool | None:
-        """Return the value with this code, as JSON has it: a date as text; None for a missing one."""
+        """Return the value with this code, as JSON has it: a date as text. None for a missing one."""
         if code >= self.size:
             return None
         if self.kind in _LISTED:
@@ -400,7 +400,7 @@ class Column(BaseModel):
         return self.kind == "date" and self.format is not None and "%y" in self.format
 
     def _day(self, cell: object) -> int:
-        """Return the ordinal of a date; a year of two digits is one of the declared range, if any is."""
+        """Return the ordinal of a date. A year of two digits is one of the declared range, if any is."""
         day = read_day(cell, self.format)
         for years in (0, -100, 100) if self._has_short_years and isinstance(cell, str) else ():
             with suppress(ValueError):  # 1900 has no 29 February
@@ -411,7 +411,7 @@ class Column(BaseModel):
 
 
 def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
-    """Return the number that a cell holds; empty if it holds none, or text with zeros before it, which is a code."""
+    """Return the number that a cell holds. Empty if it holds none, or text with zeros before it, which is a code."""
     if isinstance(cell, str) and _CODE.match(cell.strip()):
         return set()
     with suppress(BadCell):
@@ -526,7 +526,7 @@ class Columns(Mapping[str, Column]):
         return Rows(np.array(rows, dtype=f"S{self.width}").reshape(len(codes)))
 
     def codes(self, rows: Rows) -> Codes:
-        """Return the codes of rows, int64 (n, d), a row's by that row alone; a value that is not there is missing.
+        """Return the codes of rows, int64 (n, d), a row's by that row alone. A value that is not there is missing.
 
         In a row that is a list of fractions (`Rows.examples`), a fraction stands for the value at that place.
         """
@@ -550,7 +550,7 @@ class Columns(Mapping[str, Column]):
         return np.stack([column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)], axis=1)
 
     def associations(self, codes: Codes, labels: npt.NDArray[np.integer]) -> tuple[list[str], list[list[float]]]:
-        """Return the first COLUMNS_SHOWN columns' names, and Cramér's V of each pair; the labels, (n,), come last."""
+        """Return the first COLUMNS_SHOWN columns' names, and Cramér's V of each pair. The labels, (n,), come last."""
         names = [*self][:COLUMNS_SHOWN]
         every = [*self.bins(codes).T[: len(names)], labels]
         return names, [[1.0 if one is other else cramers_v(one, other) for other in every] for one in every]

@@ -98,7 +98,7 @@ class _Combinations:
         return np.isin(rows, allowed)
 
     def repair(self, codes: Codes) -> Codes:
-        """Take the combination that keeps most, an earlier column before all later ones; the first of equals."""
+        """Take the combination that keeps most, an earlier column before all later ones. The first of equals."""
         repaired, block = codes.copy(), max(_CELLS // len(self.allowed), 1)
         for start in range(0, len(codes), block):
             some = codes[start : start + block]

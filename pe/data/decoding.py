@@ -198,7 +198,7 @@ def _finish(image: Image.Image, target: _Target) -> UInt8Array:
 
 
 def _misread(image: Image.Image, stored: str) -> str:
-    """Return what Pillow would silently read as other values, and the remedy; empty if there is nothing."""
+    """Return what Pillow would silently read as other values, and the remedy. Empty if there is nothing."""
     # Pillow seeks the colour among pixels of 8 bits
     if "transparency" in image.info and re.search(r"RGB;16|'L;[24]", stored):
         return "a transparent colour of 2, 4 or 16 bits: save it with an alpha channel"

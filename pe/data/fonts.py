@@ -19,7 +19,7 @@ _STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "
 
 
 def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
-    """Return a font that has all letters of `text`, in `size` pixels; None where this machine has none.
+    """Return a font that has all letters of `text`, in `size` pixels. None where this machine has none.
 
     Pillow's own font, for Latin letters, comes first; then installed ones, upright fonts of common weight first.
     """
@@ -41,7 +41,7 @@ def installed_fonts() -> tuple[Path, ...]:
 
 @lru_cache(maxsize=4096)
 def draws(path: Path, text: str) -> bool:
-    """Return True if the font has real glyphs for all of `text`; False also for files that cannot be read.
+    """Return True if the font has real glyphs for all of `text`. False also for files that cannot be read.
 
     The glyphs are drawn, since character maps promise more than they hold: placeholder fonts draw adjacent characters
     alike, and symbol fonts put symbols in the places of letters and of the space.

@@ -57,7 +57,7 @@ class Images(Samples):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Images:
-        """Put the images `rows`, each h×w×c, into one batch; None becomes a black one."""
+        """Put the images `rows`, each h×w×c, into one batch. None becomes a black one."""
         pixels = np.zeros((len(rows), *shape), dtype=np.uint8)
         for i, row in enumerate(rows):
             if row is not None:
@@ -138,7 +138,7 @@ class Images(Samples):
         return np.asarray(np.sqrt(np.square(differences).mean(axis=(1, 2, 3))), np.float64)
 
     def suspicion(self) -> str:
-        """Return a clause on the images of one colour (± 1 level), as content filters make them; empty if none."""
+        """Return a clause on the images of one colour (± 1 level), as content filters make them. Empty if none."""
         if self.shape[0] * self.shape[1] < TELLING:
             return ""
         few = self.pixels[:, ::8, ::8]  # shows of most images that they have several

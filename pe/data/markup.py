@@ -1,4 +1,4 @@
-"""Take off markup that a chat template surely wraps around a model's text; if in doubt, an answer counts as no text.
+"""Take off markup that a chat template surely wraps around a model's text. If in doubt, an answer counts as no text.
 
 The templates come from these sources, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
 (002e9bf); [V] vllm, vllm/reasoning; [W] open-webui, its default reasoning tags; [M] mlx-lm, its tokenizer_utils.py; [H]
@@ -164,7 +164,7 @@ class _Answer:
         self.text = text.strip()
 
     def trim(self) -> None:
-        """Take off tokens that begin or end a turn; a `</s>` stays where it may close struck-through text (`<s>`)."""
+        """Take off tokens that begin or end a turn. A `</s>` stays where it may close struck-through text (`<s>`)."""
         for _ in range(_MOST):
             head = next((head for head in HEADS if self.text.startswith(head)), "")
             end = next((end for end in ENDS if self.text.endswith(end)), "")
@@ -194,7 +194,7 @@ class _Answer:
         return ""
 
     def strip_worded(self) -> str:
-        """Keep the text behind the words with which Granite 3.2 begins its response; other models have none."""
+        """Keep the text behind the words with which Granite 3.2 begins its response. Other models have none."""
         if not (opening := _WORDED.match(self.text)):
             return ""
         parts = _GRANITE_ANSWER.split(self.text)
@@ -224,7 +224,7 @@ class _Answer:
         return ""
 
     def strip_tags(self, has_thoughts: bool) -> None:
-        """Cut ANSWERS' tags from the text's ends; the last two only after thoughts, but a final `</answer>` always."""
+        """Cut ANSWERS' tags from the text's ends. The last two only after thoughts, but a final `</answer>` always."""
         for opening, closing in ANSWERS:
             is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
             if is_sure and self.text.startswith(opening):
@@ -233,7 +233,7 @@ class _Answer:
                 self.cut(self.text[: -len(closing)], closing)
 
     def stray_token(self, has_thoughts: bool) -> str:
-        """Return a token of a template that is left in the text; empty: there is none."""
+        """Return a token of a template that is left in the text. Empty: there is none."""
         text = self.text
         if token := _TOKEN.search(text):
             return str(token[0])
@@ -247,7 +247,7 @@ class _Answer:
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
-    """Return a tag's first match in a text; `<…>` matches in any case (<Think>), [THINK] only as it stands."""
+    """Return a tag's first match in a text. `<…>` matches in any case (<Think>), [THINK] only as it stands."""
     return re.search(pattern, text, re.IGNORECASE if "<" in pattern else 0)
 
 

@@ -120,7 +120,7 @@ class Population:
         return len(self.samples)
 
     def _repr_html_(self) -> str:
-        """Show some samples of each label in a notebook; labels are numbers here, and the run has their names."""
+        """Show some samples of each label in a notebook. Labels are numbers here, and the run has their names."""
         rows, labels = [], np.unique(self.labels)
         for label in labels[:_LABELS]:
             members = np.flatnonzero(self.labels == label)

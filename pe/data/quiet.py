@@ -24,7 +24,7 @@ _silenced = ExitStack()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show no Python warning inside the block; a library's logger without a handler writes nothing to the console.
+    """Show no Python warning inside the block. A library's logger without a handler writes nothing to the console.
 
     Such words might tell of a private record. The silence holds for all threads, from the first that enters until the
     last has left.

@@ -71,7 +71,7 @@ class RemotePath:
 
     @contextmanager
     def _system(self) -> Iterator[tuple[Any, str]]:
-        """Yield fsspec's file system and the path in it; whatever is raised inside becomes BadTable."""
+        """Yield fsspec's file system and the path in it. Whatever is raised inside becomes BadTable."""
         try:
             import fsspec
         except ImportError as error:
@@ -99,7 +99,7 @@ TablePath = Path | RemotePath
 
 
 class _Reader(io.RawIOBase):
-    """A remote file; what goes wrong in reading it is a BadTable that names it."""
+    """A remote file. What goes wrong in reading it is a BadTable that names it."""
 
     def __init__(self, path: RemotePath, file: IO[bytes]) -> None:
         self._path, self._file = path, file
@@ -126,12 +126,12 @@ class _Reader(io.RawIOBase):
 
 
 def is_remote(value: object) -> bool:
-    """Return True if `value` is an address rather than a path on this machine; `file://…` is an address, too."""
+    """Return True if `value` is an address rather than a path on this machine. `file://…` is an address, too."""
     return isinstance(value, str) and "://" in value
 
 
 def _parse(value: Any) -> Any:
-    """Return an address as a RemotePath, or as a Path for `file://…`; anything else is returned as it is."""
+    """Return an address as a RemotePath, or as a Path for `file://…`. Anything else is returned as it is."""
     if not is_remote(value):
         return value
     address = urlsplit(value)

@@ -34,7 +34,7 @@ class Rows(Texts):
 
     @property
     def records(self) -> list[Any]:
-        """The rows as mappings of names to values; a made-up row as a list, a blank one as an empty mapping."""
+        """The rows as mappings of names to values. A made-up row as a list, a blank one as an empty mapping."""
         return [json.loads(row) if row else {} for row in self.utf8.tolist()]
 
     @classmethod
@@ -47,7 +47,7 @@ class Rows(Texts):
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up rows; what their values cost is part of `RowSource.decoding`, since no columns are known here."""
+        """Make up rows. What their values cost is part of `RowSource.decoding`, since no columns are known here."""
         return cls.examples(count, shape)
 
     @classmethod

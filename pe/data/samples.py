@@ -1,4 +1,4 @@
-"""Samples: an ordered batch of one modality, such as images; their conditions; and public randomness.
+"""Samples: an ordered batch of one modality, such as images. Their conditions; and public randomness.
 
 The engine counts, takes, saves and loads samples; for all other work it calls their methods. So another modality is a
 class with the members of `Samples`, named by an entry point of the group `pe.modalities`; the loop does not change.
@@ -69,7 +69,7 @@ class Samples(Protocol):
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up samples as different as can be, sample i from i alone; a run tries its embedding on them first."""
+        """Make up samples as different as can be, sample i from i alone. A run tries its embedding on them first."""
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
@@ -95,11 +95,11 @@ class Samples(Protocol):
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
-        """Return the array that `pack` was given, to the bit; no code in `parts` is executed."""
+        """Return the array that `pack` was given, to the bit. No code in `parts` is executed."""
 
     @property
     def array(self) -> Array:
-        """The samples as they are stored; `type(self)(array)` makes them again."""
+        """The samples as they are stored. `type(self)(array)` makes them again."""
 
     @property
     def shape(self) -> Shape:
@@ -127,7 +127,7 @@ class Samples(Protocol):
         return []
 
     def suspicion(self) -> str:
-        """Return a clause on how many samples look withheld or spoiled, and in what way; empty if none do."""
+        """Return a clause on how many samples look withheld or spoiled, and in what way. Empty if none do."""
         return ""
 
     def pictures(self) -> list[Image]:
@@ -138,7 +138,7 @@ class Samples(Protocol):
 
 
 def columns_of(samples: Samples, private: Mapping[str, Any]) -> Any:
-    """Return the columns of rows, as a recipe's section `private` declares them; None for other samples."""
+    """Return the columns of rows, as a recipe's section `private` declares them. None for other samples."""
     return resolve_name(samples.columns)(private["columns"]) if samples.columns else None
 
 
@@ -149,7 +149,7 @@ def suspicions(name: str, samples: Samples) -> list[str]:
 
 
 def distinct(samples: Samples) -> tuple[Int64Array, Int64Array]:
-    """Return (first, place): the first index of each group of equal samples; sample i equals sample first[place[i]]."""
+    """Return (first, place): the first index of each group of equal samples. Sample i equals sample first[place[i]]."""
     return distinct_rows(samples.array)
 
 
@@ -161,7 +161,7 @@ def distinct_rows(rows: Array) -> tuple[Int64Array, Int64Array]:
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of `size` places that cover the places 0 … count − 1 in order; the last may reach beyond them."""
+    """Yield slices of `size` places that cover the places 0 … count − 1 in order. The last may reach beyond them."""
     for start in range(0, count, size):
         yield slice(start, start + size)
 
@@ -214,7 +214,7 @@ def uniforms(seeds: Seeds, purpose: str) -> Float64Array:
 
 
 def generator(seed: int, phase: str) -> np.random.Generator:
-    """Return a random generator for one phase of the run; its draws are equal on every machine."""
+    """Return a random generator for one phase of the run. Its draws are equal on every machine."""
     return np.random.Generator(np.random.Philox(key=_key(seed, phase)))
 
 
@@ -287,7 +287,7 @@ class Conditions(Mapping[str, Column]):
 
     @property
     def rows(self) -> int | None:
-        """The number of samples; None without columns."""
+        """The number of samples. None without columns."""
         return next((len(column) for column in self.columns.values()), None)
 
     def take(self, indices: Indices) -> Conditions:

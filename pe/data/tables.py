@@ -43,7 +43,7 @@ class ColumnFile:
 
 
 def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
-    """Yield the values of an array of pyarrow: a number's name if it has one; surrogates for bytes that are no text.
+    """Yield the values of an array of pyarrow: a number's name if it has one. Surrogates for bytes that are no text.
 
     A value that Python cannot hold, such as a date beyond the year 9999, is UNREADABLE.
 
@@ -67,7 +67,7 @@ def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """Return the names that Hugging Face's metadata give to the numbers of a column; empty if it has no names."""
+    """Return the names that Hugging Face's metadata give to the numbers of a column. Empty if it has no names."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -76,14 +76,14 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 def _text(data: Any) -> str:
-    """Return a cell's text, up to _MOST_BYTES of it; bytes that are not UTF-8 become lone surrogates."""
+    """Return a cell's text, up to _MOST_BYTES of it. Bytes that are not UTF-8 become lone surrogates."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
 
 
 @contextmanager
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
-    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet; BadTable if that fails.
+    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet. BadTable if that fails.
 
     No file is memory-mapped: a mapped file that is cut off while it is read would end the process.
     """
@@ -177,7 +177,7 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """Return the files of a folder, at any depth, whose names end in one of `suffixes`, sorted; clutter is left out."""
+    """Return the files of a folder, at any depth, whose names end in one of `suffixes`, sorted. Clutter is left out."""
     return sorted(path for path in walk(folder) if path.suffix.lower() in suffixes)
 
 
@@ -253,7 +253,7 @@ def has_splits(folder: TablePath) -> bool:
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, those of the first row; BadTable if it is unreadable."""
+    """Return the names of a table's columns; of JSON lines, those of the first row. BadTable if it is unreadable."""
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
         with open_columns(file) as content:
@@ -406,7 +406,7 @@ def _csv_reader(file: TablePath, lines: _Lines) -> Iterator[list[str]]:
 
 
 def _header(file: TablePath, lines: _Lines) -> list[str]:
-    """Return the names in the first row of a CSV or TSV file; empty ones are of columns that nobody can name."""
+    """Return the names in the first row of a CSV or TSV file. Empty ones are of columns that nobody can name."""
     try:
         header = next(_csv_reader(file, lines), [])
     except (csv.Error, BadSample) as error:
@@ -480,7 +480,7 @@ WHOLE = 2**24
 
 @dataclass(frozen=True)
 class PublicText:
-    """A public text; its name tells its place: a line, a row or a file."""
+    """A public text. Its name tells its place: a line, a row or a file."""
 
     name: str
     label: str | None
@@ -499,7 +499,7 @@ class PublicTexts:
     encoding: str = UTF_8  # of all but Parquet and Arrow
 
     def check(self) -> None:
-        """Raise RecipeError if there is nothing at `path`, or a file of another type; no text is read."""
+        """Raise RecipeError if there is nothing at `path`, or a file of another type. No text is read."""
         types = (TEXT, *SUFFIXES)
         if not self.path.exists():
             raise RecipeError(f"There are no public texts at {self.path}: name a file or a folder that is there.")
@@ -509,7 +509,7 @@ class PublicTexts:
             )
 
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
-        """Yield the texts in order, each cut to `longest` bytes; empty lines, cells and files are passed over.
+        """Yield the texts in order, each cut to `longest` bytes. Empty lines, cells and files are passed over.
 
         `whole`: a .txt file is one text, not one for each of its lines.
 

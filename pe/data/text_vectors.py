@@ -66,13 +66,13 @@ class Rarity:
 
     @classmethod
     def among(cls, texts: Iterable[Keys]) -> Rarity:
-        """Return the rarity of pieces among `texts`; a text is given by its pieces, each once."""
+        """Return the rarity of pieces among `texts`. A text is given by its pieces, each once."""
         pieces = list(texts)
         keys, documents = np.unique(np.concatenate([np.zeros(0, np.uint64), *pieces]), return_counts=True)
         return cls(keys, documents.astype(np.int64), len(pieces))
 
     def of(self, keys: Keys) -> Weights:
-        """Return ln((1 + texts) / (1 + texts with the piece)) + 1, float64 (n,); most for a piece of no public text."""
+        """Return ln((1 + texts) / (1 + texts with the piece)) + 1, float64 (n,). Most for a piece of no public text."""
         if not len(self.keys):
             return np.ones(len(keys))
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)

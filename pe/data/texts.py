@@ -90,7 +90,7 @@ class Texts(Samples):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
-        """Put the texts `rows`, each of bytes, into one batch; None becomes an empty one."""
+        """Put the texts `rows`, each of bytes, into one batch. None becomes an empty one."""
         return cls(np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}"))
 
     @classmethod
@@ -185,7 +185,7 @@ def shorten(text: str, longest: int) -> bytes:
 
 @lru_cache(maxsize=512)  # whoever compares all pairs asks for each text again and again
 def _pieces(text: str) -> frozenset[str]:
-    """Return a text's runs of three characters; its ends are marked, so that even an empty text has one."""
+    """Return a text's runs of three characters. Its ends are marked, so that even an empty text has one."""
     text_with_ends = f"\0{text}\0\0"
     return frozenset(text_with_ends[i : i + 3] for i in range(len(text_with_ends) - 2))
 
@@ -273,7 +273,7 @@ def _read(path: Path, most: int, name: str) -> bytes:
 
 
 def _decode(data: bytes, encoding: str, whole: bool, name: str) -> str:
-    """Return the decoded text; if it is not `whole`, a character that its end cuts through is dropped."""
+    """Return the decoded text. If it is not `whole`, a character that its end cuts through is dropped."""
     try:
         return codecs.getincrementaldecoder(with_mark(encoding))().decode(data, whole)
     except UnicodeError as error:

@@ -50,7 +50,7 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
 
 
 def decode(data: UInt8Array) -> dict[str, Array]:
-    """Return the arrays that `encode` was given, views of the file's bytes `data` if possible; nothing is executed."""
+    """Return the arrays that `encode` was given, views of the file's bytes `data` if possible. Nothing is executed."""
     names, end = _read(data, 0)
     columns: dict[str, Array] = {}
     for name in names:
@@ -118,13 +118,13 @@ class Stored:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a run that are not yet part of a population; `progress` shows a warning if some were lost."""
+    """The answers of a run that are not yet part of a population. `progress` shows a warning if some were lost."""
 
     run: RunWriter
     progress: Progress
 
     def job_of(self, request: str, items: Items) -> JobNote:
-        """Return the note of the host's job for `request`, which asks for `items`; any thread may call this."""
+        """Return the note of the host's job for `request`, which asks for `items`. Any thread may call this."""
         job = self.run.journal.job(request)
         keep = partial(self.run.journal.keep_job, request, items.astype(np.int64).tobytes())
         return JobNote(job, calls=int(bool(job)), key=request, keep=keep)
@@ -134,7 +134,7 @@ class Answers:
         return {request: np.frombuffer(items, np.int64) for request, items in self.run.journal.jobs(phase)}
 
     def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
-        """Write an answer to `items`, made in `seconds`, to a durable file; return what `commit` takes. Thread-safe."""
+        """Write an answer to `items`, made in `seconds`, to a durable file. Return what `commit` takes. Thread-safe."""
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)
@@ -151,12 +151,12 @@ class Answers:
         return Stored(items, row, misses, job)
 
     def commit(self, answers: list[Stored]) -> None:
-        """Enter stored answers in the journal, all or none; the notes of their jobs are deleted."""
+        """Enter stored answers in the journal, all or none. The notes of their jobs are deleted."""
         requests = [one.job.key for one in answers if one.job.job]
         self.run.journal.add_chunks([(one.row, one.misses) for one in answers], requests)
 
     def standing(self, phase: str, count: int) -> ItemState:
-        """Return the state of the `count` items of a phase; answers whose files were lost or changed are forgotten."""
+        """Return the state of the `count` items of a phase. Answers whose files were lost or changed are forgotten."""
         self._take_back_damaged(phase)
         standing = ItemState.of(count)
         for items, _ in self.read_answer(phase):

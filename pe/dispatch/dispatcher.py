@@ -61,7 +61,7 @@ class StartupGuard:
 
     @property
     def holds(self) -> bool:
-        """True while no more requests may be sent; if it is still True when none is under way, the phase has failed."""
+        """True while no more requests may be sent. If it is still True when none is under way, the phase has failed."""
         if self._proven:
             return self._failed_chunks >= LATER * self._chunks and self._failed_items >= LATER * ITEMS
         return self._started_chunks >= self._chunks and self._started_items >= ITEMS
@@ -109,7 +109,7 @@ class Waits:
     _words: str = field(default="", init=False)
 
     def next_done(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
-        """Wait until one or more of `waiting` are ready; return the ready ones, in their order."""
+        """Wait until one or more of `waiting` are ready. Return the ready ones, in their order."""
         futures, ready = list(waiting), set[Future[Stored]]()
         while not ready:
             ready = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
@@ -231,7 +231,7 @@ class Dispatcher:
         return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t)
 
     def _find_finished(self, place: str) -> Population | None:
-        """Return the population in the run's folder `place`; None when it is still to be made.
+        """Return the population in the run's folder `place`. None when it is still to be made.
 
         A damaged one counts as still to be made if making it anew costs nothing and gives equal samples.
         """
@@ -244,7 +244,7 @@ class Dispatcher:
             return None
 
     def _make(self, place: str, work: Work, description: str) -> Population:
-        """Return the population of `work`; if it is not there yet, make it, store it, and delete the phase's chunks."""
+        """Return the population of `work`. If it is not there yet, make it, store it, and delete the phase's chunks."""
         if (samples := self._find_finished(place)) is not None:
             return samples
         self._fulfil(work, description)
@@ -284,14 +284,14 @@ class Dispatcher:
                 yield work.parents[items], parse_columns(columns)[0]
 
     def _fulfil(self, work: Work, description: str) -> ItemState:
-        """Ask until every item of `work` is answered or given up, committing each chunk; return the items' state."""
+        """Ask until every item of `work` is answered or given up, committing each chunk. Return the items' state."""
         standing = self._answers.standing(work.phase, len(work))
         for _ in self._ask_for(work, standing, description):
             pass
         return standing
 
     def _ask_for(self, work: Work, standing: ItemState, description: str) -> abc.Generator[Stored]:
-        """Ask for all items that `standing` leaves open; yield each answer once it is committed.
+        """Ask for all items that `standing` leaves open. Yield each answer once it is committed.
 
         A caller that stops before the end must close this iterator: answers to requests under way are kept then.
         """
@@ -368,7 +368,7 @@ class Dispatcher:
             raise self._translate(error) from error
 
     def _ask(self, work: Work, items: Items, standing: ItemState, halt: Event) -> Stored:
-        """Ask for `items`; make the answer's file durable. A waiting request ends if another fails or the run stops."""
+        """Ask for `items`. Make the answer's file durable. A waiting request ends if another fails or the run stops."""
 
         def check_stop() -> None:
             if halt.is_set() or self.meter.stop_reason() is not None:

@@ -66,7 +66,7 @@ class Meter:
         return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def stop_reason(self) -> PEError | None:
-        """Return why nothing more may be asked or waited for; None: work goes on."""
+        """Return why nothing more may be asked or waited for. None: work goes on."""
         if self.stop.is_set():
             return Interrupted("Stopped as asked, with everything that was answered committed.")
         limit = self.limits.max_seconds
@@ -75,7 +75,7 @@ class Meter:
         return None
 
     def refusal(self, totals: Totals, calls: int, images: int) -> PEError | None:
-        """Return why the next request may not be made; None when it may.
+        """Return why the next request may not be made. None when it may.
 
         Args:
             totals: committed so far.
@@ -111,7 +111,7 @@ class Meter:
         return None
 
     def spending(self, totals: Totals) -> str:
-        """Return the cost of `totals` as text; empty when everything is free."""
+        """Return the cost of `totals` as text. Empty when everything is free."""
         if self.price.free:
             return ""
         return f"{self.price.of(totals.usage):.2f} {self.price.currency}"

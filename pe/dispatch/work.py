@@ -30,7 +30,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class ReusedVariations:
-    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64 (m,); none if NOBODY."""
+    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64 (m,). None if NOBODY."""
 
     phase: str
     child: Items
@@ -140,7 +140,7 @@ class Work:
             yield from [chunk] if is_whole else np.split(chunk, len(chunk))
 
     def _cut(self, items: Items, standing: ItemState, api: Generator) -> Iterator[Items]:
-        """Yield `items`, cut into requests; several generators get them in turn, so that none waits for another."""
+        """Yield `items`, cut into requests. Several generators get them in turn, so that none waits for another."""
         if items.size:
             ways = api.ways_of(self._conditions(api, items, standing), self._seeds(items, standing), self.explores)
             of_each = [self._cut_for(can, items[ways == way], standing, api) for way, can in enumerate(api.ways)]
@@ -194,7 +194,7 @@ class Work:
         return item_seeds(self.seed, self.phase, items, standing.tries(items))
 
     def name_request(self, items: Items, standing: ItemState) -> str:
-        """Return the unique name of the next request for `items`; after a kill that request has this name again."""
+        """Return the unique name of the next request for `items`. After a kill that request has this name again."""
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
     def ask(self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None) -> Answer:

@@ -25,7 +25,7 @@ AUDIT_RECORD = f"{CONFIDENTIAL}/audit-record.json"
 def write_audit_record(
     run: RunWriter, recipe: Recipe, api: Generator, embedding: Embedding, workers: Sequence[str], ledger: Ledger
 ) -> None:
-    """Write AUDIT_RECORD as things stand; `workers` are the hosts of a Ray cluster that did the private work."""
+    """Write AUDIT_RECORD as things stand. `workers` are the hosts of a Ray cluster that did the private work."""
     source = recipe.private
     user = str(os.getuid())  # many containers have no name for it
     with suppress(KeyError, OSError):

@@ -73,7 +73,7 @@ class RunContext:
     loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
     def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0, examples: int = 0) -> str:
-        """Return the command or Python call that goes on with the run in `folder`; `key`: the key to raise in it."""
+        """Return the command or Python call that goes on with the run in `folder`. `key`: the key to raise in it."""
         if self.python:
             more = f", {count}, degree={degree:g}" if count else ""
             more += f", examples={examples}" if examples else ""
@@ -86,7 +86,7 @@ class RunContext:
 
 @dataclass
 class Execution:
-    """A recipe (with all keys of its evolution), its plan, and its objects; `carry_out` sets `run` and `ledger`."""
+    """A recipe (with all keys of its evolution), its plan, and its objects. `carry_out` sets `run` and `ledger`."""
 
     recipe: Recipe
     plan: Plan
@@ -128,7 +128,7 @@ class Execution:
             check()
 
     def files(self) -> dict[str, bytes]:
-        """Check the private records before the run exists; return the files that the run begins with, by name."""
+        """Check the private records before the run exists. Return the files that the run begins with, by name."""
         identity = self.private.preflight()
         pool = self._pool(self.api)
         pins = {} if pool is None else {places.PUBLIC_SAMPLES: pool.pin(self.private)}
@@ -151,7 +151,7 @@ class Execution:
             pool.check_same(run.folder)
 
     def _pool(self, api: Generator | None) -> PublicPool | None:
-        """Return the public samples that the embedding and `api` read; `api` is None if it is fitted already."""
+        """Return the public samples that the embedding and `api` read. `api` is None if it is fitted already."""
         plugins: dict[str, object] = {} if api is None else {"api": api}
         return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)
 
@@ -371,7 +371,7 @@ def run_recipe(recipe: Recipe, out: Path | None, context: RunContext) -> Run:
 
 
 def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) -> Run:
-    """Go on with a run from its last committed chunk; a finished one is only checked.
+    """Go on with a run from its last committed chunk. A finished one is only checked.
 
     `recipe` is the recipe to go on with; None: the run's own. It may differ from the run's own only as `differences`
     allows: in settings of the machine. Objects of the user's own must be passed again.

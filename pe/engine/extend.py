@@ -46,7 +46,7 @@ def extend_run(
     examples: int = 0,
     tell: Callable[[Path], None] = lambda path: None,
 ) -> Path:
-    """Make `count` more samples of a finished run, resumable like the run itself; return their file.
+    """Make `count` more samples of a finished run, resumable like the run itself. Return their file.
 
     The members of the last population are varied in turn, so labels keep their shares; after a vote whose best
     candidates were taken once each, the next best are (`next_best`). The certificate is issued anew, with
@@ -87,7 +87,7 @@ def extend_run(
 
 
 def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], context: RunContext) -> Path:
-    """Make an extension with these numbers, or go on with it, and certify it; return its file."""
+    """Make an extension with these numbers, or go on with it, and certify it. Return its file."""
     folder, last, count, degree = run.folder, run.run.synthetic, numbers["count"], numbers["degree"]
     pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, context.progress)
     if pool is not None:

@@ -144,7 +144,7 @@ def _plugins(group: Group) -> Iterator[Finding]:
 
 
 def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
-    """Check the recipe's endpoint, or, without one, this machine; ask for no sample."""
+    """Check the recipe's endpoint, or, without one, this machine. Ask for no sample."""
     kind, settings = recipe.api.kind, recipe.api.settings
     if found := _look(kind, settings):
         yield from found

@@ -69,7 +69,7 @@ class Rung:
         return not self.follows and any(self.astray[space] >= STRAYED * len(self.parents) for space in SPACES)
 
     def means(self) -> dict[str, float | None]:
-        """Return the mean distance from the parent in each of SPACES; None where no distance is finite."""
+        """Return the mean distance from the parent in each of SPACES. None where no distance is finite."""
         return {space: _mean(self.apart[space]) for space in SPACES}
 
     def describe(self) -> str:
@@ -158,7 +158,7 @@ def _grows(near: Floats, far: Floats) -> bool:
 
 
 def chance(differences: Floats) -> float:
-    """Return how often random signs give as large a sum (Fisher's exact test of pairs), without NaN; 1 below FEWEST."""
+    """Return how often random signs give as large a sum (Fisher's exact test of pairs), without NaN. 1 below FEWEST."""
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
         return 1.0

@@ -22,7 +22,7 @@ from pe.report.loggers import Logged, Logger
 
 
 def logger(spec: str | Logger) -> Logger:
-    """Construct the logger that `NAME=WHERE` names; an object with a logger's methods is returned as it is."""
+    """Construct the logger that `NAME=WHERE` names. An object with a logger's methods is returned as it is."""
     if not isinstance(spec, str):
         if lacking := [method for method in ("log", "close") if not callable(getattr(spec, method, None))]:
             raise PluginError(f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger.")
@@ -129,7 +129,7 @@ class Bars(Progress):
 
 
 def _columns(total: int | None) -> list[rich.ProgressColumn]:
-    """Return a bar's columns; a phase of known size shows its items, the time left and the cost so far, too."""
+    """Return a bar's columns. A phase of known size shows its items, the time left and the cost so far, too."""
     name, clock = rich.TextColumn("{task.description:<26}"), rich.TimeElapsedColumn()
     if total is None:
         return [name, rich.BarColumn(), clock]

@@ -77,7 +77,7 @@ class Identity:
 
 @dataclass
 class PrivateSide:
-    """The private records while a run goes on; nothing is read before it is needed."""
+    """The private records while a run goes on. Nothing is read before it is needed."""
 
     source: PrivateSource
     embedding: Embedding
@@ -98,7 +98,7 @@ class PrivateSide:
         return PrivateRecords.of(self.dataset)
 
     def preflight(self) -> Identity:
-        """Check all records before the run exists; return their identity under a new key."""
+        """Check all records before the run exists. Return their identity under a new key."""
         key = secrets.token_hex(32)
         return Identity(key, self._fingerprint(key))
 
@@ -162,7 +162,7 @@ class PrivateSide:
             data_set.check(releases)
 
     def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
-        """Enter the run into the data set's ledger file before anything is released; entering it again changes nothing.
+        """Enter the run into the data set's ledger file before anything is released. Entering it again changes nothing.
 
         A copy of a run's directory, or an older state of it, is entered as another run: it is about to draw once more
         what the first has drawn, or may draw. Return the data set's total over all runs; None without a ledger file.
@@ -190,7 +190,7 @@ class PrivateSide:
             data_set.drew(Identity.of(run).run, len(run.journal.releases()))
 
     def leave(self, run: RunWriter) -> None:
-        """Strike a run that has drawn nothing out of the data set's ledger file; if it goes on, it is entered again.
+        """Strike a run that has drawn nothing out of the data set's ledger file. If it goes on, it is entered again.
 
         Where that cannot be done, the entry stays: the total is too high, and never too low.
         """
@@ -201,13 +201,13 @@ class PrivateSide:
             log.warning("The run stays in the data set's ledger, though it has drawn nothing: %s", error)
 
     def total(self, delta: float) -> dict[str, Any] | None:
-        """Return the data set's total as it stands now; None without a ledger file."""
+        """Return the data set's total as it stands now. None without a ledger file."""
         data_set = self._data_set
         return None if data_set is None else data_set.total(delta)
 
 
 def forget_run(folder: Path, ledger: DataSetLedger) -> None:
-    """Strike the run in `folder` out of `ledger`, durably; if it goes on, it is entered again before it draws.
+    """Strike the run in `folder` out of `ledger`, durably. If it goes on, it is entered again before it draws.
 
     Both must say that nothing was drawn: the run's journal, under the run's lock, and the ledger file, which notes when
     a run begins to draw; so neither an older state of the run nor a copy of it serves to strike out what was drawn.
@@ -238,7 +238,7 @@ class PublicPool:
 
     @classmethod
     def of(cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress) -> PublicPool | None:
-        """Return the pool of `plugins`, by recipe section; None if none reads samples, or all their files are gone.
+        """Return the pool of `plugins`, by recipe section. None if none reads samples, or all their files are gone.
 
         Files may be gone where a model that another run fitted with them needs them no more; a warning names them.
         """
@@ -256,7 +256,7 @@ class PublicPool:
         return cls(readers, is_compared, recipe.private, progress) if readers else None
 
     def pin(self, private: PrivateSide) -> bytes:
-        """Refuse images that are private records, if `is_compared`; return the content of PUBLIC_SAMPLES."""
+        """Refuse images that are private records, if `is_compared`. Return the content of PUBLIC_SAMPLES."""
         found = self._read(private.digests if self.is_compared else ())
         for content, copies in found.values():
             if copies:

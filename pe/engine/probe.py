@@ -101,7 +101,7 @@ def _check_degrees(*degrees: float) -> None:
 
 
 def _degree(recipe: Recipe, api: Generator) -> float:
-    """Return the first degree above 0: the recipe's, or the generator's if the planner is to choose; 0.5 if none."""
+    """Return the first degree above 0: the recipe's, or the generator's if the planner is to choose. 0.5 if none."""
     evolution = recipe.evolution
     has_degree = evolution.is_complete or "degree" in evolution.own_values
     degree = evolution.degree if has_degree else list(info_of(api).degrees)
@@ -133,7 +133,7 @@ def _page_of(rows: Iterable[tuple[Sequence[Image.Image], Sequence[str]]]) -> byt
 
 
 def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
-    """Return pictures side by side, small ones enlarged, each above its caption; a white line if there are none."""
+    """Return pictures side by side, small ones enlarged, each above its caption. A white line if there are none."""
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")
     factor = max(1, _HEIGHT // pictures[0].height)
@@ -215,7 +215,7 @@ class Probe:
         return (first, *(one.count_equal(other) for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; distances and the verdict stand only where there are several degrees."""
+        """Return JSON values. Distances and the verdict stand only where there are several degrees."""
         values: dict[str, Any] = {
             "label": self.label,
             "conditions": self.conditions,
@@ -252,7 +252,7 @@ def probe(
     api: GenerationAPI | None = None,
     embedding: Embedding | None = None,
 ) -> Probe:
-    """Ask the recipe's generator for a few samples, and for variations of them at each degree; no record is read.
+    """Ask the recipe's generator for a few samples, and for variations of them at each degree. No record is read.
 
     By default for the first label, at the first degree above 0 that the run would ask for, or 0.5 if there is none. For
     one degree there are two requests, if the generator takes so many samples in one. For several degrees, distances
@@ -295,7 +295,7 @@ def probe(
 
 
 def _founders(api: Generator, label: str, seed: int, price: Price, count: int, alike: bool) -> tuple[Population, Call]:
-    """Draw `count` new samples, all of one condition if `alike`; return them and the call. APIError if none came."""
+    """Draw `count` new samples, all of one condition if `alike`. Return them and the call. APIError if none came."""
     labels, none = np.zeros(count, np.int32), np.full(count, NO_PARENT)
     work = Work("probe/parents", labels, (label,), seed, none, alike=alike)
     answers, call = _ask(work, "RANDOM_API", api, price)
@@ -307,7 +307,7 @@ def _founders(api: Generator, label: str, seed: int, price: Price, count: int, a
 
 
 def _ask(work: Work, name: str, api: Generator, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
-    """Ask for the work; return each answer with the items that were made, and all requests together as one Call."""
+    """Ask for the work. Return each answer with the items that were made, and all requests together as one Call."""
     standing, start = ItemState.of(len(work)), time.monotonic()
     answers: list[tuple[Items, Answer]] = []
     for items in work.chunks(np.arange(len(work)), standing, api):

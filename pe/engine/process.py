@@ -120,7 +120,7 @@ def software_versions() -> dict[str, str]:
 
 @cache
 def installed_version(distribution: str) -> str:
-    """Return the version of an installed distribution; empty when it is not installed."""
+    """Return the version of an installed distribution. Empty when it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:

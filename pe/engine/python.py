@@ -41,7 +41,7 @@ _GENERATOR, _EMBEDDING = ("capabilities", "random_api", "variation_api"), ("batc
 
 
 def api(kind: str, **settings: Any) -> ApiSpec:
-    """Name a generator by its entry point, with its settings; it is constructed when the run is.
+    """Name a generator by its entry point, with its settings. It is constructed when the run is.
 
     Args:
         kind: the name, such as "public_images".
@@ -58,7 +58,7 @@ def api(kind: str, **settings: Any) -> ApiSpec:
 
 
 def embedding(kind: str, **settings: Any) -> PluginSpec:
-    """Name an embedding by its entry point, with its settings; it is constructed when the run is.
+    """Name an embedding by its entry point, with its settings. It is constructed when the run is.
 
     Args:
         kind: the name, such as "pixels".
@@ -322,7 +322,7 @@ def extend(
 
 
 class Evaluation(dict[str, Any]):
-    """The content of metrics.json; a notebook shows the grade's lines, and all numbers folded below them. Internal."""
+    """The content of metrics.json. A notebook shows the grade's lines, and all numbers folded below them. Internal."""
 
     def _repr_html_(self) -> str:
         lines = self.get("grade", {}).get("lines", ())
@@ -370,7 +370,7 @@ def evaluate(
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
-    """Write a run's report, one HTML file that needs nothing else, as `pe view --write` does; return its path.
+    """Write a run's report, one HTML file that needs nothing else, as `pe view --write` does. Return its path.
 
     Args:
         run: the run, or its directory.

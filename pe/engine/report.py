@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def write_report(folder: Path, *, confidential: bool = False) -> Path:
-    """Write the report of the run in `folder`, or the confidential one; return the path of the page.
+    """Write the report of the run in `folder`, or the confidential one. Return the path of the page.
 
     The certificate covers the shareable page and `pe export` copies it: it is post-processing of the run's releases.
     """

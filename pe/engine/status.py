@@ -52,7 +52,7 @@ class Phase:
 
 
 def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[tuple[Phase, bool]]:
-    """Yield each phase of a run, in order, with True if it is over; after a purge only phases begun since."""
+    """Yield each phase of a run, in order, with True if it is over. After a purge only phases begun since."""
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
         yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names)
@@ -91,7 +91,7 @@ def _count_answered(journal: Journal, phase: str) -> int:
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """Return the index, count and degree of the extension under way, or finished and not told of; None: none is."""
+    """Return the index, count and degree of the extension under way, or finished and not told of. None: none is."""
     path = run.folder / EXTENSION
     if not path.is_file():
         return None
@@ -132,7 +132,7 @@ class Status:
 
     @property
     def iteration(self) -> int:
-        """Iteration t of the phase under way; T when none is left."""
+        """Iteration t of the phase under way. T when none is left."""
         phase = self.journal.phase if self.journal else None
         return phase.iteration if phase else self.iterations
 
@@ -143,11 +143,11 @@ class Status:
 
     @property
     def cost(self) -> float | None:
-        """The cost of everything answered, in the price's currency; None: purged."""
+        """The cost of everything answered, in the price's currency. None: purged."""
         return self.price.of(self.journal.totals.usage) if self.journal else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; null for what a purge has deleted."""
+        """Return JSON values. Null for what a purge has deleted."""
         journal = self.journal
         usage = asdict(journal.totals.usage) if journal else dict.fromkeys(field.name for field in fields(Usage))
         at, event = journal.events[-1] if journal and journal.events else (None, None)
@@ -197,7 +197,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
 
 
 def waits_of(run: Run) -> str:
-    """Return what a running run waits for; empty if it waits for nothing."""
+    """Return what a running run waits for. Empty if it waits for nothing."""
     try:
         return printable(read_bytes(run.folder / WAITING).decode(errors="replace"))
     except FileNotFoundError:

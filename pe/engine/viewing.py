@@ -53,7 +53,7 @@ _POLICY = (
 
 
 def _runs_in(place: Path) -> list[Path]:
-    """Return the folder itself if it is a run, else the runs in it; a recipe of somebody's makes no folder a run."""
+    """Return the folder itself if it is a run, else the runs in it. A recipe of somebody's makes no folder a run."""
     if not place.is_dir():
         return []
 
@@ -102,7 +102,7 @@ class Feed:
     _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
-        """Return the pieces, read now if `fresh`, else perhaps a moment ago; earlier ones if the run cannot be read."""
+        """Return the pieces, read now if `fresh`, else perhaps a moment ago. Earlier ones if the run cannot be read."""
         with self._lock:
             began = time.monotonic()
             if fresh or began >= self._next:
@@ -141,7 +141,7 @@ class Feed:
             self._has_failed = True
 
     def stop(self) -> str:
-        """Ask the process that writes the run to stop, once; return a sentence for the page."""
+        """Ask the process that writes the run to stop, once. Return a sentence for the page."""
         running, pid = writer_of(self.page.run)
         if not running:
             return "The run does not go on: there is nothing to stop."
@@ -186,12 +186,12 @@ class ViewServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names by which a browser may call this server; any other may be a foreign page's (DNS rebinding)."""
+        """Names by which a browser may call this server. Any other may be a foreign page's (DNS rebinding)."""
         return tuple(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     @property
     def address(self) -> str:
-        """The address of the page to begin with; whoever knows the address may read all pages.
+        """The address of the page to begin with. Whoever knows the address may read all pages.
 
         It is one run's page, several runs side by side, or all runs of a folder.
         """
@@ -209,7 +209,7 @@ class ViewServer(ThreadingHTTPServer):
         return self.feed(run).news(since, fresh=self._is_closing)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that went away; any other error is a fault of ours."""
+        """Ignore a browser that went away. Any other error is a fault of ours."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -229,7 +229,7 @@ class ViewServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request; whatever does not come from the page itself is refused, in words that tell nothing."""
+    """One request. Whatever does not come from the page itself is refused, in words that tell nothing."""
 
     server: ViewServer
     server_version, sys_version, timeout = "pe", "", 30
@@ -293,7 +293,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, "Refused.")
 
     def _links(self, run: Run, here: str) -> list[Link]:
-        """Return the links to the pages of a run and to all runs; the report's is shown once there is one."""
+        """Return the links to the pages of a run and to all runs. The report's is shown once there is one."""
         owner = self.server.confidential and run.confidential.is_dir()
         return [
             Link("../", "All runs"),
@@ -303,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
         ]
 
     def _place(self) -> list[str] | None:
-        """Return the parts of the path below the token; None: the request was refused."""
+        """Return the parts of the path below the token. None: the request was refused."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
         if host not in self.server.hosts:
@@ -335,7 +335,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def serve(places: Sequence[Path], *, confidential: bool, port: int, tell: Callable[[str], None], end: Event) -> None:
-    """Serve the pages of the runs at `places` until `end` is set; one that is not there yet is waited for.
+    """Serve the pages of the runs at `places` until `end` is set. One that is not there yet is waited for.
 
     `tell` gets the address. The rest is as ViewServer has it.
     """

@@ -70,7 +70,7 @@ class Evidence:
 
 
 def advise(evidence: Evidence) -> list[str]:
-    """Return what to do next, a sentence each, the most probable cause first; at most MOST; empty: share it."""
+    """Return what to do next, a sentence each, the most probable cause first; at most MOST. Empty: share it."""
     sentences = [one for bound, rule in RULES if evidence.value < bound and (one := rule(evidence))]
     return [] if not sentences and evidence.value >= GOOD else (sentences or [_no_cause(evidence)])[:MOST]
 
@@ -123,7 +123,7 @@ def _pool_labels(e: Evidence) -> str:
 
 
 def _records_needed(e: Evidence) -> float:
-    """Return how many records (of as many units) a label needs for ENOUGH times the noise; 0 without noise."""
+    """Return how many records (of as many units) a label needs for ENOUGH times the noise. 0 without noise."""
     return ENOUGH * whole_noise(e.signals)
 
 

@@ -68,16 +68,16 @@ class Rates:
 
     @classmethod
     def of(cls, hits: int, alarms: int, runs: int, error: float) -> Rates:
-        """Return bounds from `hits` and `alarms` in `runs` runs a world; each is wrong with probability ≤ `error`."""
+        """Return bounds from `hits` and `alarms` in `runs` runs a world. Each is wrong with probability ≤ `error`."""
         return cls(float(lower(hits, runs, error)), float(upper(alarms, runs, error)))
 
     @property
     def mu(self) -> float:
-        """The least μ of μ-GDP that allows these error rates; 0 if even a mechanism that reveals nothing does."""
+        """The least μ of μ-GDP that allows these error rates. 0 if even a mechanism that reveals nothing does."""
         return max(0.0, float(ndtri(self.true_positive) - ndtri(self.false_positive)))
 
     def epsilon(self, delta: float) -> float:
-        """Return the least ε that allows these error rates, by the likelihood ratio; 0 if even ε = 0 allows them."""
+        """Return the least ε that allows these error rates, by the likelihood ratio. 0 if even ε = 0 allows them."""
         return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
 
     @property
@@ -116,7 +116,7 @@ def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
 
 
 def _log_ratio(true_positive: npt.ArrayLike, false_positive: npt.ArrayLike, delta: float) -> Float64Array:
-    """Return ln((TPR − δ)/FPR); −∞ for TPR ≤ δ. An upper bound of the FPR is never 0."""
+    """Return ln((TPR − δ)/FPR). −∞ for TPR ≤ δ. An upper bound of the FPR is never 0."""
     above = np.maximum(np.asarray(true_positive) - delta, 0.0)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(above) - np.log(np.asarray(false_positive)))
@@ -145,7 +145,7 @@ class Claim:
             raise PrivacyError(f"An audit takes 1 to {_MOST_NEIGHBORS} neighbors, not {self.neighbors}.")
 
     def within(self, target: float) -> Claim:
-        """Return the claim with the least noise that meets ε = `target`; PrivacyError if no noise does."""
+        """Return the claim with the least noise that meets ε = `target`. Raise PrivacyError if no noise does."""
 
         def releases(noise_multiplier: float) -> list[Release]:
             return [replace(self._release(1, noise_multiplier), count=self.iterations)]
@@ -164,7 +164,7 @@ class Claim:
 
     @cached_property
     def mu(self) -> float:
-        """The μ for which all T releases together are μ-GDP; PrivacyError if this audit cannot judge them."""
+        """The μ for which all T releases together are μ-GDP. Raise PrivacyError if this audit cannot judge them."""
         mu = gdp_mu(self.releases)
         if mu is None:
             raise PrivacyError("These releases are no Gaussians on a fine grid: this audit cannot judge them.")
@@ -183,7 +183,7 @@ def influence(claim: Claim) -> float:
 
 
 def clean_votes(claim: Claim) -> tuple[Int64Array, Int64Array]:
-    """Return one block's votes with and without the canary, without noise, in grid steps; no record is private."""
+    """Return one block's votes with and without the canary, without noise, in grid steps. No record is private."""
     places, grid, voting = candidates(claim, 1), claim.releases[0].grid, Voting(claim.neighbors)
     with_canary, without = (
         count_votes(records(claim, np.array([present])), *places, grid, voting) for present in (True, False)
@@ -230,7 +230,7 @@ def records(claim: Claim, present: BoolArray) -> PrivateEmbeddings:
 
 
 def _points(claim: Claim, block: Int64Array, place: Float32Array) -> Vectors:
-    """Return the points at `place` on their block's row; rows are farther from each other than they are long."""
+    """Return the points at `place` on their block's row. Rows are farther from each other than they are long."""
     corners = np.random.default_rng(_SEED).standard_normal((BLOCKS, _DIMENSIONS)).astype(np.float32)
     corners *= 4 * _bins(claim) / np.linalg.norm(corners, axis=1, keepdims=True)
     return np.concatenate([corners[block], place[:, None]], axis=1)
@@ -391,7 +391,7 @@ class NoiseAudit:
 
 
 def audit_noise(noise: Noise, draws: int = 4_000_000) -> NoiseAudit:
-    """Test `draws` draws of discrete Gaussian noise of scale SCALE, to the last bit; needs 100 bytes a draw.
+    """Test `draws` draws of discrete Gaussian noise of scale SCALE, to the last bit. Needs 100 bytes a draw.
 
     Noise that lies on a lattice coarser than the integers, in its tail or anywhere, lets whoever knows all records but
     one tell from a released bit pattern whether that one was there. The tests ask for what exact noise has: low bits

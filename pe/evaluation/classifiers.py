@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> Any:
-    """Return a controller of all libraries' threads; finding them is slow, so it is done again only after imports."""
+    """Return a controller of all libraries' threads. Finding them is slow, so it is done again only after imports."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -88,7 +88,7 @@ def at_once(jobs: int, features: int) -> int:
 def side_by_side(
     train: Callable[[Job], Result], jobs: Sequence[Job], threads: int, extra: str = "evaluation"
 ) -> Iterator[Iterator[Result]]:
-    """Yield an iterator over all results, in the order of `jobs`; jobs not begun when the block ends are dropped."""
+    """Yield an iterator over all results, in the order of `jobs`. Jobs not begun when the block ends are dropped."""
     if threads == 1:
         yield map(train, jobs)
         return
@@ -114,7 +114,7 @@ def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int,
 
 
 def fit_random_forest(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit a random forest on a `few` rows' vectors, with scikit-learn's defaults; `validation` is not used."""
+    """Fit a random forest on a `few` rows' vectors, with scikit-learn's defaults. `validation` is not used."""
     with on_one_thread():
         from sklearn.ensemble import RandomForestClassifier
 
@@ -122,7 +122,7 @@ def fit_random_forest(train: Labelled, validation: Labelled, classes: int, seed:
 
 
 def fit_boosted_trees(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit boosted trees on rows' vectors, with scikit-learn's defaults for histograms; `validation` is not used."""
+    """Fit boosted trees on rows' vectors, with scikit-learn's defaults for histograms. `validation` is not used."""
     with on_one_thread():
         from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -141,7 +141,7 @@ def _vectors(samples: Labelled) -> Vectors:
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """A linear probe that was fitted; it predicts as any other classifier."""
+    """A linear probe that was fitted. It predicts as any other classifier."""
 
     strength: float  # C, the inverse of the penalty's weight, one of STRENGTHS
     predict: Predict
@@ -175,7 +175,7 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
 
 
 def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit logistic regression on TF-IDF, both from the training part alone; `validation` is not used.
+    """Fit logistic regression on TF-IDF, both from the training part alone. `validation` is not used.
 
     Settings are scikit-learn's defaults, except that `words` finds the words, counts are sublinear, steps at most 100.
     """
@@ -198,7 +198,7 @@ def _fit_regression(
 
 
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit an MLP on pixels with scikit-learn's defaults (100 hidden units, Adam); keep the pass best on `validation`.
+    """Fit an MLP on pixels with scikit-learn's defaults (100 hidden units, Adam). Keep the pass best on `validation`.
 
     Batches have 200 images, fewer for small training sets, so that a pass has several steps.
     """
@@ -226,7 +226,7 @@ def pixels_in_unit_interval(images: Images) -> Float32Array:
 
 
 def log_probabilities(model: Any, features: Any, classes: int) -> Logits:
-    """Return the model's log-probabilities of all classes; none is below log(_LEAST)."""
+    """Return the model's log-probabilities of all classes. None is below log(_LEAST)."""
     probabilities = np.full((features.shape[0], classes), _LEAST)
     with on_one_thread():
         probabilities[:, model.classes_] = model.predict_proba(features)
@@ -278,12 +278,12 @@ class Classifier:
 
     @property
     def modalities(self) -> list[str]:
-        """The kinds of samples that it can be trained on; none: any, through an embedding."""
+        """The kinds of samples that it can be trained on. None: any, through an embedding."""
         kinds = {"images": (*ON_PIXELS, "resnet9"), "texts": ON_WORDS, "table": ON_ROWS}
         return [kind for kind, names in kinds.items() if self.name in names]
 
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-        """Train the classifier on `train`; its stopping point is chosen on `validation`, held out of the training set.
+        """Train the classifier on `train`. Its stopping point is chosen on `validation`, held out of the training set.
 
         Raises:
             MissingDependency: scikit-learn or torch is not installed.

@@ -88,7 +88,7 @@ def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
 
 @dataclass(frozen=True)
 class ControlRun:
-    """A control that asks the generator; it is stored in the confidential side of the run whose control it is."""
+    """A control that asks the generator. It is stored in the confidential side of the run whose control it is."""
 
     run: Run  # whose control it is
     recipe: Recipe
@@ -123,7 +123,7 @@ class ControlRun:
         return self.embedding is not None and info_of(self.embedding).hosts != ()
 
     def is_quick(self, images: int) -> bool:
-        """True if `images` samples take at most QUICK seconds, by the rate in the run's journal; False without one."""
+        """True if `images` samples take at most QUICK seconds, by the rate in the run's journal. False without one."""
         try:
             with read_journal(self.run) as journal:
                 rate = journal.samples_per_second()
@@ -132,7 +132,7 @@ class ControlRun:
         return rate is not None and images / rate <= QUICK
 
     def result(self, progress: Progress, stop: Event) -> Population:
-        """Make or resume the control, and return its samples; the recipe's limits count the control alone.
+        """Make or resume the control, and return its samples. The recipe's limits count the control alone.
 
         Raises:
             LimitReached, Interrupted, APIError: it cannot be finished; what was answered is stored.
@@ -171,7 +171,7 @@ def one_vote_run(
     dataset: PrivateDataset,
     embedding: Embedding,
 ) -> ControlRun:
-    """Return the one-vote control of a run with this plan and these S_0 … S_t; the generator is not asked yet.
+    """Return the one-vote control of a run with this plan and these S_0 … S_t. The generator is not asked yet.
 
     The private records vote once for samples straight from RANDOM_API, as many as the planner would choose for one vote
     and no more than the run asked for. The chosen samples are not varied.
@@ -265,7 +265,7 @@ def _select(votes: np.ndarray, threshold: float, candidates: Labels, labels: Lab
 def random_selection_run(
     run: Run, recipe: Recipe, plan: Plan, api: Generator, populations: Sequence[Population]
 ) -> ControlRun:
-    """Return the random-selection control of a run with this plan and S_0 … S_t; the generator is not asked yet.
+    """Return the random-selection control of a run with this plan and S_0 … S_t. The generator is not asked yet.
 
     It begins from the run's S_0. In each step all candidates have equal votes; `keep` and `offspring` are the run's.
     The offspring are asked for as in the run, the lookahead is not: it only serves the votes.

@@ -1,4 +1,4 @@
-"""Evaluate a run against real samples, and store the result; every earlier evaluation is archived beside it."""
+"""Evaluate a run against real samples, and store the result. Every earlier evaluation is archived beside it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ VERSION = 1
 
 
 def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:
-    """Measure a run and write confidential/metrics.json, whole or not at all; an earlier one is archived.
+    """Measure a run and write confidential/metrics.json, whole or not at all. An earlier one is archived.
 
     Guarantee: none. Everything computed here is confidential and stays in the run's confidential side.
 
@@ -129,7 +129,7 @@ def _describe(real: RealSet) -> Values:
 
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbedding]:
-    """Return the embeddings asked for, or the run's; a stranger's run may not send samples away by it (RecipeError)."""
+    """Return the embeddings asked for, or the run's. A stranger's run may not send samples away by it (RecipeError)."""
     recipe = load_changed(run.folder / RECIPE, request.changes, "evaluated")
     specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
     is_explicit = bool(request.embeddings)
@@ -167,7 +167,7 @@ def _fidelity(sets: Sets, samples: dict[str, Samples], embedding: CachedEmbeddin
 
 
 def _train(sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress) -> Results:
-    """Train the classifiers; return no results if the synthetic data have fewer than two classes."""
+    """Train the classifiers. Return no results if the synthetic data have fewer than two classes."""
     trials, noun = trials_of(sets, request, embeddings), sets.modality.noun
     if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
         if request.metrics is not None:
@@ -178,7 +178,7 @@ def _train(sets: Sets, request: Request, embeddings: list[CachedEmbedding], prog
 
 
 def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
-    """Judge the votes by the classifiers; return the values, and the names of collapsed classes, the worst first."""
+    """Judge the votes by the classifiers. Return the values, and the names of collapsed classes, the worst first."""
     best, labels, noun = choose_classifiers(results), sets.test.content.labels, sets.modality.noun
     values: Values = {
         "utility": {
@@ -196,7 +196,7 @@ def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
 
 
 def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedding: CachedEmbedding) -> Values:
-    """Grade what was measured and say what to do next; return the grade, and the verdict with its remedies."""
+    """Grade what was measured and say what to do next. Return the grade, and the verdict with its remedies."""
     recipe, plan, seed = sets.recipe, plan_of(sets.run, sets.recipe), sets.recipe.seed
     useful, judge, variety, privacy = None, "", None, None
     if results:
@@ -226,7 +226,7 @@ def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedd
 def _memorisation(
     sets: Sets, request: Request, embedding: CachedEmbedding, progress: Progress
 ) -> tuple[Values, File | None]:
-    """Return the values of memorisation and the file of the nearest pairs; {} and None without the private records."""
+    """Return the values of memorisation and the file of the nearest pairs. {} and None without the private records."""
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(
@@ -257,7 +257,7 @@ def _memorisation(
 
 
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
-    """Write METRICS_FILE, whole or not at all; archive an earlier, different one; return a message on that, or ""."""
+    """Write METRICS_FILE, whole or not at all. Archive an earlier, different one. Return a message on that, or ""."""
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
     metrics, new = folder / METRICS_FILE, [] if pairs is None else [folder / pairs_file(pairs[0])]
     is_same = metrics.is_file() and metrics.stat().st_size == len(content) and metrics.read_bytes() == content
@@ -281,7 +281,7 @@ def _pairs(folder: Path) -> list[Path]:
 
 
 def _archive(folder: Path) -> str:
-    """Copy the stored evaluation to a new folder in EARLIER; return a message that names it."""
+    """Copy the stored evaluation to a new folder in EARLIER. Return a message that names it."""
     earlier = folder / EARLIER
     index = 1 + max((int(path.name) for path in earlier.glob("[0-9]*") if path.name.isdecimal()), default=0)
     place = earlier / f"{index:03d}"

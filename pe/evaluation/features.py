@@ -42,7 +42,7 @@ class CachedEmbedding:
         return info_of(self.embedding)
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return the vectors of a block, float32 (n, d); if any sample is new, the whole block is embedded."""
+        """Return the vectors of a block, float32 (n, d). If any sample is new, the whole block is embedded."""
         digests = _digests(samples)
         if any(digest not in self._vectors for digest in digests):
             return self._store(digests, embed_block(self.embedding, samples))

@@ -44,7 +44,7 @@ class Moments:
 
 
 class StreamedMoments:
-    """Moments of vectors that come in blocks; memory is of order d², however many vectors there are.
+    """Moments of vectors that come in blocks. Memory is of order d², however many vectors there are.
 
     Vectors are shifted by the first block's mean before they are squared, so that a mean that is large beside
     the spread costs no digits. Vectors are stored while there are at most d, and summed as squares from then on.
@@ -82,7 +82,7 @@ class StreamedMoments:
         self._squares = dsyrk(1.0, rows.T, beta=1.0, c=self._squares, overwrite_c=1)
 
     def moments(self) -> Moments:
-        """Return the moments of all vectors added; ValueError if they are fewer than two."""
+        """Return the moments of all vectors added. Raise ValueError if they are fewer than two."""
         if self._count < 2 or self._centre is None:
             raise ValueError("A covariance needs two vectors or more.")
         shift = self._sum / self._count
@@ -187,7 +187,7 @@ class Manifold:
 
 
 def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
-    """Compare `synthetic` (m, d) with `real` (n, d) in float64; a ball excludes its rim, as in the authors' `prdc`."""
+    """Compare `synthetic` (m, d) with `real` (n, d) in float64. A ball excludes its rim, as in the authors' `prdc`."""
     if min(len(real), len(synthetic)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
     centre = real.mean(axis=0, dtype=np.float64)
@@ -231,7 +231,7 @@ class Features:
 
 
 def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task) -> Features:
-    """Embed all samples, block by block; memory is of order d² and the chosen vectors, for any number of samples."""
+    """Embed all samples, block by block. Memory is of order d² and the chosen vectors, for any number of samples."""
     if len(samples) < 2:
         raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
     order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]

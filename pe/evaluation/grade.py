@@ -69,7 +69,7 @@ class Usefulness:
 
 
 def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | None:
-    """Grade the synthetic data by one classifier's results; None if it was not trained on the private records.
+    """Grade the synthetic data by one classifier's results. None if it was not trained on the private records.
 
     `between` is the standard deviation between runs. The interval is that of the linearised ratio, by `compare`.
 
@@ -103,12 +103,12 @@ class Beside:
 
     @property
     def value(self) -> float | None:
-        """The share by that of the private records, in [0, BEST]; None without them."""
+        """The share by that of the private records, in [0, BEST]. None without them."""
         return BEST * min(self.synthetic / self.real, 1.0) if self.real else None
 
 
 def fidelity_of(measures: Values) -> Beside | None:
-    """Return the coverages among one embedding's measures in metrics.json; None if there are too few samples."""
+    """Return the coverages among one embedding's measures in metrics.json. None if there are too few samples."""
     if "coverage" not in measures:
         return None
     real, unevolved = (measures["controls"].get(name, {}).get("coverage") for name in (REAL, UNEVOLVED))
@@ -174,7 +174,7 @@ def nearer_private(synthetic: Vectors, private: Vectors, heldout: Vectors, seed:
 
 @dataclass(frozen=True)
 class Grade:
-    """All that a run is graded by; what was not measured is None. Confidential."""
+    """All that a run is graded by. What was not measured is None. Confidential."""
 
     noun: str  # what people call the samples
     classifier: str = ""  # by which usefulness is measured
@@ -184,7 +184,7 @@ class Grade:
     privacy: Nearer | None = None
 
     def lines(self, advice: str) -> list[tuple[str, str]]:
-        """Return (name, sentence) of each line; the last is `advice`, unless that is empty."""
+        """Return (name, sentence) of each line. The last is `advice`, unless that is empty."""
         noun, texts = self.noun, {"next": advice}
         if self.usefulness is not None:
             texts["usefulness"] = self.usefulness.sentence(self.classifier, noun)

@@ -56,7 +56,7 @@ def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> L
 
 
 def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
-    """Split the samples at random into (rest, held-out part), class by class; copies of a sample stay together.
+    """Split the samples at random into (rest, held-out part), class by class. Copies of a sample stay together.
 
     Both parts have at least one sample of each class that has two or more; only where all samples of a class are copies
     of one are they parted. `share` is of a class's different samples.

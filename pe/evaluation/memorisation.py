@@ -127,7 +127,7 @@ def _near(distances: Float64Array) -> BoolArray:
 
 @dataclass(frozen=True)
 class Membership:
-    """The result of a test that takes the nearer samples for private records; the interval has confidence `level`."""
+    """The result of a test that takes the nearer samples for private records. The interval has confidence `level`."""
 
     # chance that a private record lies nearer than a held-out one (ties count half); ½ says nothing leaks here
     auc: float
@@ -180,7 +180,7 @@ class Memorisation:
         return self.generated_to_private[self.pairs[:, 0]]
 
     def to_dict(self) -> Values:
-        """Return the values as docs/evaluation.md has them; distances as quantiles at LEVELS."""
+        """Return the values as docs/evaluation.md has them. Distances as quantiles at LEVELS."""
         names = ("generated_to_private", "heldout_to_private", "private_to_generated", "heldout_to_generated")
         distances = {name: getattr(self, name) for name in names}
         samples = {name.partition("_")[0]: values for name, values in distances.items()}
@@ -234,7 +234,7 @@ def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Ind
 
 
 def _closest_pairs(records: Indices, distances: Float64Array) -> Indices:
-    """Return the PAIRS closest (generated, private) indices, nearest first; no private record is in two pairs."""
+    """Return the PAIRS closest (generated, private) indices, nearest first. No private record is in two pairs."""
     order = np.argsort(distances, kind="stable")
     _, first = np.unique(records[order], return_index=True)
     rows = order[np.sort(first)[:PAIRS]]
@@ -268,7 +268,7 @@ class LossAttack:
 
 
 def loss_attack(members: Float64Array, others: Float64Array) -> LossAttack:
-    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of `others`; return counts."""
+    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of `others`. Return counts."""
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))
     return LossAttack(len(members), alarms, hits, membership(members, others))

@@ -1,4 +1,4 @@
-"""The methods of evaluation for images, texts and tables; other modalities are compared by an embedding alone."""
+"""The methods of evaluation for images, texts and tables. Other modalities are compared by an embedding alone."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class Methods:
     common: tuple[str, ...] = ()  # settings of the run's source that a source of another kind has, too
 
     def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
-        """Return the sets in the form for each classifier; `note` is called with a sentence on each change."""
+        """Return the sets in the form for each classifier. `note` is called with a sentence on each change."""
         return dict.fromkeys(names, sets)
 
     def shows(self, samples: Samples) -> BoolArray:
-        """Mark the samples that show something of a record, bool (n,); the others never count as copies."""
+        """Mark the samples that show something of a record, bool (n,). The others never count as copies."""
         return np.ones(len(samples), bool)
 
     def comparable(self, ours: Samples, theirs: Samples) -> bool:
@@ -104,7 +104,7 @@ class Methods:
         return "png", png(sheet)
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
-        """Return a source for the real samples at `place`, read as the run's records are; RecipeError if none exist.
+        """Return a source for the real samples at `place`, read as the run's records are. RecipeError if none exist.
 
         A source of the run's kind has the run's declarations, a source of another kind the defaults of that kind
         (columns of tables: image, text, label). Units and budgets do not matter in an evaluation.
@@ -172,7 +172,7 @@ class ImageMethods(Methods):
         return np.array([Images.is_unique(one) for one in samples.array], bool)
 
     def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
-        """As `Methods.source_at`; size, channels, resize rule and classes are the run's."""
+        """As `Methods.source_at`. Size, channels, resize rule and classes are the run's."""
         if place != MNIST:
             return super().source_at(place, private, has_labels)
         settings = {name: getattr(private, name) for name in self.common}
@@ -340,7 +340,7 @@ def _common_runs(samples: Samples, private: Samples) -> Float64Array:
 
 
 def runs(texts: list[list[str]], length: int) -> list[Hashes]:
-    """Return for each text the hashes of all its runs of `length` words, uint64; no hash for a shorter text."""
+    """Return for each text the hashes of all its runs of `length` words, uint64. No hash for a shorter text."""
     index: dict[str, int] = {}
     flat = np.fromiter((index.setdefault(word, len(index)) for word in chain(*texts)), np.uint64)
     with np.errstate(over="ignore"):
@@ -356,7 +356,7 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
 
 
 def _canary(canary: str, synthetic: Samples, private: Samples) -> Values:
-    """Count texts with a canary, in any case and spacing; return the longest part in a generated one, as a share."""
+    """Count texts with a canary, in any case and spacing. Return the longest part in a generated one, as a share."""
     tokens = words(plain(canary))
     texts = [_join(words(text)) for text in strings_of(synthetic)]
     longest = 0
@@ -454,7 +454,7 @@ def methods_of(samples: Samples | type[Samples]) -> Methods:
 
 
 def are_among(samples: Samples, others: Samples) -> BoolArray:
-    """Mark the samples that equal one of `others`, bool (n,); a sample that shows nothing of a record never counts."""
+    """Mark the samples that equal one of `others`, bool (n,). A sample that shows nothing of a record never counts."""
     digests = set(map(sample_digest, others.array))
     equal = np.array([sample_digest(sample) in digests for sample in samples.array], dtype=bool)
     return equal & methods_of(samples).shows(samples)

@@ -118,7 +118,7 @@ def _loss(logits: Tensor, targets: Tensor, temperature: float = _TEMPERATURE) ->
 
 
 def _check_device(device: str) -> str:
-    """Return `device`; RecipeError if torch can put no tensor there."""
+    """Return `device`. Raise RecipeError if torch can put no tensor there."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -128,7 +128,7 @@ def _check_device(device: str) -> str:
 
 
 class _Batches:
-    """Shuffled, augmented batches; a last one of a single image is left out, since batch norm has no use for it."""
+    """Shuffled, augmented batches. A last one of a single image is left out, since batch norm has no use for it."""
 
     def __init__(self, train: Labelled, flip: bool, rng: np.random.Generator) -> None:
         self._targets = train.labels.astype(np.int64) if train.soft is None else train.soft
@@ -150,7 +150,7 @@ class _Batches:
                 yield self._augment(rows), self._targets[rows]
 
     def _augment(self, rows: Int64Array) -> UInt8Array:
-        """Return the images at `rows` with a black margin, randomly cropped; mirror half of them if `flip` is set."""
+        """Return the images at `rows` with a black margin, randomly cropped. Mirror half of them if `flip` is set."""
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
         flips = self._rng.random(len(rows)) < 0.5 if self._flip else np.zeros(len(rows), bool)

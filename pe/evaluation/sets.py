@@ -71,7 +71,7 @@ _OF_THE_SET = (  # a source's words on private records → words on the set that
 
 @dataclass(frozen=True)
 class Request:
-    """Settings of an evaluation; `api` and `embedding` are objects of the user's own.
+    """Settings of an evaluation. `api` and `embedding` are objects of the user's own.
 
     Raises:
         RecipeError: an unknown metric or classifier, a text in place of a list, or fewer than one seed.
@@ -109,7 +109,7 @@ class Request:
 
     @property
     def with_canaries(self) -> tuple[str, ...]:
-        """The canaries, each once; RecipeError if the file cannot be read, or holds none."""
+        """The canaries, each once. Raise RecipeError if the file cannot be read, or holds none."""
         if self.canaries is None:
             return ()
         try:
@@ -189,7 +189,7 @@ class Sets:
 
 
 def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[CachedEmbedding] = ()) -> Sets:
-    """Read the sets to compare, and make the controls; one vote uses the run's embedding, from `embeddings` if there.
+    """Read the sets to compare, and make the controls. One vote uses the run's embedding, from `embeddings` if there.
 
     Raises:
         RunError: the run has no population yet.
@@ -295,7 +295,7 @@ def _controls(
 
 
 def _make_control(name: str, control: ControlRun, choice: bool | None, notes: Notes, stop: Event) -> Labelled | None:
-    """Make a control that was asked for (`choice`) or runs by default (None); return None, with a note, otherwise."""
+    """Make a control that was asked for (`choice`) or runs by default (None). Return None, with a note, otherwise."""
     if choice is None and not control.comes_of_itself:
         notes.add(
             f"The {control.name} control is left out; --{control.name} runs it, or {name}=True from Python. "
@@ -313,7 +313,7 @@ def _make_control(name: str, control: ControlRun, choice: bool | None, notes: No
 
 
 def _make_unevolved(founders: Labelled, last: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
-    """Return as many new RANDOM_API samples as are evaluated, if they are free and quick; otherwise `founders`."""
+    """Return as many new RANDOM_API samples as are evaluated, if they are free and quick. Otherwise `founders`."""
     if control is not None and control.comes_of_itself and control.is_quick(len(last)):
         with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
             recipe = control.recipe
@@ -328,7 +328,7 @@ def _label(population: Population) -> Labelled:
 
 
 def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
-    """Return the first founders of each label, as many as `labels` has of that label; None if there are too few."""
+    """Return the first founders of each label, as many as `labels` has of that label. None if there are too few."""
     rows = []
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
         members = np.flatnonzero(founders.labels == label)[:count]
@@ -341,7 +341,7 @@ def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
 def _private(
     run: Run, classes: tuple[str, ...], notes: Notes, changes: tuple[str, ...]
 ) -> tuple[PrivateSource | None, Labelled | None]:
-    """Read the run's private records; None, None and a note if its confidential side or the records are not there."""
+    """Read the run's private records. None, None and a note if its confidential side or the records are not there."""
     try:
         if not (run.folder / FULL_RECIPE).is_file():
             raise RunError("the run's confidential side was purged")
@@ -390,7 +390,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
 
 
 def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> RealSet:
-    """Return the test set without those that `are_repeated` from one of `others`; a note counts them, by set."""
+    """Return the test set without those that `are_repeated` from one of `others`. A note counts them, by set."""
     among = {what: are_repeated(test.content.samples, each.samples) for what, each in others.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
     noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality

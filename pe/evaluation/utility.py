@@ -143,7 +143,7 @@ def utility(trials: Sequence[Trial], classes: int, seeds: Sequence[int], progres
 
 
 def choose_classifiers(results: Results) -> dict[str, str]:
-    """Return for each training set the classifier that is best on its held-out parts; ties to the first."""
+    """Return for each training set the classifier that is best on its held-out parts. Ties to the first."""
     names = next(iter(results.values())).keys()
     return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}
 
@@ -193,7 +193,7 @@ def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
 
 
 def areas(logits: Logits, labels: Labels) -> tuple[float, ...]:
-    """Return the mean area under the ROC curve of each class in `labels` against the others; () if there is one class.
+    """Return the mean area under the ROC curve of each class in `labels` against the others. () if there is one class.
 
     Ties count half. `logits` are as `Predict` returns them, (n, classes).
     """

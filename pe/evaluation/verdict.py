@@ -92,7 +92,7 @@ def judge_of(results: Results, best: Mapping[str, str]) -> str:
 
 
 def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdict | None:
-    """Judge the votes by `judge_of`'s classifier; return None without a control to compare with.
+    """Judge the votes by `judge_of`'s classifier. Return None without a control to compare with.
 
     Guarantee: none. The result is confidential.
     """

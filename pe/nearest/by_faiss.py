@@ -129,7 +129,7 @@ def _try_gpus() -> None:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that faiss sees; 0 for the wheel `faiss-cpu`, or without faiss."""
+    """Return the number of GPUs that faiss sees. 0 for the wheel `faiss-cpu`, or without faiss."""
     return int(import_faiss().get_num_gpus()) if find_spec("faiss") else 0
 
 

@@ -21,7 +21,7 @@ _BYTES = 16  # free on a GPU for each float32 element of a temporary: so it take
 
 
 class TorchSearch:
-    """Search by products in float32 on the candidates' device; `in_float32` must be entered around it."""
+    """Search by products in float32 on the candidates' device. `in_float32` must be entered around it."""
 
     threads = ALONE  # torch has its own
 
@@ -73,7 +73,7 @@ def torch_search(candidates: Vectors) -> Search:
 
 
 def devices() -> list[str]:
-    """Return the names of all GPUs that torch sees, or the CPU; RecipeError: it sees none of the driver's GPUs."""
+    """Return the names of all GPUs that torch sees, or the CPU. RecipeError: it sees none of the driver's GPUs."""
     _import_torch()
     cards = find_cards("evolution.neighbor_search: faiss, or CUDA_VISIBLE_DEVICES= to hide them, to search on the CPU")
     return [f"cuda:{i}" for i in range(cards)] or [CPU]

@@ -160,7 +160,7 @@ class Decider:
         self.search = backend(rows if near.all() else rows[near])
 
     def __call__(self, queries: Vectors, places: Int64Array | None = None) -> Int64Array:
-        """The q nearest candidates of each query, or of each at `places`, n×q; −1 for queries that are not finite."""
+        """The q nearest candidates of each query, or of each at `places`, n×q. −1 for queries that are not finite."""
         read = partial(_read, queries, places)
         rows = np.arange(len(queries) if places is None else len(places))
         answer = np.full((len(rows), self.q), -1, np.int64)
@@ -178,7 +178,7 @@ class Decider:
         return answer
 
     def _search(self, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
-        """Write the answers of these rows that the search decides; return the rows that it leaves open."""
+        """Write the answers of these rows that the search decides. Return the rows that it leaves open."""
         threads = self.search.threads.count()
         if len(rows) < threads * _SHARE:
             threads = 1
@@ -191,7 +191,7 @@ class Decider:
             return np.concatenate(list(pool.map(work, blocks)))
 
     def _block(self, read: Read, answer: Int64Array, rows: Int64Array) -> Int64Array:
-        """Do the work of `_search` for one block; the answer of a row depends on no other row."""
+        """Do the work of `_search` for one block. The answer of a row depends on no other row."""
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)
         at = np.flatnonzero((radii < _FAR) & ~exact.has_no_direction(queries, self.metric))
@@ -207,7 +207,7 @@ class Decider:
     def _decide(
         self, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
     ) -> tuple[Int64Array, BoolArray]:
-        """The q nearest of the candidates retrieved for queries[rows]; True for rows where no other can be nearer."""
+        """The q nearest of the candidates retrieved for queries[rows]. True for rows where no other can be nearer."""
         columns, approximate, error, beyond = self._retrieve(rows_in_frame, radii)
         n, q, unit = len(rows), self.q, self.frame.scale**2
         nearest = np.full((n, q), -1, np.int64)
@@ -247,7 +247,7 @@ class Decider:
 
 
 def _read(queries: Vectors, places: Int64Array | None, rows: Int64Array) -> Vectors:
-    """The queries at `rows`, ascending (if given, at places[rows]); copied only if they are not consecutive."""
+    """The queries at `rows`, ascending (if given, at places[rows]). Copied only if they are not consecutive."""
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:
         return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1])

@@ -59,7 +59,7 @@ _BLOCK = 2**22  # most elements of a block of queries or candidates there
 
 
 def gamma(dimensions: int, roundoff: float) -> float:
-    """γ_{d+32} of the proof above, a hair enlarged; infinite (nothing is certain) where the proof does not reach."""
+    """γ_{d+32} of the proof above, a hair enlarged. Infinite (nothing is certain) where the proof does not reach."""
     k = (dimensions + 32) * roundoff
     return 1.001 * k / (1 - k) if k < 0.2 and dimensions < 2**22 else float("inf")
 
@@ -70,7 +70,7 @@ def pad(dimensions: int, roundoff: float) -> float:
 
 
 def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
-    """An upper bound on the norm of each row, float64; infinite for NaN, on overflow, or beyond the proof's reach."""
+    """An upper bound on the norm of each row, float64. Infinite for NaN, on overflow, or beyond the proof's reach."""
     dimensions = vectors.shape[1]
     if not np.isfinite(gamma(dimensions, roundoff)):
         return np.full(len(vectors), np.inf)

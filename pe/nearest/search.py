@@ -67,7 +67,7 @@ def nearest(
 
 
 def describe(backend: Backend) -> str:
-    """The library and the device that `backend` means on this machine, in words; raises what `nearest` raises."""
+    """The library and the device that `backend` means on this machine, in words. Raises what `nearest` raises."""
     return _choose(backend)[0]
 
 
@@ -90,7 +90,7 @@ def _torch_is_better() -> bool:
 
 
 def _distinct(candidates: Vectors) -> Int64Array:
-    """The index of the first occurrence of each finite vector, ascending; −0.0 and 0.0 count as equal."""
+    """The index of the first occurrence of each finite vector, ascending. −0.0 and 0.0 count as equal."""
     finite = np.flatnonzero(np.isfinite(candidates).all(axis=1))
     first, _ = distinct_rows(candidates[finite] + np.float32(0))  # −0.0 + 0.0 = 0.0
     return finite[np.sort(first)]

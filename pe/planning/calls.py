@@ -62,7 +62,7 @@ WIDEST = 0.6
 
 @dataclass(frozen=True)
 class Trial:
-    """The most requests and images of the trial; none where there is no trial."""
+    """The most requests and images of the trial. None where there is no trial."""
 
     random: int = 0
     variation: int = 0
@@ -70,7 +70,7 @@ class Trial:
 
     @classmethod
     def of(cls, recipe: Recipe, plan: Plan, api: Generator | None) -> Trial:
-        """Plan the trial of a run; a generator that could not be set up (None) is taken to need none."""
+        """Plan the trial of a run. A generator that could not be set up (None) is taken to need none."""
         if api is None or not _needs_trial(recipe, plan, api):
             return cls()
         if len(api.ways) > 1:  # who makes how many of them, and in how many calls, is drawn
@@ -84,7 +84,7 @@ class Trial:
 
 
 def trial_step(plan: Plan) -> Step | None:
-    """Return the iteration of the least degree above 0, at which the trial is made; None if that is above WIDEST."""
+    """Return the iteration of the least degree above 0, at which the trial is made. None if that is above WIDEST."""
     return min((step for step in plan.steps if 0 < step.degree <= WIDEST), key=lambda step: step.degree, default=None)
 
 
@@ -107,7 +107,7 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
 
 
 def disk_of(recipe: Recipe, plan: Plan, api: Generator | None) -> int | None:
-    """Return the most bytes that samples take on disk at one time; None: unknown.
+    """Return the most bytes that samples take on disk at one time. None: unknown.
 
     All populations are kept. Beside them lie answers not yet gathered into a population, the lookahead's included; at
     the end the synthetic data is written, and the shareable files are copied before they are replaced.

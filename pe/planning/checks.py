@@ -74,7 +74,7 @@ def cost_warnings(
 
 
 def limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: float | None) -> list[str]:
-    """Warn of limits that the run may reach before its end; None stands for a number that is unknown."""
+    """Warn of limits that the run may reach before its end. None stands for a number that is unknown."""
     limits = recipe.limits
     needs: tuple[tuple[str, float | None, float | None], ...] = (
         ("max_images", limits.max_images, images),
@@ -92,7 +92,7 @@ def limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: flo
 
 
 def refusals(*tries: Callable[[], object]) -> list[str]:
-    """Call each of `tries`; return a plan's sentence for each PEError that is raised, none of them twice."""
+    """Call each of `tries`. Return a plan's sentence for each PEError that is raised, none of them twice."""
     sentences = []
     for each in tries:
         try:
@@ -103,7 +103,7 @@ def refusals(*tries: Callable[[], object]) -> list[str]:
 
 
 def start_checks(recipe: Recipe, api: Generator | None, embedding: object) -> Iterator[Callable[[], object]]:
-    """Yield the checks that the generator and this machine can do what the recipe needs; none asks for a sample."""
+    """Yield the checks that the generator and this machine can do what the recipe needs. None asks for a sample."""
     if api is not None:
         yield api.check_machine
         yield api.describe_precision
@@ -115,7 +115,7 @@ def start_checks(recipe: Recipe, api: Generator | None, embedding: object) -> It
 
 
 def obstacles(recipe: Recipe, api: Generator | None = None) -> list[str]:
-    """Return a sentence for each reason to refuse a start of the recipe here and now; no sample is asked for.
+    """Return a sentence for each reason to refuse a start of the recipe here and now. No sample is asked for.
 
     `api` is the generator, where it could be set up; mistakes in its settings are not looked for.
 
@@ -186,7 +186,7 @@ def check_price(recipe: Recipe, api: Generator) -> None:
 
 
 def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
-    """Refuse a new run that would exceed the present cap in the data-set ledger; no ledger file is made."""
+    """Refuse a new run that would exceed the present cap in the data-set ledger. No ledger file is made."""
     ledger = _ledger_of(recipe)
     if ledger is not None and (refusal := ledger.refusal(releases)):
         raise BudgetExceeded(refusal)
@@ -205,13 +205,13 @@ def data_set_warnings(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
 
 
 def _ledger_of(recipe: Recipe) -> DataSetLedger | None:
-    """Return the ledger of a recipe's records; None if there is none, or the recipe withholds where they lie."""
+    """Return the ledger of a recipe's records. None if there is none, or the recipe withholds where they lie."""
     is_withheld = WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place))
     return None if is_withheld else data_set_ledger(recipe.private)
 
 
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
-    """Return the ledger file of all runs over a source's records; None for sample data without a place on disk."""
+    """Return the ledger file of all runs over a source's records. None for sample data without a place on disk."""
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
             f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data set's ledger file."
@@ -227,7 +227,7 @@ def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
 
 
 def check_place(recipe: Recipe) -> None:
-    """Refuse a recipe if nothing is at the private data's path; data is not read, and a remote store is not asked."""
+    """Refuse a recipe if nothing is at the private data's path. Data is not read, and a remote store is not asked."""
     path = recipe.private.place
     if isinstance(path, RemotePath):
         data_set_ledger(recipe.private)
@@ -244,7 +244,7 @@ def reads_public(plugin: object) -> TypeGuard[ReadsPublicSamples]:
 
 
 def check_public_place(recipe: Recipe, *plugins: object) -> None:
-    """Refuse plug-ins whose public samples lie where the private records do; no sample is read."""
+    """Refuse plug-ins whose public samples lie where the private records do. No sample is read."""
     path = recipe.private.place
     if not isinstance(path, Path) or str(path) == WITHHELD or recipe.privacy.pool_overlaps == "declared":
         return
@@ -298,7 +298,7 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _hard_link(path: Path) -> set[tuple[int, int]]:
-    """Return the device and inode of a file that has several names; empty for any other path."""
+    """Return the device and inode of a file that has several names. Empty for any other path."""
     if not path.is_file() or path.stat().st_nlink < 2:
         return set()
     status = path.stat()

@@ -54,7 +54,7 @@ class Signal:
 
     @property
     def to_noise(self) -> float | None:
-        """Votes per candidate of the label that has the fewest, over the noise; None: not declared, or no noise."""
+        """Votes per candidate of the label that has the fewest, over the noise. None: not declared, or no noise."""
         return None if self.fewest is None or not self.sigma else self.fewest / self.sigma
 
     @property
@@ -97,7 +97,7 @@ def _tail(x: float) -> float:
 
 
 def _excess(x: float) -> float:
-    """E[max(Z − x, 0)] of a standard normal Z; 0 from x = 8 on, where it is below 1e-16."""
+    """E[max(Z − x, 0)] of a standard normal Z. 0 from x = 8 on, where it is below 1e-16."""
     return max(exp(-x * x / 2) / sqrt(2 * pi) - x * _tail(x), 0.0) if x < 8 else 0.0
 
 
@@ -107,13 +107,13 @@ def votes_cast(records: int, units: int | None, neighbors: int) -> float:
 
 
 def whole_noise(signals: Sequence[Signal]) -> float:
-    """Return σ, in votes, of one histogram that has the budget of all; 0 without votes or noise."""
+    """Return σ, in votes, of one histogram that has the budget of all. 0 without votes or noise."""
     squares = [signal.sigma**2 for signal in signals]
     return 1 / sqrt(sum(1 / square for square in squares)) if squares and all(squares) else 0.0
 
 
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
-    """Return the signal of iteration t's histogram; `candidates` are the members of S_{t-1} per label.
+    """Return the signal of iteration t's histogram. `candidates` are the members of S_{t-1} per label.
 
     Labels have records in the recipe's public proportions; if these are estimated, only the sum of votes is known.
     """
@@ -139,7 +139,7 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
 
 
 def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
-    """Say what is wrong with votes, noise and threshold, a sentence each; the worst iteration speaks for all."""
+    """Say what is wrong with votes, noise and threshold, a sentence each. The worst iteration speaks for all."""
     pairs = [(signal, signal.votes) for signal in signals if signal.votes is not None]
     if not pairs:
         return []
@@ -170,7 +170,7 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
 
 @dataclass(frozen=True)
 class _Lack:
-    """Factors by which a candidate and a label have too few votes beside the noise; each is 1 or less if enough.
+    """Factors by which a candidate and a label have too few votes beside the noise. Each is 1 or less if enough.
 
     `each` is the votes of a label at q = 1, `sigma` the noise of one histogram with the budget of all.
     """
@@ -378,7 +378,7 @@ class Numbers:
 
 
 def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
-    """Fill in the unset evolution keys of a recipe; explicit ones are kept.
+    """Fill in the unset evolution keys of a recipe. Explicit ones are kept.
 
     `api` is the generator, whose `info` is used; None: the `info` of the class that the recipe names.
 
@@ -483,7 +483,7 @@ def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Return the sizes of S_0 … S_T: candidates, last the data to share; unvaried, only a pool's exceed candidates."""
+    """Return the sizes of S_0 … S_T: candidates, last the data to share. Unvaried, only a pool's exceed candidates."""
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
     most = numbers.records if numbers.is_paid and numbers.final_share else min(numbers.largest, MORE * numbers.records)
     budget = numbers.images - numbers.each(iterations) * members * numbers.labels
@@ -544,7 +544,7 @@ def _sigma(recipe: Recipe) -> float:
 
 
 def _info(recipe: Recipe, api: object | None) -> PluginInfo:
-    """Return the generator's declaration; the default one where its class is not known."""
+    """Return the generator's declaration. The default one where its class is not known."""
     if api is not None:
         return info_of(api)
     return info_of(load("pe.adapters", recipe.api.kind)) if recipe.api.kind in plugins("pe.adapters") else PluginInfo()

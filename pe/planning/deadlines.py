@@ -54,7 +54,7 @@ class ClockPlan:
 
 
 def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
-    """Decide if a run of the recipe has a public clock; the generator is None if it could not be set up.
+    """Decide if a run of the recipe has a public clock. The generator is None if it could not be set up.
 
     With `privacy.hold: auto` a run has one if its generator asks other machines, or does not say that it asks none.
     """
@@ -133,7 +133,7 @@ def deadlines(
 
 
 def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
-    """Return the seconds of a release of a fit; None: its part was not tried."""
+    """Return the seconds of a release of a fit. None: its part was not tried."""
     part = next((one for one in dry_runs if f"{release.name}/".startswith(f"{one.part}/")), None)
     return None if part is None else release.count * (part.seconds_per_step + part.parameters / _DRAWS)
 

@@ -60,7 +60,7 @@ class Iteration:
 
     @property
     def calls(self) -> int | None:
-        """Requests of RANDOM_API and VARIATION_API together; None: unknown."""
+        """Requests of RANDOM_API and VARIATION_API together. None: unknown."""
         return _total((self.random, self.variation))
 
     def row(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A run as it will be if no item is refused or fails; `print` shows it.
+    """A run as it will be if no item is refused or fails. `print` shows it.
 
     Attributes:
         choice: the recipe, its evolution complete, with the keys that were chosen and why.
@@ -140,7 +140,7 @@ class Forecast:
 
     @property
     def embedding(self) -> str:
-        """Name of the embedding by which the records vote; empty: there are no votes."""
+        """Name of the embedding by which the records vote. Empty: there are no votes."""
         return self.choice.recipe.embedding.kind.removeprefix(OBJECT) if self.plan.steps else ""
 
     @property
@@ -150,17 +150,17 @@ class Forecast:
 
     @property
     def random(self) -> int | None:
-        """The most calls of RANDOM_API; None: unknown."""
+        """The most calls of RANDOM_API. None: unknown."""
         return _total((self.trial.random, *(one.random for one in self.iterations)))
 
     @property
     def variation(self) -> int | None:
-        """The most calls of VARIATION_API, the lookahead's included; None: unknown."""
+        """The most calls of VARIATION_API, the lookahead's included. None: unknown."""
         return _total((self.trial.variation, *(one.variation for one in self.iterations)))
 
     @property
     def calls(self) -> int | None:
-        """The most calls of RANDOM_API and VARIATION_API together; None: unknown."""
+        """The most calls of RANDOM_API and VARIATION_API together. None: unknown."""
         return _total((self.random, self.variation))
 
     @property
@@ -184,7 +184,7 @@ class Forecast:
         return self.plan.fit
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; calls, images and cost are the most there can be."""
+        """Return JSON values. Calls, images and cost are the most there can be."""
         fewest = [signal.fewest for signal in self.signals if signal.fewest is not None]
         multipliers = [signal.noise_multiplier for signal in self.signals]
         return {
@@ -313,7 +313,7 @@ class Forecast:
             yield "" if i else "Dry run", f"{one.part}: {task} in about {_duration(one.seconds)} here{memory}{states}"
 
     def _meanings(self) -> Iterator[str]:
-        """Yield a line for each degree that has words; several lines if a degree's words differ by iteration."""
+        """Yield a line for each degree that has words. Several lines if a degree's words differ by iteration."""
         times: dict[tuple[float, str], list[int]] = {}
         for one in self.iterations:
             if one.meaning:
@@ -329,7 +329,7 @@ def _words(number: int | None) -> str:
 
 
 def _total(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum; None if one of the numbers is unknown."""
+    """Return the sum. None if one of the numbers is unknown."""
     known = list(numbers)
     return None if None in known else sum(known)  # type: ignore[arg-type]
 
@@ -356,7 +356,7 @@ def forecast(
     samples_per_second: float | None = None,
     dry_run: bool = False,
 ) -> Forecast:
-    """Foretell a run of `recipe`; call nothing and read no private record.
+    """Foretell a run of `recipe`. Call nothing and read no private record.
 
     Args:
         recipe: the recipe.
@@ -472,7 +472,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 
 
 def load_changed(path: Path, changes: tuple[str, ...], verb: str) -> Recipe:
-    """Return the recipe that a run holds at `path`, with `changes`; RecipeError if they give the run another meaning.
+    """Return the recipe that a run holds at `path`, with `changes`. RecipeError if they give the run another meaning.
 
     `verb` says in the message what cannot be done to the run: extended, or evaluated.
     """

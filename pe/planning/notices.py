@@ -42,7 +42,7 @@ def sentences(notices: Iterable[Notice], *kinds: Kind) -> list[str]:
 def notices(
     recipe: Recipe, plan: Plan, epsilon: float, api: object | None = None, embedding: object | None = None
 ) -> Iterator[Notice]:
-    """Yield all notices on a recipe and its plan; `epsilon` is of all releases. Reads no record, asks nobody.
+    """Yield all notices on a recipe and its plan. `epsilon` is of all releases. Reads no record, asks nobody.
 
     The generator and the embedding are None where they are not at hand; then nothing is said of them.
     """

@@ -53,7 +53,7 @@ def check_other_runs(recipe: Recipe, releases: Sequence[Release]) -> None:
 
 
 def _named_paths(recipe: Recipe) -> Iterator[tuple[Path, bool]]:
-    """Yield every path that a recipe names; True for the run of a model whose cost is counted (`kind: trained`)."""
+    """Yield every path that a recipe names. True for the run of a model whose cost is counted (`kind: trained`)."""
     yield from _paths({"kind": recipe.api.kind, **recipe.api.settings})
     yield from _paths(recipe.embedding.settings)
 

@@ -117,7 +117,7 @@ def without_price(recipe: Recipe, api: Generator | None) -> list[PluginInfo]:
 
 
 def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Usage | None:
-    """Return the usage that is billed; None if tokens or pixels, whose number is unknown, cost something."""
+    """Return the usage that is billed. None if tokens or pixels, whose number is unknown, cost something."""
     info = PluginInfo() if api is None else info_of(api)
     size, tokens = info.drawn, info.tokens
     if (price.has_tokens and tokens is None) or (price.megapixel and size is None):
@@ -138,7 +138,7 @@ def class_of(kind: str) -> str:
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
-    """Try to construct a plug-in; return it and "", or None and the reason if that fails on this machine.
+    """Try to construct a plug-in. Return it and "", or None and the reason if that fails on this machine.
 
     Raises:
         PluginError: there is no plug-in of this name.
@@ -158,7 +158,7 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
 
 
 def set_up_generator(spec: PluginSpec) -> tuple[Generator | None, str]:
-    """Construct a recipe's generator as `set_up` does; the reason, if it fails, is a sentence for a plan."""
+    """Construct a recipe's generator as `set_up` does. The reason, if it fails, is a sentence for a plan."""
     api, why = set_up("pe.adapters", spec)
     if api is not None:
         return api, ""

@@ -102,7 +102,7 @@ def _equal_histograms(z: float, iterations: int, relation: Relation) -> list[Rel
 
 
 def planned_releases(recipe: Recipe) -> list[Release]:
-    """Return every release of the run, its fit included; noise is calibrated to ε, or as the recipe gives it."""
+    """Return every release of the run, its fit included. Noise is calibrated to ε, or as the recipe gives it."""
     privacy, evolution, unit = recipe.privacy, recipe.evolution, recipe.private.privacy_unit
     fit = fit_releases(recipe)
     if privacy.noiseless:
@@ -123,7 +123,7 @@ def planned_releases(recipe: Recipe) -> list[Release]:
 
 
 def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
-    """Return the target (ε, δ), or the cost of all releases if their noise is given; None for a run without noise."""
+    """Return the target (ε, δ), or the cost of all releases if their noise is given. None for a run without noise."""
     delta = recipe.privacy.delta
     if recipe.privacy.noiseless:
         return None
@@ -136,7 +136,7 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
 
 
 def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
-    """Try each part of the fit on this machine; empty if nothing is fitted, or the generator cannot be tried.
+    """Try each part of the fit on this machine. Empty if nothing is fitted, or the generator cannot be tried.
 
     Without `measured`, only what public numbers foretell is tried.
     """
@@ -159,7 +159,7 @@ def check_fit(recipe: Recipe) -> None:
 
 
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
-    """Return every release of the fit, calibrated to its share of the budget; none where nothing is fitted."""
+    """Return every release of the fit, calibrated to its share of the budget. None where nothing is fitted."""
     trainer = _trainer(recipe)
     releases = () if trainer is None else tuple(trainer.plan_releases(fit_terms(recipe)))
     twice = [name for name, count in Counter(release.name for release in releases).items() if count > 1]
@@ -213,7 +213,7 @@ def fit_terms(recipe: Recipe) -> FitTerms:
 
 
 def _share(recipe: Recipe) -> float:
-    """Return the fit's share of ε: all that label counts leave where nothing evolves; all that an earlier run paid."""
+    """Return the fit's share of ε: all that label counts leave where nothing evolves. All that an earlier run paid."""
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     info = info_of(load("pe.adapters", recipe.api.kind))
     if info.fitted_before:
@@ -275,7 +275,7 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
 
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:
-    """Return the plan of a run, from its recipe; a finished run's releases are taken from its certificate.
+    """Return the plan of a run, from its recipe. A finished run's releases are taken from its certificate.
 
     Raise RunError for a run that was made elsewhere and holds links or pipes: whoever asks reads its files next.
     """
@@ -371,7 +371,7 @@ def _public_shares(evolution: Evolution, classes: tuple[str, ...]) -> list[float
 
 
 def _largest_remainders(total: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """Divide `total` in proportion to `shares` into whole numbers; ties go to the lowest index."""
+    """Divide `total` in proportion to `shares` into whole numbers. Ties go to the lowest index."""
     quotas = [total * share / sum(shares) for share in shares]
     sizes = [int(quota) for quota in quotas]
     by_remainder = sorted(range(len(shares)), key=lambda label: (sizes[label] - quotas[label], label))

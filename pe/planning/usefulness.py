@@ -38,12 +38,12 @@ class Measured:
     rows: Rows
 
     def at(self, ratio: float) -> list[float]:
-        """Return the quartiles at a ratio, by interpolation over its logarithm; beyond the rows the nearest one."""
+        """Return the quartiles at a ratio, by interpolation over its logarithm. Beyond the rows the nearest one."""
         ratios, *quartiles = zip(*self.rows, strict=True)
         return [float(np.interp(log(ratio), np.log(ratios), each)) for each in quartiles]
 
     def ratio_of(self, usefulness: float) -> float:
-        """Return the least ratio whose median reaches a usefulness; infinite if none does."""
+        """Return the least ratio whose median reaches a usefulness. Infinite if none does."""
         ratios, _, medians, _ = zip(*self.rows, strict=True)
         highest = np.maximum.accumulate(medians)
         return exp(np.interp(usefulness, highest, np.log(ratios))) if highest[-1] >= usefulness else inf

@@ -51,7 +51,7 @@ _REFUSALS = (
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:
-    """Import and return a library that an extra brings; `purpose` is the subject of MissingDependency's message."""
+    """Import and return a library that an extra brings. `purpose` is the subject of MissingDependency's message."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -61,12 +61,12 @@ def import_library(name: str, extra: str, purpose: str) -> Any:
 
 
 def require_torch(extra: str, purpose: str) -> None:
-    """Raise MissingDependency if torch is not installed; `extra` and `purpose` are as in `import_library`."""
+    """Raise MissingDependency if torch is not installed. `extra` and `purpose` are as in `import_library`."""
     import_library("torch", extra, purpose)
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of this name; auto is the first of cuda, mps and cpu that there is.
+    """Return the device of this name. Auto is the first of cuda, mps and cpu that there is.
 
     Raises:
         RecipeError: this machine lacks it, CUDA_VISIBLE_DEVICES hides it, or torch sees none of the driver's GPUs.
@@ -93,7 +93,7 @@ def find_device(name: str) -> torch.device:
 def choose_devices(
     device: Devices, extra: str = "diffusion", purpose: str = "A local diffusion model"
 ) -> list[torch.device]:
-    """Return the devices of these names (for auto all GPUs, or else mps or cpu); RecipeError if one is missing."""
+    """Return the devices of these names (for auto all GPUs, or else mps or cpu). RecipeError if one is missing."""
     require_torch(extra, purpose)
     if device == "auto":
         return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
@@ -102,7 +102,7 @@ def choose_devices(
 
 
 def describe_precision(device: Devices, precision: Precision) -> str:
-    """Describe the precision on this machine for the plan; torch is loaded only where there may be GPUs."""
+    """Describe the precision on this machine for the plan. Torch is loaded only where there may be GPUs."""
     names = [device] if isinstance(device, str) else device
     if not has_driver() and {*names} <= {"auto", "cpu"}:
         return "auto, which is fp32 here" if precision == "auto" else precision
@@ -115,7 +115,7 @@ def describe_precision(device: Devices, precision: Precision) -> str:
 
 
 def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
-    """Return torch's type for a precision; auto is bf16 on a GPU that computes in it, elsewhere fp32, and is logged."""
+    """Return torch's type for a precision. Auto is bf16 on a GPU that computes in it, elsewhere fp32, and is logged."""
     import torch
 
     if precision == "auto":
@@ -160,14 +160,14 @@ def keep_memory() -> None:
 
 
 def find_cards(instead: str) -> int:
-    """Return how many GPUs torch sees; if it sees none of the driver's GPUs, raise RecipeError, proposing `instead`."""
+    """Return how many GPUs torch sees. If it sees none of the driver's GPUs, raise RecipeError, proposing `instead`."""
     if fault := unseen_cards():
         raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
 
 
 def unseen_cards() -> str:
-    """Describe the fault if torch sees none of the driver's GPUs; empty if there is no such fault."""
+    """Describe the fault if torch sees none of the driver's GPUs. Empty if there is no such fault."""
     cards = listed_cards()
     if not cards or count_cards():
         return ""
@@ -178,7 +178,7 @@ def unseen_cards() -> str:
 
 
 def listed_cards() -> int:
-    """Number of GPUs of NVIDIA's driver on Linux, whatever torch sees; 0 if CUDA_VISIBLE_DEVICES hides all of them."""
+    """Number of GPUs of NVIDIA's driver on Linux, whatever torch sees. 0 if CUDA_VISIBLE_DEVICES hides all of them."""
     count = len(list(DRIVER.glob("nvidia[0-9]*")))
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     is_visible = first.startswith(("GPU-", "MIG-")) or (first.isdecimal() and int(first) < count)
@@ -224,7 +224,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
 
 
 def told_bytes(file: str, name: str = "") -> float:
-    """Return the bytes that one of Linux's files tells after a name; infinite if it tells none, or is not there."""
+    """Return the bytes that one of Linux's files tells after a name. Infinite if it tells none, or is not there."""
     try:
         found = re.search(rf"{name}\s*(\d+)( kB)?", Path(file).read_text())
     except OSError:
@@ -233,7 +233,7 @@ def told_bytes(file: str, name: str = "") -> float:
 
 
 def memory_refused(error: Exception) -> bool:
-    """True if the error's words say that the device lacked memory; some of these words can have other causes."""
+    """True if the error's words say that the device lacked memory. Some of these words can have other causes."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

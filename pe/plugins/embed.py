@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
-    """Return one vector per sample, float32 (n, d); a sample on which the embedding fails gets a row of NaN.
+    """Return one vector per sample, float32 (n, d). A sample on which the embedding fails gets a row of NaN.
 
     If the embedding fails on the block, each half is embedded again, at its places in the block among blank samples,
     and so on down to the samples at fault: every call has one shape, and no sample's vector depends on whether others
@@ -114,7 +114,7 @@ def check_comparable(embedding: Embedding, modality: type[Samples], private: Sha
 
 
 def check_vectors(embedding: Embedding, samples: Samples) -> Vectors:
-    """Return the embedding's vectors of `samples`; ContractError unless they are float32 with one row per sample."""
+    """Return the embedding's vectors of `samples`. ContractError unless they are float32 with one row per sample."""
     vectors, count = embedding.embed(samples), len(samples)
     if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
         return vectors
@@ -152,7 +152,7 @@ def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def _fill(embedding: Embedding, samples: Samples, places: range, vectors: Vectors) -> None:
-    """Embed, half by half, the samples at `places`, on which the embedding failed together; write into `vectors`."""
+    """Embed, half by half, the samples at `places`, on which the embedding failed together. Write into `vectors`."""
     name, middle = type(embedding).__name__, len(places) // 2
     if not middle:
         _of_blank(embedding, samples)  # in an outage the run stops, and no vote is lost

@@ -18,7 +18,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Price:
-    """The price of a generator in `currency`, each amount ≥ 0; tokens of each kind by the million (see `Usage`)."""
+    """The price of a generator in `currency`, each amount ≥ 0. Tokens of each kind by the million (see `Usage`)."""
 
     call: float = 0.0  # price of a request
     image: float = 0.0  # price of an image
@@ -34,7 +34,7 @@ class Price:
 
     @classmethod
     def of_several(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run in which any of several generators makes a sample; RecipeError for several currencies."""
+        """The price of a run in which any of several generators makes a sample. RecipeError for several currencies."""
         dearest = {name: max(getattr(price, name) for price in prices) for name in _AMOUNTS}
         return cls(**dearest, currency=_currency(prices), each=tuple(prices))
 
@@ -57,7 +57,7 @@ class Price:
         return not any(getattr(self, name) for name in _AMOUNTS)
 
     def of(self, usage: Usage) -> float:
-        """The cost of billed usage; tokens whose kind is not stated cost as much as those of the dearest kind."""
+        """The cost of billed usage. Tokens whose kind is not stated cost as much as those of the dearest kind."""
         if self.each:
             return usage.cost
         tokens, prices = ([getattr(each, kind) for kind in KINDS] for each in (usage, self))
@@ -85,7 +85,7 @@ def _currency(prices: Sequence[Price]) -> str:
 
 
 class TokenPrices(Settings):
-    """The price of a million tokens of each kind; a kind that is left out costs as much as the dearest."""
+    """The price of a million tokens of each kind. A kind that is left out costs as much as the dearest."""
 
     text_in: Amount | None = Field(None, description="of prompts")
     image_in: Amount | None = Field(None, description="of parents")
@@ -111,7 +111,7 @@ class PriceSection(Settings):
 
     @property
     def price(self) -> Price:
-        """These prices, one for each kind of token; a kind left out costs as much as the dearest."""
+        """These prices, one for each kind of token. A kind left out costs as much as the dearest."""
         tokens = self.million_tokens
         if isinstance(tokens, TokenPrices):
             stated: dict[str, float] = tokens.model_dump(exclude_none=True)

@@ -80,7 +80,7 @@ def count_of(value: object, unknown: int = 0) -> int:
 
 
 def _amount_of(value: object, whole: bool = False) -> float | None:
-    """`value` if it is a number from 0 to MOST, and a whole one if `whole`; None for any other value."""
+    """`value` if it is a number from 0 to MOST, and a whole one if `whole`. None for any other value."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if number and 0 <= value <= MOST and (not whole or value == int(value)):  # type: ignore[operator, call-overload]
         return value  # type: ignore[return-value]
@@ -125,7 +125,7 @@ class JobNote:
     check_stop: Callable[[], None] = _go_on
 
     def write(self, job: str) -> None:
-        """Note a job in place of any other; it is durable when this returns."""
+        """Note a job in place of any other. It is durable when this returns."""
         self.keep(job)
         self.job = job
 
@@ -154,7 +154,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """A plug-in's declaration about itself, its attribute `info`; what it leaves out is reported as not declared.
+    """A plug-in's declaration about itself, its attribute `info`. What it leaves out is reported as not declared.
 
     The class says what holds for all its objects; an object may know more, such as the host in its settings.
 
@@ -418,7 +418,7 @@ class Generator:
         return ""
 
     def describe_precision(self) -> str:
-        """Return the precision of its arithmetic on this machine as one clause; empty if it computes elsewhere.
+        """Return the precision of its arithmetic on this machine as one clause. Empty if it computes elsewhere.
 
         Raises:
             RecipeError: this machine lacks a device.
@@ -460,7 +460,7 @@ class Generator:
         return (self.capabilities,)
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Int64Array:
-        """Return the way of each of n items, int64 (n,), an index into `ways`; `explores` as in `VariationRequest`."""
+        """Return the way of each of n items, int64 (n,), an index into `ways`. `explores` as in `VariationRequest`."""
         return np.zeros(len(seeds), np.int64)
 
     @property
@@ -471,7 +471,7 @@ class Generator:
     # While requests are under way.
 
     def describe_wait(self) -> str:
-        """Return why its requests wait now, as one clause without a full stop; empty if none waits.
+        """Return why its requests wait now, as one clause without a full stop. Empty if none waits.
 
         Called about twice a second, from another thread than the requests'; must not block. The progress line and
         `pe view` show the reason, so it may hold only public values, such as a server's words.
@@ -479,7 +479,7 @@ class Generator:
         return ""
 
     def describe_answers(self) -> str:
-        """Return a sentence, of public quantities alone, on answers that it changed or passed over; empty: none."""
+        """Return a sentence, of public quantities alone, on answers that it changed or passed over. Empty: none."""
         return ""
 
 
@@ -527,7 +527,7 @@ class ReadsPublicSamples(Protocol):
     """
 
     def public_paths(self) -> tuple[Path, ...]:
-        """The files and folders that hold the samples; empty if the plug-in makes them itself. Reads no sample."""
+        """The files and folders that hold the samples. Empty if the plug-in makes them itself. Reads no sample."""
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
         """Yield the name (for messages) and the array of every sample, decoded as the private records are, to `shape`.
@@ -546,4 +546,4 @@ class HasWeights(Protocol):
 
     @classmethod
     def weights_here(cls) -> bool:
-        """True if the usual weights are on this machine; nothing is fetched, and no network is built."""
+        """True if the usual weights are on this machine. Nothing is fetched, and no network is built."""

@@ -1,4 +1,4 @@
-"""Plug-ins by name, through entry points, and the libraries that they need; nothing heavy is imported."""
+"""Plug-ins by name, through entry points, and the libraries that they need. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plugins(group: Group) -> dict[str, EntryPoint]:
 
 
 def _change_time(place: str) -> int:
-    """The time when a folder in which Python looks for packages last changed, in nanoseconds; 0 if it is missing."""
+    """The time when a folder in which Python looks for packages last changed, in nanoseconds. 0 if it is missing."""
     try:
         return Path(place).stat().st_mtime_ns
     except OSError:
@@ -40,12 +40,12 @@ def _change_time(place: str) -> int:
 
 @lru_cache(maxsize=8)
 def _entry_points(group: Group, times: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
-    """A group's entry points; `times` changes when anything is installed, and then they are searched for anew."""
+    """A group's entry points. `times` changes when anything is installed, and then they are searched for anew."""
     return sorted(entry_points(group=group), key=lambda point: point.name)
 
 
 def load(group: Group, kind: str) -> Any:
-    """The object that the entry point `kind` names; PluginError if there is none, or it cannot be imported."""
+    """The object that the entry point `kind` names. Raise PluginError if there is none, or it cannot be imported."""
     point = check_name(group, kind)
     try:
         return point.load()
@@ -54,7 +54,7 @@ def load(group: Group, kind: str) -> Any:
 
 
 def check_name(group: Group, kind: str) -> EntryPoint:
-    """Return the entry point of this name, without an import; PluginError names the nearest known name, or all."""
+    """Return the entry point of this name, without an import. PluginError names the nearest known name, or all."""
     points = plugins(group)
     if kind not in points:
         raise PluginError(f"Unknown {NOUN[group]} '{kind}'; {nearest_name(kind, points)}")
@@ -86,7 +86,7 @@ def missing_libraries(distribution: str, extras: Sequence[str]) -> list[str]:
 
 
 def libraries(distribution: str, extra: str) -> dict[str, str]:
-    """The libraries that an extra of an installed distribution brings → their versions; empty text if not installed.
+    """The libraries that an extra of an installed distribution brings → their versions. Empty text if not installed.
 
     A requirement with a further marker (a platform, say) is left out.
     """

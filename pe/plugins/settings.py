@@ -62,13 +62,13 @@ _SHOWN = 80
 
 
 class Settings(BaseModel):
-    """A section of the recipe, or a plug-in's settings; unknown keys are refused, and values cannot be changed."""
+    """A section of the recipe, or a plug-in's settings. Unknown keys are refused, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read_settings(model: type[Model], settings: object, where: str) -> Model:
-    """Validate `settings`, a mapping; RecipeError says what is wrong with them, and begins with `where`."""
+    """Validate `settings`, a mapping. RecipeError says what is wrong with them, and begins with `where`."""
     try:
         return model.model_validate(settings)
     except ValidationError as error:
@@ -124,7 +124,7 @@ def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
 
 
 def _right(faults: list[ErrorDetails]) -> str:
-    """The range or the kinds of value, in words, that would be right in place of these faults; empty if not known."""
+    """The range or the kinds of value, in words, that would be right in place of these faults. Empty if not known."""
     ranges = [fault for fault in faults if fault["type"] in _RANGES]
     phrases = _RANGES if ranges else _KINDS
     alternatives: dict[str, None] = {}

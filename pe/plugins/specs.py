@@ -95,7 +95,7 @@ class MemberSpec(PartSpec):
 
 
 def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
-    """The generators that a recipe's generator asks, by key (`of.0`, `draw`); most generators ask none.
+    """The generators that a recipe's generator asks, by key (`of.0`, `draw`). Most generators ask none.
 
     A setting names such generators if its type is `PartSpec`, or a list of `MemberSpec`.
     """
@@ -117,5 +117,5 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
 
 
 def part_among(models: Iterable[type[Any]]) -> type[PartSpec] | None:
-    """The model by which a setting names a generator; None if no model does."""
+    """The model by which a setting names a generator. None if no model does."""
     return next((model for model in models if issubclass(model, PartSpec)), None)

@@ -36,7 +36,7 @@ _PATIENCE = 10.0
 def start_ray(
     address: str | None, *, extra: str, purpose: str, environment: Mapping[str, str] | None = None, **own: Any
 ) -> None:
-    """Join the cluster at `address`; if it is None, start Ray here, on loopback, for holders of this process's token.
+    """Join the cluster at `address`. If it is None, start Ray here, on loopback, for holders of this process's token.
 
     A Ray that is started has no dashboard; its processes get the variables in `environment`, too, and `ray.init` the
     arguments `own`. If Ray is missing, the error says that `extra` brings it and that `purpose` needs it.

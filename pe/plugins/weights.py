@@ -22,7 +22,7 @@ SAFETENSORS = ".safetensors"
 
 @dataclass(frozen=True)
 class Packaged:
-    """A file that a package of the package index carries; the package is not imported."""
+    """A file that a package of the package index carries. The package is not imported."""
 
     package: str  # its import name
     name: str  # of the file, from the package's folder
@@ -34,7 +34,7 @@ class Packaged:
         return find_spec(self.package) is not None
 
     def find(self, purpose: str) -> Path:
-        """Return the file; MissingDependency, which `purpose` begins, without the package; RecipeError by its hash."""
+        """Return the file. MissingDependency, which `purpose` begins, without the package. RecipeError by its hash."""
         spec = find_spec(self.package)
         if spec is None or spec.origin is None:
             raise MissingDependency.of(self.package.replace("_", "-"), self.extra, purpose)
@@ -55,7 +55,7 @@ class Published:
 
 
 def find_published(weights: Published, offline: bool) -> Path:
-    """Return the file in torch.hub's checkpoints, fetched if missing (RecipeError if `offline`); check a known hash."""
+    """Return the file in torch.hub's checkpoints, fetched if missing (RecipeError if `offline`). Check a known hash."""
     import torch
 
     folder = Path(torch.hub.get_dir()) / "checkpoints"
@@ -80,7 +80,7 @@ def find_published(weights: Published, offline: bool) -> Path:
 
 
 def cached_file(repository: str, names: Sequence[str], revision: str | None = None) -> Path | None:
-    """The first of these files that the Hugging Face cache holds; nothing is asked of the network.
+    """The first of these files that the Hugging Face cache holds. Nothing is asked of the network.
 
     (With `local_files_only` alone, huggingface_hub would still ask its server which programs are known to it.)
     """
@@ -108,7 +108,7 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
 
 
 def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
-    """The weight file that `embedding.weights` names by a path or a URL; torch.hub keeps a file that is fetched.
+    """The weight file that `embedding.weights` names by a path or a URL. Torch.hub keeps a file that is fetched.
 
     Its hash must be `sha256`, or else the hash under its name in `hashes`, if there is one; a URL needs one.
     """
@@ -141,7 +141,7 @@ def check_whole(place: Path | str) -> None:
 
 
 def _flaw(file: Path) -> str:
-    """Return what a file is in place of weights; empty if nothing is found."""
+    """Return what a file is in place of weights. Empty if nothing is found."""
     with file.open("rb") as stream:
         head = stream.read(64).lstrip()
     if not head:
@@ -202,7 +202,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> None:
-    """Load all tensors into the module; RecipeError names the first that is missing, left over or of another shape."""
+    """Load all tensors into the module. RecipeError names the first that is missing, left over or of another shape."""
     state = module.state_dict()
     for name, tensor in state.items():
         if name not in tensors:

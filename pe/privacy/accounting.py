@@ -51,7 +51,7 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
 
 
 def delta(releases: Iterable[Release], epsilon: float) -> float:
-    """The δ for which all `releases` together are (epsilon, δ)-DP. Never too small; resolved to 1e-14.
+    """The δ for which all `releases` together are (epsilon, δ)-DP. Never too small. Resolved to 1e-14.
 
     Raises:
         PrivacyError: epsilon is negative or not finite, or `sort_parts` refuses the releases.
@@ -72,7 +72,7 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
 
 
 def gdp_mu(releases: Iterable[Release]) -> float | None:
-    """μ such that all `releases` together are μ-GDP; None unless all are unsampled Gaussians on fine grids.
+    """μ such that all `releases` together are μ-GDP. None unless all are unsampled Gaussians on fine grids.
 
     Since their noise is discrete, this holds up to a factor of e^±1e-33 per draw in every probability.
     """

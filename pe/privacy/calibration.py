@@ -67,7 +67,7 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
 
 
 def _least(at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float) -> float:
-    """The smallest z, up to `tolerance`, whose ε, at(z), meets the budget; sought from `start` in steps of `factor`."""
+    """The smallest z, up to `tolerance`, whose ε, at(z), meets the budget. Sought from `start` in steps of `factor`."""
     high = start
     while (high_epsilon := at(high)) > budget.epsilon:
         high *= factor

@@ -128,7 +128,7 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
 
 
 def certified_releases(certificate: Certificate) -> list[Release]:
-    """The releases of a certificate, each as often as it was charged; PrivacyError if they are faulty or too many."""
+    """The releases of a certificate, each as often as it was charged. PrivacyError if they are faulty or too many."""
     releases: list[Release] = []
     for entry in certificate["releases"]:
         own = ("charges", "state", "unsafe")

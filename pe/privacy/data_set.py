@@ -55,7 +55,7 @@ class DataSetLedger:
         return cls(path.with_name(f"{path.name}.ledger.json"))
 
     def enter(self, run: str, releases: Sequence[Release], delta: float) -> dict[str, Any]:
-        """Enter a run, durably; entering it again replaces its entry.
+        """Enter a run, durably. Entering it again replaces its entry.
 
         Args:
             run: the run's identity, not its name.
@@ -75,7 +75,7 @@ class DataSetLedger:
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
-        """Note, durably, how many releases a run has drawn and kept; a copy of the run that has fewer of them is older.
+        """Note, durably, how many releases a run has drawn and kept. A copy of the run that has fewer of them is older.
 
         Called before the first draw, too, with 0: from then on the run cannot be struck out any more.
 
@@ -91,7 +91,7 @@ class DataSetLedger:
             save(content | {"drawn": {**content.get("drawn", {}), run: releases}})
 
     def strike(self, run: str) -> None:
-        """Strike out a run that has drawn nothing, durably; after that it cannot draw until it is entered again.
+        """Strike out a run that has drawn nothing, durably. After that it cannot draw until it is entered again.
 
         The caller must know that nothing was drawn; the file's note of draws (`drew`) is checked as well.
 
@@ -122,7 +122,7 @@ class DataSetLedger:
             self._runs_with(content, "", releases)
 
     def refusal(self, releases: Sequence[Release]) -> str:
-        """Return why `check` would refuse; empty if it would not. The file is only read, so none is made."""
+        """Return why `check` would refuse. Empty if it would not. The file is only read, so none is made."""
         try:
             self._runs_with(self.read(), "", releases)
         except BudgetExceeded as error:
@@ -130,7 +130,7 @@ class DataSetLedger:
         return ""
 
     def cap(self, budget: Budget | None) -> None:
-        """Set the cap, which refuses every later run that would bring the total above it; None takes the cap away."""
+        """Set the cap, which refuses every later run that would bring the total above it. None takes the cap away."""
         with self._open() as (content, save):
             save(content | {"cap": None if budget is None else asdict(budget)})
 
@@ -162,7 +162,7 @@ class DataSetLedger:
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Content, Callable[[Content], None]]]:
-        """The file's content, and a function that replaces it, whole or not at all; other processes are locked out."""
+        """The file's content, and a function that replaces it, whole or not at all. Other processes are locked out."""
         try:
             with _locked_file(self.path) as (text, write):
                 yield self._parse(text), lambda content: write(json.dumps(content, indent=1) + "\n")
@@ -173,7 +173,7 @@ class DataSetLedger:
             ) from error
 
     def _runs_with(self, content: Content, run: str, releases: Sequence[Release]) -> Runs:
-        """The file's runs together with `run` and its releases; BudgetExceeded if the cap does not allow them."""
+        """The file's runs together with `run` and its releases. Raise BudgetExceeded if the cap does not allow them."""
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
             budget = Budget(**content["cap"])
@@ -213,7 +213,7 @@ class DataSetLedger:
 
 
 def total_epsilon(runs: Runs, delta: float) -> float:
-    """ε of all runs together at `delta`, for the neighbours that `whom` names; infinite if a run added no noise.
+    """ε of all runs together at `delta`, for the neighbours that `whom` names. Infinite if a run added no noise.
 
     docs/proofs.md proves it ("All runs over one data set").
     """
@@ -226,7 +226,7 @@ def total_epsilon(runs: Runs, delta: float) -> float:
 
 
 def whom(runs: Runs) -> str:
-    """The neighbours for which a total over runs of several relations or units holds; empty if there is one of each."""
+    """The neighbours for which a total over runs of several relations or units holds. Empty if there is one of each."""
     units, relations = (
         sorted({values[key] for run in runs.values() for values in run}) for key in ("unit", "relation")
     )
@@ -253,7 +253,7 @@ def for_a_record(release: Release) -> Release:
 
 
 def _for_a_replacement(release: Release) -> Release:
-    """The release as it protects a unit replaced by another; its sensitivity doubles unless it is for replace_one."""
+    """The release as it protects a unit replaced by another. Its sensitivity doubles unless it is for replace_one."""
     times = 1 if release.relation is Relation.REPLACE_ONE else 2
     return replace(
         release,

@@ -79,7 +79,7 @@ class ReleaseStore(Protocol):
     """Durable records: the effect of a method that has returned survives a crash of the process and the machine."""
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the record of the release `name`; None if it was never charged."""
+        """Return the record of the release `name`. None if it was never charged."""
 
     def charges(self) -> Sequence[StoredRelease]:
         """Return every release ever charged, in the order of the first charge."""
@@ -226,7 +226,7 @@ class Ledger:
         return before is not None and before.array is not None
 
     def total(self, delta: float | None = None) -> float:
-        """ε of all that is planned or was charged, at `delta` (the budget's, if None); infinite without a budget."""
+        """ε of all that is planned or was charged, at `delta` (the budget's, if None). Infinite without a budget."""
         if self.budget is None:
             return math.inf
         return epsilon(self.events(), self.budget.delta if delta is None else delta)
@@ -240,7 +240,7 @@ class Ledger:
         return totals
 
     def events(self, extra: Release | None = None) -> list[Release]:
-        """Every planned or charged release, as often as charged and at least once; `extra` as if charged once more."""
+        """Every planned or charged release, as often as charged and at least once. `extra` as if charged once more."""
         with self._lock:
             times = {release.name: (release, 0) for release in self.plan}
             times |= {one.release.name: (one.release, one.charges) for one in self._store.charges()}

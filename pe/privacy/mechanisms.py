@@ -44,7 +44,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Poisson-sampled Gaussian, as if continuous, done `count` times; `replace`: two shifts, each of half the size."""
+    """Poisson-sampled Gaussian, as if continuous, done `count` times. `replace`: two shifts, each of half the size."""
 
     noise_multiplier: float
     rate: float
@@ -136,7 +136,7 @@ def _continuous(release: Release) -> float:
 
 
 def _unit_shifts(release: Release) -> int:
-    """Return how many one-step shifts cover every integer vector within the sensitivity; 0 unless that is 1, 2 or 3."""
+    """Return how many one-step shifts cover every integer vector within the sensitivity. 0 unless that is 1, 2 or 3."""
     # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
     square = (release.grid * release.sensitivity) ** 2
     shifts = round(square) if abs(square - round(square)) < 1e-9 else math.floor(square)
@@ -172,7 +172,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
-    """Natural logarithm of δ(ε) of a μ-GDP Gaussian; mu > 0, every ε ≥ 0. Not rounded."""
+    """Natural logarithm of δ(ε) of a μ-GDP Gaussian. `mu` > 0, every ε ≥ 0. Not rounded."""
     u, v = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     log_phi = -0.5 * u**2 - _LOG_SQRT_2PI
     high = np.maximum(u, -1.0)
@@ -183,7 +183,7 @@ def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 
 
 def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
-    """δ(ε) of a μ-GDP Gaussian for any real ε; mu ≥ 0. Not rounded.
+    """δ(ε) of a μ-GDP Gaussian for any real ε. `mu` ≥ 0. Not rounded.
 
     For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair of distributions is symmetric.
     """
@@ -193,7 +193,7 @@ def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up; mu ≥ 0."""
+    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up. `mu` ≥ 0."""
     check_delta(delta)
     if float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0:  # δ(0) = 2Φ(μ/2) − 1
         return 0.0
@@ -212,7 +212,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _mills(x: Float64Array) -> Float64Array:
-    """The Mills ratio Φ(−x)/φ(x); it is small for x ≥ −1."""
+    """The Mills ratio Φ(−x)/φ(x). It is small for x ≥ −1."""
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
@@ -242,7 +242,7 @@ def laplace_losses(parts: Iterable[Laplace]) -> tuple[Float64Array, Float64Array
 
 
 def mixed_delta(mu: float, parts: tuple[Laplace, ...], epsilon: float) -> float:
-    """δ(ε) of a μ-GDP Gaussian and `parts` together, rounded up; mu ≥ 0, epsilon ≥ 0."""
+    """δ(ε) of a μ-GDP Gaussian and `parts` together, rounded up. `mu` ≥ 0, epsilon ≥ 0."""
     losses, weights = laplace_losses(parts)
     return min(1.0, _delta(mu, losses, weights, epsilon) * (1 + MARGIN) + FLOOR)
 
@@ -364,7 +364,7 @@ def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
 
 
 def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
-    """Log A_α at the orders between whole ones; all terms are added without their signs, which only raises it."""
+    """Log A_α at the orders between whole ones. All terms are added without their signs, which only raises it."""
     orders, log_binomial = _fractional_orders()
     i = np.arange(_MOST_TERMS, dtype=np.float64)
     rest, split = orders - i, noise_multiplier**2 * math.log(1 / rate - 1) + 0.5
@@ -387,7 +387,7 @@ def _fractional_orders() -> tuple[Float64Array, Float64Array]:
 def _term(
     log_binomial: Float64Array, draws: Float64Array, rest: Float64Array, rate: float, deviation: float
 ) -> Float64Array:
-    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²); q is `rate`, σ is `deviation`."""
+    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²). Q is `rate`, σ is `deviation`."""
     log_weight = draws * math.log(rate) + rest * math.log1p(-rate)
     return log_binomial + log_weight + (draws**2 - draws) / (2 * deviation**2)
 
@@ -406,7 +406,7 @@ _MOST_POINTS = 100_000
 
 
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
-    """The smallest ε of the composition's PLD at `delta`, rounded up; ∞ where it cannot be computed.
+    """The smallest ε of the composition's PLD at `delta`, rounded up. ∞ where it cannot be computed.
 
     `parts` has nothing that only zCDP bounds (rho = 0). `guess`, an upper bound of ε, sets the discretisation.
     """
@@ -449,7 +449,7 @@ def _compose(parts: Parts, guess: float) -> Any:
 
 @lru_cache(maxsize=32)
 def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
-    """The PLD of a part with its repetitions; a number is the noise multiplier of all unsampled Gaussians together."""
+    """The PLD of a part with its repetitions. A number is the noise multiplier of all unsampled Gaussians together."""
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 

@@ -38,10 +38,10 @@ class Noise(Protocol):
         """True if the draws can be foretold; then the certificate says "no guarantee"."""
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer; scale > 0."""
+        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer. Scale > 0."""
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer; scale > 0."""
+        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer. Scale > 0."""
 
     def coins(self, count: int, rate: float) -> BoolArray:
         """Independent coins, bool (count,), each True with probability `rate`: Poisson sampling."""
@@ -204,7 +204,7 @@ class Envelope:
         return cls(law, scale, width_bits, c, cells, block, np.append(c / cells, np.nan))
 
     def accept(self, words: Words) -> Int64Array:
-        """Make a proposal from each word; return those that are accepted, in order."""
+        """Make a proposal from each word. Return those that are accepted, in order."""
         block = self.block[words & np.uint64(CELLS - 1)]
         negative = (words >> np.uint64(_CELL_BITS)) & np.uint64(1) != 0
         place = (words >> np.uint64(_CELL_BITS + 1)) & np.uint64(2**self.width_bits - 1)

@@ -55,7 +55,7 @@ NO_EPSILON = "none: no guarantee"
 
 
 def not_covered(private_data_sent_to: str | None, pool_overlaps: str | None) -> list[str]:
-    """One sentence for each thing that the certificate does not cover; the arguments are the certificate's own keys."""
+    """One sentence for each thing that the certificate does not cover. The arguments are the certificate's own keys."""
     sentences = [] if pool_overlaps is None else [POOL_OVERLAPS]
     if private_data_sent_to == NOT_DECLARED:
         sentences.append(
@@ -91,19 +91,19 @@ def relation(kind: Relation, name: str) -> str:
 
 
 def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
-    """The reasons why nothing is promised; empty if the guarantee holds."""
+    """The reasons why nothing is promised. Empty if the guarantee holds."""
     return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
 
 
 def guarantee(epsilon: float | None, delta: float | None, digits: int = 6, between: str = " at ") -> str:
-    """The guarantee as text, such as `ε = 4 at δ = 1e-06`; NO_EPSILON where no ε holds (None, or infinite)."""
+    """The guarantee as text, such as `ε = 4 at δ = 1e-06`. NO_EPSILON where no ε holds (None, or infinite)."""
     if epsilon is None or delta is None or math.isinf(epsilon):
         return NO_EPSILON
     return f"ε = {round_up(epsilon, digits)}{between}δ = {delta:g}"
 
 
 def finite(epsilon: float) -> float | None:
-    """Return ε for JSON; None, which is null there, for an infinite ε."""
+    """Return ε for JSON. None, which is null there, for an infinite ε."""
     return epsilon if math.isfinite(epsilon) else None
 
 
@@ -115,7 +115,7 @@ def statement(
     reasons: Sequence[str],
     mu: float | None = None,
 ) -> str:
-    """The promise in one paragraph, or the `reasons` why there is none; `mu` is the μ of all releases (`gdp_mu`)."""
+    """The promise in one paragraph, or the `reasons` why there is none. `mu` is the μ of all releases (`gdp_mu`)."""
     if reasons or epsilon is None or delta is None:
         return f"NO GUARANTEE. {' '.join(reasons)}"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
@@ -179,7 +179,7 @@ def warnings(
 
 
 def notes(releases: Sequence[Release]) -> list[str]:
-    """Sentences on how the noise was made; none if no release has noise."""
+    """Sentences on how the noise was made. None if no release has noise."""
     if not any(release.has_noise for release in releases):
         return []
     return [
@@ -196,7 +196,7 @@ def certificate_files(certificate: Certificate) -> dict[str, bytes]:
 
 
 def certificate_markdown(certificate: Certificate, files: int | None = None) -> str:
-    """The certificate as a page for people; if it covers more than `files` files, the page tells only their number.
+    """The certificate as a page for people. If it covers more than `files` files, the page tells only their number.
 
     Raises:
         KeyError, TypeError, ValueError: the certificate is damaged.

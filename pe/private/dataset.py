@@ -237,7 +237,7 @@ def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> O
 
 
 def class_fault(name: str) -> str:
-    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'; '' if it can."""
+    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'. '' if it can."""
     if not name.strip():
         return "is empty"
     if name != name.strip():
@@ -337,7 +337,7 @@ def listing(place: Path | RemotePath | None) -> Iterator[None]:
 
 
 def _write_list(data: Path, faults: Sequence[str]) -> str:
-    """Write the list; return a sentence that says where it is, or why it cannot be written."""
+    """Write the list. Return a sentence that says where it is, or why it cannot be written."""
     path = data.with_name(BAD_FILES.format(data.name))
     try:
         path.unlink(missing_ok=True)

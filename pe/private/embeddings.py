@@ -54,7 +54,7 @@ class PrivateEmbeddings:
 
 
 def embed_blocks(embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-    """Yield the vectors of each block, in order (see `embed_block`); meanwhile no warning of a library is printed."""
+    """Yield the vectors of each block, in order (see `embed_block`). Meanwhile no warning of a library is printed."""
     for samples in blocks:
         with quiet():
             answer = embed_block(embedding, samples)
@@ -169,14 +169,14 @@ _PIECE = 2**20  # units looked at together, so that memory holds no second array
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
-    """Cut the records into `count` shards by `parts`; each is read when it is asked for. CONFIDENTIAL."""
+    """Cut the records into `count` shards by `parts`. Each is read when it is asked for. CONFIDENTIAL."""
     for rows in parts(private.units, count, key):
         vectors = np.array(private.vectors[rows], subok=False)
         yield PrivateEmbeddings(vectors, private.labels[rows], private.units[rows], private.classes)
 
 
 def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
-    """Cut records, given their units, into `count` ≥ 1 parts, some maybe empty; yield each part's rows. CONFIDENTIAL.
+    """Cut records, given their units, into `count` ≥ 1 parts, some maybe empty. Yield each part's rows. CONFIDENTIAL.
 
     Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of all.
 

@@ -90,7 +90,7 @@ class FolderSource(PrivateSource):
         return Seen({"kind": cls.kind, "path": root}, labels, units, "subfolder, a column of labels.csv")
 
     def open(self) -> PrivateDataset:
-        """List the records; files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records. Files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         return self._bind(self._files())
 
     def _bind(self, files: FileList) -> PrivateDataset:
@@ -262,7 +262,7 @@ def _top_folders(root: Path) -> list[str]:
 
 
 def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> Iterator[str]:
-    """Yield the paths of records; add those of links and of files of other types to `strangers`, with the reasons.
+    """Yield the paths of records. Add those of links and of files of other types to `strangers`, with the reasons.
 
     A folder that cannot be read is one of them, too.
     """
@@ -291,13 +291,13 @@ def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> It
 
 
 def _suffix(name: str) -> str:
-    """Return a name's suffix in lower case; the numbers that end a DICOM file's name (1.2.840.10008) are none."""
+    """Return a name's suffix in lower case. The numbers that end a DICOM file's name (1.2.840.10008) are none."""
     suffix = PurePosixPath(name).suffix.lower()
     return "" if suffix[1:].isdecimal() else suffix
 
 
 def _inside(root: Path, text: Any, where: str) -> str:
-    """Return the path below `root` that a cell of labels.csv names; PrivateDataError if the cell names none."""
+    """Return the path below `root` that a cell of labels.csv names. Raise PrivateDataError if the cell names none."""
     if not text or "\0" in text or len(text) > LONGEST:
         raise PrivateDataError(f"{where} names no file.")
     path = PurePosixPath(text)

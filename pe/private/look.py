@@ -1,4 +1,4 @@
-"""Proposals for `pe init` from the files at a place; every proposal is confidential until the owner confirms it."""
+"""Proposals for `pe init` from the files at a place. Every proposal is confidential until the owner confirms it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def look_at_length(dataset: PrivateDataset) -> int:
 
 
 def _readable(dataset: PrivateDataset) -> list[Any]:
-    """Return those of the first records that can be read; if none can, raise the first one's error."""
+    """Return those of the first records that can be read. If none can, raise the first one's error."""
     outcomes = list(dataset.first(LOOKED_AT))
     readable = [one for one in outcomes if not isinstance(one, PEError)]
     if not readable:

@@ -85,7 +85,7 @@ class Dicom(FolderSource, ImageSource):
     own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
-        """List the records; pixels are read later. Always warn of burned-in text. Raise as `PrivateSource.open`.
+        """List the records. Pixels are read later. Always warn of burned-in text. Raise as `PrivateSource.open`.
 
         With PatientID as the unit, every file's header is read. A file whose header cannot be read is a bad image from
         here on; a file without a PatientID is an error.
@@ -115,7 +115,7 @@ class Dicom(FolderSource, ImageSource):
 
 
 def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, invert: bool) -> UInt8Array:
-    """Map values to 0…255 by the window (centre, width); `invert` where low values are white; NaN becomes black."""
+    """Map values to 0…255 by the window (centre, width). `invert` where low values are white; NaN becomes black."""
     centre, width = window
     share = np.clip((values.astype(np.float64) - centre) / width + 0.5, 0.0, 1.0)
     if invert:

@@ -59,7 +59,7 @@ class MemorySource(PrivateSource):
         """None."""
 
     def open(self) -> PrivateDataset:
-        """List the records; samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records. Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         if (one := self.records) is None:
             raise PrivateDataError(
                 "The private records were in memory, and no file holds them: to go on with a run, call pe.evolve with "
@@ -88,7 +88,7 @@ class ImagesInMemory(MemorySource, ImageSource):
     kind: Literal["images_in_memory"] = "images_in_memory"
 
     def read(self, value: Any, name: str) -> UInt8Array:
-        """Return an image of what `_plain` takes; floating-point pixels lie in [0, 1]."""
+        """Return an image of what `_plain` takes. Floating-point pixels lie in [0, 1]."""
         value = _plain(value)
         if value is None:
             raise BadImage(f"{name} is missing.")
@@ -120,7 +120,7 @@ def _name(index: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c); None if it is missing.
+    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c). None if it is missing.
 
     A mapping holds `bytes` or a `path`, as Hugging Face's images do; a tensor of torch is c×h×w.
     """
@@ -206,7 +206,7 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
 
 
 def _declared(own: Mapping[str, Any], columns: Mapping[str, Values], label: str | None, where: str) -> list[str]:
-    """Return the names of a table's declared columns; none, if the records are no table."""
+    """Return the names of a table's declared columns. None, if the records are no table."""
     declared = own.get(COLUMNS, {})
     for name in declared:
         if name not in columns:
@@ -221,7 +221,7 @@ def _together(parts: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
 
 
 def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return size and channels of images in one array n×h×w(×c), as settings; other images' must be in `own`."""
+    """Return size and channels of images in one array n×h×w(×c), as settings. Other images' must be in `own`."""
     array: Any = read.args[0] if isinstance(read, partial) else None
     shape = tuple(array.shape) if getattr(array, "ndim", 0) in (3, 4) else None
     if shape is None and "size" not in own:
@@ -253,18 +253,18 @@ def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: 
 
 
 def _usual_modality(read: Values) -> str:
-    """Return the modality of most of the first values, so that no single one decides; empty if there is none."""
+    """Return the modality of most of the first values, so that no single one decides. Empty if there is none."""
     return mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
 
 
 def _modality(value: Any) -> str:
-    """Return whether a value is an image or a text, by its type; empty if it is neither."""
+    """Return whether a value is an image or a text, by its type. Empty if it is neither."""
     is_file = isinstance(value, bytes | Path | Image.Image) or (isinstance(value, Mapping) and "bytes" in value)
     return TEXT if isinstance(value, str) else IMAGE if is_file or getattr(value, "ndim", 0) in (2, 3) else ""
 
 
 def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
-    """Yield a column's values; whole numbers that count into `names` as the names."""
+    """Yield a column's values. Whole numbers that count into `names` as the names."""
     for value in map(python_scalar, read()):
         is_index = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
         yield names[value] if is_index else value
@@ -313,7 +313,7 @@ def _columns(
 
 
 def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """As `_columns`, of a `datasets.Dataset`; its images stay encoded, so that our rules decode them."""
+    """As `_columns`, of a `datasets.Dataset`. Its images stay encoded, so that our rules decode them."""
     features = dict(value.features)
     for name, feature in features.items():
         if type(feature).__name__ == "Image":

@@ -247,7 +247,7 @@ def see_columns(
     values: Callable[[str], Iterable[object]],
     like: Iterable[str] = (),
 ) -> Seen:
-    """Find the label column among the `columns` of a table; `values` reads a column of it. Confidential.
+    """Find the label column among the `columns` of a table. `values` reads a column of it. Confidential.
 
     `settings` have the table's kind, its path, and its column of samples if there is one. `label` is the column that
     the owner names; empty: no labels; None: take a usual name, or else one in `like`.
@@ -265,12 +265,12 @@ def see_columns(
 
 
 def like_labels(columns: Iterable[str]) -> str | None:
-    """Return the column that seems to hold labels under another name than `label`; None if there is none."""
+    """Return the column that seems to hold labels under another name than `label`. None if there is none."""
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 
 def label_names(values: Iterable[object]) -> tuple[str, ...]:
-    """Return the names in a column of labels; values that cannot be labels are left out."""
+    """Return the names in a column of labels. Values that cannot be labels are left out."""
     return sorted_names(name for value in values if (name := text_of(value)))
 
 

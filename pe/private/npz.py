@@ -57,7 +57,7 @@ class ImageNpz(ImageSource):
         return self.path
 
     def open(self) -> PrivateDataset:
-        """List the records; images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records. Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         with _array(self.path, IMAGES) as (images, _):
             self._check_images(images)
         count = images.shape[0]

@@ -32,7 +32,7 @@ RECORD, SUBFOLDER = "record", "subfolder"
 
 
 def _class_names(value: Any) -> Any:
-    """Check a class list; whole numbers become text."""
+    """Check a class list. Whole numbers become text."""
     if not isinstance(value, list | tuple | range):
         raise ValueError("give a list of names or whole numbers")
     names: list[Any] = []
@@ -53,7 +53,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 @dataclass_transform(frozen_default=True)
 def source(cls: Class) -> Class:
-    """Make a class a frozen dataclass that pydantic checks; a wrong setting raises a RecipeError of one sentence."""
+    """Make a class a frozen dataclass that pydantic checks. A wrong setting raises a RecipeError of one sentence."""
     model = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
     initialise = model.__init__
 
@@ -106,17 +106,17 @@ class PrivateSource(ABC):
 
     @property
     def rule(self) -> str | None:
-        """The rule that gives records of other shapes this `shape`, such as `crop`; None: no rule is declared."""
+        """The rule that gives records of other shapes this `shape`, such as `crop`. None: no rule is declared."""
         return None
 
     @property
     @abstractmethod
     def place(self) -> Path | RemotePath | None:
-        """The records' file or folder; None for built-in samples, beside which no ledger file can lie."""
+        """The records' file or folder. None for built-in samples, beside which no ledger file can lie."""
 
     @abstractmethod
     def open(self) -> PrivateDataset:
-        """List the records; samples are read later, by `check` and `blocks`.
+        """List the records. Samples are read later, by `check` and `blocks`.
 
         Raises:
             PrivateDataError: they are not there, or not as declared.
@@ -155,7 +155,7 @@ class PrivateSource(ABC):
         has_units: bool = False,
         declared_size: int | None = None,
     ) -> PrivateDataset:
-        """Return the data set of records, for `open` to return; PrivateDataError if they are not as declared.
+        """Return the data set of records, for `open` to return. Raise PrivateDataError if they are not as declared.
 
         Where bad records are skipped, one without a usable label or unit is a bad record.
 
@@ -210,7 +210,7 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """Make a source from plain settings; `kind` names its entry point. RecipeError if a setting is missing or wrong.
+    """Make a source from plain settings. `kind` names its entry point. RecipeError if a setting is missing or wrong.
 
     Messages begin with `where`; `section` stands before the keys that they name.
     """

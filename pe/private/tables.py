@@ -1,4 +1,4 @@
-"""Private records in tables: images in Parquet or Arrow; texts and rows in CSV, TSV, JSON lines, Parquet or Arrow."""
+"""Private records in tables: images in Parquet or Arrow. Texts and rows in CSV, TSV, JSON lines, Parquet or Arrow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TableSource(PrivateSource):
 
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records; samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records. Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
         encoding = codecs.lookup(getattr(self, "encoding", UTF_8)).name
@@ -89,7 +89,7 @@ class TableSource(PrivateSource):
         )
 
     def _keys_of_all(self, files: Sequence[TablePath], ends: list[int]) -> Iterator[Key]:
-        """Yield the keys of all records; add to `ends` the number of records up to the end of each file."""
+        """Yield the keys of all records. Add to `ends` the number of records up to the end of each file."""
         count = 0
         for file in files:
             for key in self._keys(file, is_first=count == 0):
@@ -99,7 +99,7 @@ class TableSource(PrivateSource):
 
     @property
     def _unit(self) -> str | None:
-        """The column of units; None: each record is its own unit."""
+        """The column of units. None: each record is its own unit."""
         return None if self.privacy_unit == RECORD else self.privacy_unit
 
     def _rows(self, file: TablePath, columns: Sequence[str], together: int) -> Iterator[Row | BadSample]:
@@ -116,7 +116,7 @@ class TableSource(PrivateSource):
         """Return the files, one at least."""
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
-        """Yield each record's label and unit; `is_first` is True if no earlier file held a record."""
+        """Yield each record's label and unit. `is_first` is True if no earlier file held a record."""
         columns = [name for name in (self.label_column, self._unit) if name is not None]
         for row in self._rows(file, columns, _VALUES_READ):
             # A bad row is bad by its outcome; it needs no reason here, and without columns it has a unit.
@@ -167,7 +167,7 @@ class ImageParquet(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
-        """Propose columns to `pe init`; None if no column holds bytes. See `see_columns`. Confidential."""
+        """Propose columns to `pe init`. None if no column holds bytes. See `see_columns`. Confidential."""
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
             schema = file.schema
@@ -282,7 +282,7 @@ class TextTable(TableSource, TextSource):
 
 
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
-    """Return the column whose first cells hold the most text; empty if none holds two words beside one another."""
+    """Return the column whose first cells hold the most text. Empty if none holds two words beside one another."""
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
     text = [
         sum(len(cell) for cell in column if isinstance(cell, str) and len(cell.split()) > 1)
@@ -316,7 +316,7 @@ class RowTable(TableSource, RowSource):
 
     @classmethod
     def propose(cls, path: Path, names: Iterable[str]) -> dict[str, Column | None]:
-        """Propose declarations to `pe init` from all values; None where there is none. Confidential."""
+        """Propose declarations to `pe init` from all values. None where there is none. Confidential."""
         return {name: Column.of(_reader(table_files(path))(name)) for name in names}
 
     def _files(self) -> Sequence[TablePath]:

@@ -64,7 +64,7 @@ class WebDataset(TableSource, ImageSource):
 
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records; images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records. Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
         dataset = super().open()
         if len(dataset) == 1 and not self.skips:
             for sample in (each for path in self._files() for each in _samples(path, (), 0)):
@@ -128,7 +128,7 @@ class WebDataset(TableSource, ImageSource):
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sample; `members`: suffix → bytes, or None if they were not asked for or are too many. Confidential."""
+    """A sample. `members`: suffix → bytes, or None if they were not asked for or are too many. Confidential."""
 
     path: TablePath
     key: str
@@ -139,7 +139,7 @@ class _Sample:
         return f"Sample '{self.key}' of {self.path}"
 
     def image(self, column: str | None) -> str:
-        """Return the suffix of the sample's one image; PrivateDataError if there are several or none, or a fault."""
+        """Return the suffix of the sample's one image. PrivateDataError if there are several or none, or a fault."""
         if self.faults:
             raise PrivateDataError(self.faults[0])
         images = [name for name in self.members if (name in _IMAGES if column is None else name == column.lower())]
@@ -200,7 +200,7 @@ class _Bounded(io.BufferedReader):
 
 
 def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
-    """Yield a file's samples in order; members of these suffixes, up to `longest` bytes, are read. Confidential."""
+    """Yield a file's samples in order. Members of these suffixes, up to `longest` bytes, are read. Confidential."""
     read, sample = {suffix.lower() for suffix in suffixes}, None
     for member, file in _members(path):
         folder, slash, last = member.name.rpartition("/")

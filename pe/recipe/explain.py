@@ -31,7 +31,7 @@ _WORDS = {"integer": "integer", "number": "number", "string": "text", "boolean":
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a recipe, by its dotted name; `default` is None if the key must be given."""
+    """One key of a recipe, by its dotted name. `default` is None if the key must be given."""
 
     name: str
     values: str
@@ -41,7 +41,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Part:
-    """A section of the recipe (`kind` is empty), or a plug-in that serves one; `text` describes it.
+    """A section of the recipe (`kind` is empty), or a plug-in that serves one. `text` describes it.
 
     A generator has a `source`, the words for what its samples come from. `costs` says what a plug-in needs and costs.
     """
@@ -109,7 +109,7 @@ def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
 
 
 def _source(model: type[PrivateSource], name: str = "") -> Part:
-    """The part of a source, or, under `name`, of a base class of several; keys inherited unchanged are left out."""
+    """The part of a source, or, under `name`, of a base class of several. Keys inherited unchanged are left out."""
     general = _describe(PrivateSource)
     common = [key for base in _of_a_modality(model) for key in _describe(base) if key not in general]
     keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in (*general, *common))
@@ -119,7 +119,7 @@ def _source(model: type[PrivateSource], name: str = "") -> Part:
 
 
 def _describe(model: Any) -> list[Key]:
-    """All keys of a model; a field without a description takes its meaning from the docstring."""
+    """All keys of a model. A field without a description takes its meaning from the docstring."""
     return list(_keys(fields_of(model), _meanings(model)))
 
 
@@ -181,7 +181,7 @@ def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) ->
 def _keys(
     fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", defaults: Any = None
 ) -> Iterator[Key]:
-    """The keys of these fields and of sections in them, by dotted names; `defaults`: an object with default values."""
+    """The keys of these fields and of sections in them, by dotted names. `defaults`: an object with default values."""
     for name, field in fields.items():
         default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
         inner = _section(field.annotation)
@@ -207,7 +207,7 @@ def _keys(
 
 
 def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
-    """The keys of a section that has a `kind`; the meaning of every other key begins with the kinds that have it."""
+    """The keys of a section that has a `kind`. The meaning of every other key begins with the kinds that have it."""
     yield Key(f"{prefix}kind", ", ".join(kinds), None, " ".join(f"`{kind}`: {_text(kinds[kind])}" for kind in kinds))
     owners: dict[Key, list[str]] = {}
     for kind, model in kinds.items():
@@ -251,7 +251,7 @@ def _values_of(field: FieldInfo) -> str:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """The values that a JSON schema allows, in words; null is left out, since the default shows it."""
+    """The values that a JSON schema allows, in words. Null is left out, since the default shows it."""
     if "anyOf" in schema:
         one, *others = dict.fromkeys(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
         return ", or ".join([one, *("a list of such" if each == f"list of {one}" else each for each in others)])

@@ -1,4 +1,4 @@
-"""Recipes as text: YAML in which no key is given twice and a value may stand in another file; changes to a value."""
+"""Recipes as text: YAML in which no key is given twice and a value may stand in another file. Changes to a value."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_change(content: Any, change: str) -> Any:
 
 
 def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
-    """A copy of `content` with `value` at `keys`; a mapping replaces any value on the way that cannot hold a key."""
+    """A copy of `content` with `value` at `keys`. A mapping replaces any value on the way that cannot hold a key."""
     if not keys:
         return value
     first, *others = keys
@@ -59,7 +59,7 @@ def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:
-    """Parse YAML; `folder` holds the files that it may include; if it is None, nothing may be included."""
+    """Parse YAML. `folder` holds the files that it may include; if it is None, nothing may be included."""
     try:
         loader = _Loader(text)
         loader.folder, loader.where = folder, where
@@ -83,7 +83,7 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
 
 
 def _count(node: Any, counts: dict[int, int]) -> int:
-    """Count the values of a node, with every alias replaced by what it names; `counts` holds earlier results."""
+    """Count the values of a node, with every alias replaced by what it names. `counts` holds earlier results."""
     if id(node) not in counts:
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         pairs = [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
@@ -138,7 +138,7 @@ class _Loader(yaml.SafeLoader):
         return [line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()]
 
     def whole(self, node: Any) -> int:
-        """A whole number; RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30."""
+        """A whole number. Raise RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30."""
         text, number = str(self.construct_scalar(node)), int(self.construct_yaml_int(node))
         if text.replace("_", "").lstrip("+-") != str(abs(number)):
             raise RecipeError(
@@ -242,7 +242,7 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
 
 
 def _reader(group: Group, kind: Any) -> type[Any] | None:
-    """The model or dataclass that reads a section of this kind; None if no plug-in of this name can be loaded."""
+    """The model or dataclass that reads a section of this kind. None if no plug-in of this name can be loaded."""
     if not isinstance(kind, str) or kind not in plugins(group):
         return None
     try:
@@ -287,7 +287,7 @@ def _types_of(annotation: Any) -> Iterator[Any]:
 
 
 def _full_path(path: str | Path, folder: Path) -> str | Path:
-    """The full path, of the type of `path`, taken from `folder` if it is relative; a remote address is unchanged."""
+    """The full path, of the type of `path`, taken from `folder` if it is relative. A remote address is unchanged."""
     if str(path) == WITHHELD or is_remote(path):
         return path
     try:

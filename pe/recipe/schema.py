@@ -28,7 +28,7 @@ from pe.recipe.usual_embedding import usual_embedding
 
 
 def check_length(name: str, value: Any, iterations: int, extra: int = 0, only_list: bool = False) -> None:
-    """Refuse a list that has not one entry per iteration and `extra` entries for S_0; a single number always fits.
+    """Refuse a list that has not one entry per iteration and `extra` entries for S_0. A single number always fits.
 
     `only_list`: the key takes no single number. The ValueError names the ways to mend the list.
     """
@@ -64,7 +64,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Evolution(Settings):
-    """Algorithm 1's parameters, or `auto`; a schedule is one number, or a list with one number per iteration.
+    """Algorithm 1's parameters, or `auto`. A schedule is one number, or a list with one number per iteration.
 
     If `iterations` or `population` is missing, every key left out is chosen from public numbers (docs/plan.md), before
     the run is stored; `evolution: auto` leaves out all keys.
@@ -253,7 +253,7 @@ class Privacy(Settings):
 
 
 class LimitSection(Settings):
-    """Limits at which a run stops, at a chunk's boundary; `pe run RUN` goes on with the run."""
+    """Limits at which a run stops, at a chunk's boundary. `pe run RUN` goes on with the run."""
 
     max_images: Count | None = Field(None, description="samples (images, texts) made over the whole run")
     max_cost: Amount | None = Field(None, description="in api.price's currency")
@@ -330,7 +330,7 @@ class Recipe(Settings):
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Recipe:
-        """Read `content`, plain mappings and scalars; paths are taken from the current folder.
+        """Read `content`, plain mappings and scalars. Paths are taken from the current folder.
 
         Content without an embedding gets the usual one, which depends on what is installed here (`usual_embedding`).
 
@@ -363,7 +363,7 @@ class Recipe(Settings):
         return cls.parse(content, str(path))
 
     def dump(self) -> str:
-        """The recipe as YAML; `load` reads it back equal."""
+        """The recipe as YAML. `load` reads it back equal."""
         return _yaml(self._content())
 
     def dump_shareable(self) -> str:

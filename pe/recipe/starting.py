@@ -44,7 +44,7 @@ UNDECLARED = Undeclared()
 
 @dataclass(frozen=True)
 class Start:
-    """The values that a starting recipe states; all of it public."""
+    """The values that a starting recipe states. All of it public."""
 
     noun: str
     # kind, path (as the recipe names it) and other settings of the private source; a None is left out
@@ -82,7 +82,7 @@ def starter_recipe(start: Start) -> str:
 
 
 def starter_of(kind: str) -> str:
-    """Lines of `api` with which a recipe over a generator of this kind may begin; RecipeError if it brings none."""
+    """Lines of `api` with which a recipe over a generator of this kind may begin. RecipeError if it brings none."""
     starter: str | None = class_default(load("pe.adapters", kind), "starter")
     if starter is None:
         raise RecipeError(f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`.")
@@ -97,7 +97,7 @@ def path_from(folder: Path, path: Path) -> str:
 
 
 def _lines(settings: Mapping[str, object]) -> str:
-    """A line for each setting; a setting that is None is left out."""
+    """A line for each setting. A setting that is None is left out."""
     values = {key: value for key, value in settings.items() if value is not None}
     return "".join(f"  {key}: {_scalar(v) if isinstance(v, str) else v}\n" for key, v in values.items())
 
@@ -156,7 +156,7 @@ class ImageStart:
 
     @staticmethod
     def pool(path: Path) -> Pool:
-        """The pool of images at `path`; none is decoded."""
+        """The pool of images at `path`. None is decoded."""
         if not path.exists():
             return Pool(path)
         if path.is_dir():
@@ -170,17 +170,17 @@ class ImageStart:
             raise RecipeError(f"The public images {path} are neither a folder nor an .npz file.") from error
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` for a generator of this kind; RecipeError as `starter_of`, or if it makes no images."""
+        """Lines of `api` for a generator of this kind. Raise RecipeError as `starter_of`, or if it makes no images."""
         prompts = json.dumps("a photo of a {label}" if classes else "a photo")
         return _generator(kind, self.noun, size=self.side, channels=self.channels, prompts=prompts)
 
     def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
-        """Lines of `api` that draw from a pool, in a recipe in `folder`; `by_label` is None if there are no classes."""
+        """Lines of `api` that draw from a pool, in a recipe in `folder`. `by_label` is None if there are no classes."""
         settings = {"path": path_from(folder, pool.path), "size": self.side, "channels": self.channels}
         return _pool("public_images", settings, by_label, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding | None:
-        """Propose an embedding for images of this size; None for a size that is not declared."""
+        """Propose an embedding for images of this size. None for a size that is not declared."""
         if isinstance(self.side, Undeclared) or isinstance(self.channels, Undeclared):
             return None
         return propose_embedding((self.side, self.side, self.channels))
@@ -218,12 +218,12 @@ class TextStart:
         return Pool(path, frozenset(label for label in folder_labels(path, files_below(path, (TEXT,))) if label))
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` for a generator of this kind; RecipeError as `starter_of`, or if it makes no texts."""
+        """Lines of `api` for a generator of this kind. Raise RecipeError as `starter_of`, or if it makes no texts."""
         prompts = json.dumps("Write a short text about {label}." if classes else "Write a short text.")
         return _generator(kind, self.noun, longest=self.longest, prompts=prompts)
 
     def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
-        """Lines of `api` that draw from a pool, in a recipe in `folder`; `by_label` is None if there are no classes."""
+        """Lines of `api` that draw from a pool, in a recipe in `folder`. `by_label` is None if there are no classes."""
         settings = {
             "path": path_from(folder, pool.path),
             "text_column": pool.text_column,
@@ -254,7 +254,7 @@ class TableStart:
         return f"  columns: !include {_scalar(self.columns)}\t# what a record can hold\n"
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` for a generator of this kind; RecipeError as `starter_of`, or if it makes no rows."""
+        """Lines of `api` for a generator of this kind. Raise RecipeError as `starter_of`, or if it makes no rows."""
         return _generator(kind, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding:
@@ -281,7 +281,7 @@ def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
 
 
 def _generator(kind: str, noun: str, **values: object) -> str:
-    """Lines of `api` for a generator of this kind; `values` take the place of the names in braces."""
+    """Lines of `api` for a generator of this kind. `values` take the place of the names in braces."""
     starter, makes = starter_of(kind), modality(info_of(load("pe.adapters", kind)).modality).noun
     if makes != noun:
         raise RecipeError(f"--api {kind}: it makes {makes}, and the private records are {noun}: name another one.")

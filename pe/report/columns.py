@@ -23,7 +23,7 @@ Spread = list[tuple[str, float]]
 def columns_on_page(
     run: Run, populations: Sequence[Population], classes: Sequence[str], real: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the values of templates/columns.html; `columns` is None for samples that are no rows.
+    """Return the values of templates/columns.html. `columns` is None for samples that are no rows.
 
     `real` says the same of private rows, for the confidential page alone: see `TableMethods.contents`.
     """

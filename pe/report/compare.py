@@ -42,7 +42,7 @@ class Comparison:
 
     @property
     def rows(self) -> Rows:
-        """All rows; the names of the internal ones begin with `internal, not for sharing`."""
+        """All rows. The names of the internal ones begin with `internal, not for sharing`."""
         marked = {f"internal, not for sharing: {name}": values for name, values in self.internal.items()}
         return self.shareable_rows | marked
 
@@ -52,7 +52,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare settings, guarantees and numbers; RunError for fewer than two runs."""
+    """Compare settings, guarantees and numbers. RunError for fewer than two runs."""
     if len(runs) < 2:
         raise RunError("A comparison takes at least two runs.")
     metrics = [read_metrics(run) or {} for run in runs]
@@ -79,7 +79,7 @@ def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
 
 
 def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
-    """Return the HTML page of all runs, by their names, as shareable as they are; `states` says how each stands."""
+    """Return the HTML page of all runs, by their names, as shareable as they are. `states` says how each stands."""
     rows: list[tuple[str, str, dict[str, str], list[tuple[str, bytes]]]] = []
     for name, run in runs.items():
         try:
@@ -97,7 +97,7 @@ def _pictures(run: Run) -> list[tuple[str, bytes]]:
 
 
 def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
-    """Return the union of the columns' rows; a column that lacks a row has `missing` there."""
+    """Return the union of the columns' rows. A column that lacks a row has `missing` there."""
     names = dict.fromkeys(name for column in columns for name in column)
     return {name: tuple(column.get(name, missing) for column in columns) for name in names}
 

@@ -47,14 +47,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class PublicProgress:
-    """A run's progress by its journal's public parts: requests, answers and prices; no times."""
+    """A run's progress by its journal's public parts: requests, answers and prices. No times."""
 
     phases: tuple[Asked, ...] = ()  # in order; empty: the journal is gone
     totals: Totals | None = None  # calls, samples, tokens and refusals; None: the journal is gone
 
     @property
     def now(self) -> Asked | None:
-        """The phase under way or next; None: all are over."""
+        """The phase under way or next. None: all are over."""
         return next((phase for phase in self.phases if not phase.over), None)
 
     @property
@@ -83,7 +83,7 @@ def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
 
 
 def arriving(run: Run, plan: Plan, now: Asked | None, journal: Journal, t: int) -> Population | None:
-    """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made; None if there are none.
+    """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made. None if there are none.
 
     None, too, if label sizes are estimated, because the plan then does not tell the label of an answer.
     """
@@ -113,10 +113,10 @@ def arriving(run: Run, plan: Plan, now: Asked | None, journal: Journal, t: int) 
 
 
 class LivePage:
-    """A run's live page; made once for each server."""
+    """A run's live page. Made once for each server."""
 
     def __init__(self, run: Run, confidential: bool = False) -> None:
-        """Make the page of `run`; a `confidential` one shows times and charges to the owner, too."""
+        """Make the page of `run`. A `confidential` one shows times and charges to the owner, too."""
         self.run = run
         self.confidential = confidential
         self.recipe, self.plan = public_plan(run)
@@ -135,7 +135,7 @@ class LivePage:
         return render("live.html", values)
 
     def pieces(self, state: str, waits: str = "", stands: dict[str, object] | None = None) -> Pieces:
-        """Return the current pieces of a run that is `running`, `stopped` or `finished`; `waits`: what it waits for.
+        """Return the current pieces of a run that is `running`, `stopped` or `finished`. `waits`: what it waits for.
 
         `stands` is the answer of `pe view --json`, for the owner's page alone.
 

@@ -72,7 +72,7 @@ class Logger(Protocol):
     """
 
     def log(self, entry: Logged) -> None:
-        """Log one more iteration; they come in order."""
+        """Log one more iteration. They come in order."""
 
     def close(self) -> None:
         """End the log, because the run has ended or stopped."""

@@ -88,7 +88,7 @@ def _shorten(name: str, font: Font, wide: int) -> str:
 
 
 def mosaic(population: Population, label: int) -> Image.Image | None:
-    """Draw up to _PER_CELL members of a label, spread evenly over them, in a square; its empty places are transparent.
+    """Draw up to _PER_CELL members of a label, spread evenly over them, in a square. Its empty places are transparent.
 
     For texts, draw the beginnings of up to _CARDS of them, below each other. None if the label has no member.
     """
@@ -110,7 +110,7 @@ def mosaic(population: Population, label: int) -> Image.Image | None:
 
 
 def sample_cell(population: Population, label: int) -> Strip | None:
-    """Return members of a label for a table's cell: texts, or a square of pictures; None if it has no member."""
+    """Return members of a label for a table's cell: texts, or a square of pictures. None if it has no member."""
     samples = population.samples
     if samples.is_text:
         return tuple(samples.take(_spread(population, label, _CARDS)).strings) or None
@@ -169,7 +169,7 @@ def _resize(picture: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Variety:
-    """Counts of samples that differ within one label; a sum over labels compares no samples of different labels."""
+    """Counts of samples that differ within one label. A sum over labels compares no samples of different labels."""
 
     samples: int
     different: int  # those that equal no other, and one of each set of equal ones
@@ -178,7 +178,7 @@ class Variety:
 
 
 def varieties(populations: Sequence[Population], classes: Sequence[str], seed: int) -> list[dict[str, Variety]]:
-    """Return for each of S_0 … S_t label → variety; labels without samples are left out.
+    """Return for each of S_0 … S_t label → variety. Labels without samples are left out.
 
     Guarantee: post-processing of the populations.
     """
@@ -195,7 +195,7 @@ def whole(by_label: dict[str, Variety]) -> Variety:
 
 
 def usual_distance(population: Population, seed: int) -> float:
-    """Return the median distance between random pairs of one label, in the modality's unit; 0 without a pair."""
+    """Return the median distance between random pairs of one label, in the modality's unit. 0 without a pair."""
     rng = generator(seed, "variety/pairs")
     one = rng.integers(len(population), size=PAIRS)
     other = np.empty_like(one)
@@ -209,7 +209,7 @@ def usual_distance(population: Population, seed: int) -> float:
 
 
 def collapse_warnings(t: int, samples: Samples, by_label: dict[str, Variety], step: Step | None) -> list[str]:
-    """Return a sentence on an S_t that has collapsed; none if it has not, or for rows, of which few may differ."""
+    """Return a sentence on an S_t that has collapsed. None if it has not, or for rows, of which few may differ."""
     every = whole(by_label)
     copies = step is not None and not step.degree
     enough = min(COLLAPSED * every.trials, FEW * len(by_label) if copies else inf)

@@ -27,12 +27,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """Return the page that a file of templates/ makes of `values`; a missing value is an error."""
+    """Return the page that a file of templates/ makes of `values`. A missing value is an error."""
     return environment().get_template(template).render(values) + "\n"
 
 
 class Link(NamedTuple):
-    """A link to another page; `is_hidden` until the page's script shows it."""
+    """A link to another page. `is_hidden` until the page's script shows it."""
 
     to: str
     text: str
@@ -49,7 +49,7 @@ def link_page(page: str, nonce: str, links: Sequence[Link]) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the templates and their filters; Jinja2 is imported only to make a page."""
+    """Return the templates and their filters. Jinja2 is imported only to make a page."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -82,7 +82,7 @@ def prose(text: str) -> Markup:
 
 
 def show(value: float | None, form: str = ",") -> str:
-    """Return a number in the form of `format`; a dash for None."""
+    """Return a number in the form of `format`. A dash for None."""
     return "–" if value is None else format(value, form)
 
 
@@ -100,7 +100,7 @@ class Chart(NamedTuple):
 
 
 def chart(lines: Sequence[Line]) -> Chart:
-    """Lay out lines of at least one point each; colours go from pale to strong in their order."""
+    """Lay out lines of at least one point each. Colours go from pale to strong in their order."""
     every_x, every_y = [x for _, xs, _ in lines for x in xs], [0.0, *(y for *_, ys in lines for y in ys)]
     x_ticks, y_ticks = (
         ticks(min(values), max(values), whole=all(float(value).is_integer() for value in values))
@@ -122,7 +122,7 @@ def chart(lines: Sequence[Line]) -> Chart:
 
 
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
-    """Return round numbers that span `low` to `high`, at least two and near `about`; whole numbers only if `whole`."""
+    """Return round numbers that span `low` to `high`, at least two and near `about`. Whole numbers only if `whole`."""
     half = 1.0 if whole else 0.5
     if high <= low:
         low, high = low - half, low + half

@@ -71,7 +71,7 @@ _OTHER_WORLD = {
 
 
 def shareable_report(run: Run) -> str:
-    """Return the page of a run, finished or not; RunError if there is nothing to show yet."""
+    """Return the page of a run, finished or not. Raise RunError if there is nothing to show yet."""
     values = evolution(run)
     plan, history, populations = values["plan"], values["found"], run.populations(len(values["plan"].classes))
     certificate, last, t = certificate_of(run), populations[-1], len(populations) - 1
@@ -143,7 +143,7 @@ def internal_report(run: Run) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """Iteration t ≥ 1 of a run; fields that need S_t are None while S_t is not finished."""
+    """Iteration t ≥ 1 of a run. Fields that need S_t are None while S_t is not finished."""
 
     t: int
     degree: float
@@ -167,12 +167,12 @@ def public_plan(run: Run) -> tuple[Recipe, Plan]:
 
 
 def certificate_of(run: Run) -> dict[str, Any] | None:
-    """Return the run's certificate; None while the run is not finished."""
+    """Return the run's certificate. None while the run is not finished."""
     return run.guarantee if run.is_finished else None
 
 
 def evolution(run: Run) -> dict[str, Any]:
-    """Return the values that both reports show of how a run evolved; RunError if there is nothing to show yet."""
+    """Return the values that both reports show of how a run evolved. Raise RunError if there is nothing to show yet."""
     recipe, plan = public_plan(run)
     populations = run.populations(len(plan.classes))
     if not populations:
@@ -220,7 +220,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
 
 
 def noisy_votes(run: Run, step: Step) -> Float64Array | None:
-    """Load the released votes of an iteration, float64 (m,); None while they are not there."""
+    """Load the released votes of an iteration, float64 (m,). None while they are not there."""
     path = run.folder / release_file(step.release.name)
     if not path.is_file():
         return None
@@ -294,7 +294,7 @@ def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
 
 
 def costs(run: Run) -> dict[str, object]:
-    """Return the values of templates/costs.html: what was asked, refused and billed by phase and in all; events."""
+    """Return the values of templates/costs.html: what was asked, refused and billed by phase and in all. Events."""
     phases = []
     with read_journal(run) as journal:
         for name in journal.phases():
@@ -319,7 +319,7 @@ def costs(run: Run) -> dict[str, object]:
 
 
 def read_metrics(run: Run) -> dict[str, Any] | None:
-    """Load the result of `pe evaluate`; None if there is none."""
+    """Load the result of `pe evaluate`. None if there is none."""
     path = run.folder / METRICS
     if not path.is_file():
         return None
@@ -406,7 +406,7 @@ def spread(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%",
 
 
 def utility_rows(metrics: Metrics) -> Table:
-    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set; * marks `chosen_classifier`.
+    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set. * marks `chosen_classifier`.
 
     A part of the metrics may be missing.
     """

@@ -44,7 +44,7 @@ def check_has_samples(folder: Path) -> None:
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:
-    """Return the certificate in a run's folder, not verified; RunError unless it lists files and can be made a page."""
+    """Return the certificate in a run's folder, not verified. RunError unless it lists files and can be made a page."""
     certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
     try:
         digests(certificate)
@@ -78,7 +78,7 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mappi
 
 
 def reissue(folder: Path, names: Collection[str] | None = None) -> None:
-    """Issue a finished run's certificate anew for files that were added to it; one process at a time.
+    """Issue a finished run's certificate anew for files that were added to it. One process at a time.
 
     `names` are files that are post-processing of the releases; None: all files that are not covered yet. Any other
     covered file keeps its hash, so that a change to it is noticed.
@@ -119,7 +119,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
-    """Return the JSON object in `text`, read from `path`; RunError if there is none, or it has a key twice or NaN."""
+    """Return the JSON object in `text`, read from `path`. RunError if there is none, or it has a key twice or NaN."""
     try:
         return json_object(text)
     except ValueError as error:

@@ -52,7 +52,7 @@ def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO
 
 
 def write_durably(path: Path, data: bytes | list[Piece], by_way_of: Path | None = None) -> str:
-    """Put `data` at `path`, durable when this returns; return its SHA-256 (hexadecimal). See `durable_file`."""
+    """Put `data` at `path`, durable when this returns. Return its SHA-256 (hexadecimal). See `durable_file`."""
     digest = hashlib.sha256()
     with durable_file(path, by_way_of) as file:
         for piece in [data] if isinstance(data, bytes) else data:
@@ -62,7 +62,7 @@ def write_durably(path: Path, data: bytes | list[Piece], by_way_of: Path | None 
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
-    """Rename the folder `temporary`, whose files are complete, to `final`, durably; an older `final` is replaced."""
+    """Rename the folder `temporary`, whose files are complete, to `final`, durably. An older `final` is replaced."""
     with writing(final):
         for path in (temporary, *temporary.rglob("*")):
             sync(path)
@@ -97,7 +97,7 @@ _ATTEMPTS, _PAUSE = 6, 0.02  # `pe view` holds the lock for an instant while it 
 
 
 class RunLock:
-    """The lock of the one process that writes into a run; RunError names the process that holds it."""
+    """The lock of the one process that writes into a run. RunError names the process that holds it."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -128,7 +128,7 @@ class RunLock:
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Lock `folder` until the block ends; if it is locked already, wait, or without `wait` raise BlockingIOError."""
+    """Lock `folder` until the block ends. If it is locked already, wait, or without `wait` raise BlockingIOError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,7 +139,7 @@ def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
-    """Make a folder beside `target`, to be filled and renamed; it is deleted in the end if it is still there.
+    """Make a folder beside `target`, to be filled and renamed. It is deleted in the end if it is still there.
 
     Folders that killed processes left there are deleted first.
     """

@@ -37,7 +37,7 @@ from pe.store.places import (
 
 
 def export(folder: Path, to: Path, form: Format = "npz") -> Path:
-    """Copy the shareable side of a finished run to the new folder `to`; it appears whole or not at all.
+    """Copy the shareable side of a finished run to the new folder `to`. It appears whole or not at all.
 
     What the run's certificate covers is copied and verified, and nothing else: no stray file, no link and no
     time stamp. In the copy, paths that the recipe names are cut to their last parts. The certificate is issued anew for

@@ -127,7 +127,7 @@ class Table:
         return columns
 
     def dictionary(self) -> list[dict[str, Any]]:
-        """Return what is declared in public of each column of rows, and of the label; empty for other samples."""
+        """Return what is declared in public of each column of rows, and of the label. Empty for other samples."""
         if self.columns is None:
             return []
         entries = [{"name": name} | _declared(column) for name, column in self.columns.items()]
@@ -149,7 +149,7 @@ def _declared(column: Any) -> dict[str, Any]:
 
 
 def _cells(columns: Any, samples: Samples) -> Iterator[dict[str, Any]]:
-    """Yield each row's values, of their columns' types; one that its column does not declare is missing."""
+    """Yield each row's values, of their columns' types. One that its column does not declare is missing."""
     codes = columns.codes(samples)
     values = [
         {code: column.cell(code) for code in {*own}}
@@ -163,7 +163,7 @@ def _cells(columns: Any, samples: Samples) -> Iterator[dict[str, Any]]:
 
 
 def read_table(folder: Path) -> Table:
-    """Return the samples of a finished run or of its export; RunError if a file is damaged."""
+    """Return the samples of a finished run or of its export. Raise RunError if a file is damaged."""
     names, first = _read_samples(folder / SYNTHETIC)
     parts = {SYNTHETIC: first} | extensions(folder)
     for place, part in parts.items():
@@ -190,7 +190,7 @@ def _private(folder: Path) -> dict[str, Any]:
 
 
 def _read_samples(path: Path) -> tuple[list[str], Population]:
-    """Return the label names and the samples of a run's .npz file; they take no more memory than its size."""
+    """Return the label names and the samples of a run's .npz file. They take no more memory than its size."""
     try:
         with ZipFile(path) as members:
             if any(member.compress_type != ZIP_STORED for member in members.infolist()):
@@ -322,7 +322,7 @@ def _write_folder(folder: Path, table: Table) -> None:
 
 
 def _write_csv(folder: Path, table: Table) -> None:
-    """Write `synthetic.csv`: texts and labels in columns, or rows; an apostrophe keeps a cell from being a formula.
+    """Write `synthetic.csv`: texts and labels in columns, or rows. An apostrophe keeps a cell from being a formula.
 
     Texts are written as they are: spreadsheets take one that begins with = for a formula.
     """

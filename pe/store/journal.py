@@ -100,7 +100,7 @@ class ChunkRow:
 
 @dataclass(frozen=True)
 class Miss:
-    """An item that an answer left without a sample; `rejected`: see `Failed`."""
+    """An item that an answer left without a sample. `rejected`: see `Failed`."""
 
     item: int
     outcome: str
@@ -132,7 +132,7 @@ def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
 
 
 def has_tables(path: Path) -> bool:
-    """Return True if the journal has its tables; until its writer has made them, nobody can read it."""
+    """Return True if the journal has its tables. Until its writer has made them, nobody can read it."""
     if not path.exists() or not path.stat().st_size:
         return False
     address = _read_only_address(path) or f"{path.absolute().as_uri()}?mode=ro"
@@ -152,7 +152,7 @@ def _read_only_address(path: Path) -> str:
 
 
 class Journal:
-    """The journal file; one writer at a time. Any thread may use it.
+    """The journal file. One writer at a time. Any thread may use it.
 
     A reader sees the journal as it was when the reader opened it; no writer waits for a reader. Every method raises
     RunError for a bad disk, and so does opening a journal that is damaged or of another version.
@@ -214,7 +214,7 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Carry out all of the block's statements or none; they are durable when the block ends."""
+        """Carry out all of the block's statements or none. They are durable when the block ends."""
         with _in_a_sentence(self._path, "written"), self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -288,12 +288,12 @@ class Journal:
         return self._totals
 
     def samples_per_second(self) -> float | None:
-        """Return the samples per second if requests are made one at a time; None if nothing was answered yet."""
+        """Return the samples per second if requests are made one at a time. None if nothing was answered yet."""
         [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
-        """Empty the rows of answers whose files are lost, so that their items are asked for again; their cost stays."""
+        """Empty the rows of answers whose files are lost, so that their items are asked for again. Their cost stays."""
         self._totals = None
         statement = "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?"
         self.write(statement, *((phase, chunk) for chunk in ids))
@@ -342,7 +342,7 @@ class Journal:
         return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 
     def release(self, name: str) -> tuple[str, str] | None:
-        """Return the file and SHA-256 of a drawn release; None if it has not been drawn."""
+        """Return the file and SHA-256 of a drawn release. None if it has not been drawn."""
         return next(iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None)
 
     # Jobs that a generator's host works on, each committed before anyone waits for it.
@@ -352,7 +352,7 @@ class Journal:
         self.write("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
 
     def job(self, request: str) -> str:
-        """Return the job of a request whose answer is not committed; empty if it has none."""
+        """Return the job of a request whose answer is not committed. Empty if it has none."""
         rows = self.read("SELECT job FROM jobs WHERE request = ?", (request,))
         return str(rows[0][0]) if rows else ""
 

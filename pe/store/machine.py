@@ -29,7 +29,7 @@ _BYTES = 32
 
 
 def bind(*recipes: bytes) -> bytes:
-    """Return a line for each recipe, by which this machine knows it as its own; empty if it can keep no secret."""
+    """Return a line for each recipe, by which this machine knows it as its own. Empty if it can keep no secret."""
     with suppress(OSError, RuntimeError):
         path = _secret_file()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def _secret_file() -> Path:
 
 
 def _line(recipe: bytes) -> bytes:
-    """Return the hash of a recipe, keyed by the secret; empty if there is none that is whole."""
+    """Return the hash of a recipe, keyed by the secret. Empty if there is none that is whole."""
     secret = b""
     with suppress(OSError, RuntimeError):
         secret = _secret_file().read_bytes()

@@ -52,7 +52,7 @@ def claims_file(t: int) -> str:
 
 
 def extension_place(index: int) -> str:
-    """Return the folder of an extension, 1 being the first; its .npz file is `extension-<index>.npz`."""
+    """Return the folder of an extension, 1 being the first. Its .npz file is `extension-<index>.npz`."""
     return f"extensions/{index:03d}"
 
 

@@ -29,7 +29,7 @@ from pe.store.machine import bind, check_no_links, is_own
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk, to be read; `pe.store.writer` writes it.
+    """A run on disk, to be read. `pe.store.writer` writes it.
 
     Attributes:
         folder: the run's directory. All of it but `confidential/` is shareable.
@@ -45,7 +45,7 @@ class Run:
 
     @classmethod
     def open_own(cls, folder: str | Path, command: str) -> Run:
-        """Return the run in `folder` for a `command` that writes into it; RunError for an export: nobody changes it."""
+        """Return the run in `folder` for a `command` that writes into it. RunError for an export: nobody changes it."""
         run = cls.open(folder)
         check_no_links(run.folder)
         if certified.is_export(run.folder):
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def confidential(self) -> Path:
-        """The folder of times, and of all that comes from private data without noise; `pe purge` removes it."""
+        """The folder of times, and of all that comes from private data without noise. `pe purge` removes it."""
         return self.folder / places.CONFIDENTIAL
 
     @property
@@ -78,12 +78,12 @@ class Run:
         return (self.folder / places.BANNER).exists()
 
     def population(self, t: int) -> Population | None:
-        """Load S_t, memory-mapped; None while it is not finished."""
+        """Load S_t, memory-mapped. None while it is not finished."""
         folder = self.folder / places.population_place(t)
         return Population.load(folder) if folder.is_dir() else None
 
     def founders(self) -> Population | None:
-        """Load the random samples that S_0 holds, or holds variations of, memory-mapped; None if there are none yet."""
+        """Load the random samples that S_0 holds, or holds variations of, memory-mapped. None if there are none yet."""
         folder = self.folder / places.FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
 
@@ -113,7 +113,7 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """A clause on how the generator varied its parents in the run's trial; None if there was no trial yet."""
+        """A clause on how the generator varied its parents in the run's trial. None if there was no trial yet."""
         path = self.folder / places.DEGREE
         return printable(str(certified.read_json_file(path).get("told", ""))) if path.is_file() else None
 
@@ -123,7 +123,7 @@ class Run:
 
     @property
     def certificate(self) -> Page:
-        """The certificate of a finished run as a page of Markdown, a `str`; a notebook shows it as it is printed."""
+        """The certificate of a finished run as a page of Markdown, a `str`. A notebook shows it as it is printed."""
         return Page(certified.read_finished(self.folder, certified.PAGE))
 
     @property
@@ -170,7 +170,7 @@ class Run:
         return datasets.Dataset.from_list(list(table.entries()), features=features)
 
     def to_pandas(self) -> Any:
-        """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or columns; the label.
+        """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or columns. The label.
 
         The label, categories and ordinals are categorical; integers and booleans have pandas's nullable types where
         one is missing.
@@ -188,7 +188,7 @@ class Run:
         return frame
 
     def _library(self, name: str) -> Any:
-        """Import a library for these samples; RunError if there are none, MissingDependency without the library."""
+        """Import a library for these samples. RunError if there are none, MissingDependency without the library."""
         certified.check_has_samples(self.folder)
         try:
             return import_module(name)

@@ -1,4 +1,4 @@
-"""Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key; push an export to a hub.
+"""Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key. Push an export to a hub.
 
 The envelope follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement in it
 https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the certificate itself, its
@@ -34,7 +34,7 @@ PREDICATE = "urn:private-evolution-toolkit:certificate"
 
 
 def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
-    """Sign the certificate of `folder` into `certificate.dsse.json`; a signature that is there is replaced.
+    """Sign the certificate of `folder` into `certificate.dsse.json`. A signature that is there is replaced.
 
     An evaluation, an extension or an export issues the certificate anew, unsigned.
 
@@ -125,7 +125,7 @@ def _encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the statement in `envelope`; None if no signature in it is by `key`, whatever their key ids say."""
+    """Return the statement in `envelope`. None if no signature in it is by `key`, whatever their key ids say."""
     from cryptography.exceptions import InvalidSignature
 
     payload = _base64(envelope["payload"])
@@ -141,7 +141,7 @@ def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, 
 
 
 def _base64(text: str) -> bytes:
-    """Decode standard or URL-safe base64 (DSSE allows both); ValueError if `text` is neither."""
+    """Decode standard or URL-safe base64 (DSSE allows both). Raise ValueError if `text` is neither."""
     return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
 
 

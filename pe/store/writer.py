@@ -43,7 +43,7 @@ _JOURNAL = "journal.sqlite"
 
 @dataclass(frozen=True)
 class RunWriter:
-    """A run that this process may write; a context manager that closes it at the end."""
+    """A run that this process may write. A context manager that closes it at the end."""
 
     run: Run
     journal: Journal  # every chunk, charge, release and change of state
@@ -51,7 +51,7 @@ class RunWriter:
 
     @classmethod
     def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
-        """Make a run in the new folder `folder` that holds `files` (name → content); it appears whole or not at all."""
+        """Make a run in the new folder `folder` that holds `files` (name → content). It appears whole or not at all."""
         places.check_absent(folder)
         check_local(folder)
         with writing(folder), folder_beside(folder) as temporary:
@@ -124,14 +124,14 @@ class RunWriter:
         write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
 
     def set_waiting(self, words: str) -> None:
-        """Note for `pe view` what the run waits for; empty if it waits for nothing."""
+        """Note for `pe view` what the run waits for. Empty if it waits for nothing."""
         if words:
             self.write(places.WAITING, words)
         else:
             (self.folder / places.WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
-        """Load the finished population in the run's folder `place`, after `check_files`; None while unfinished."""
+        """Load the finished population in the run's folder `place`, after `check_files`. None while unfinished."""
         if not self.journal.files(f"{place}/"):
             return None
         self.check_files(f"{place}/")
@@ -190,7 +190,7 @@ class RunWriter:
             publish_folder(temporary, final)
 
     def shareable_files(self) -> dict[str, str]:
-        """Return name → SHA-256 of each shareable file that the run wrote, except the certificate; no stray file."""
+        """Return name → SHA-256 of each shareable file that the run wrote, except the certificate. No stray file."""
         names = (places.RECIPE, places.BANNER, places.SYNTHETIC, places.EVOLUTION, places.PUBLIC_SAMPLES, places.DEGREE)
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
         entries = {**own, **self.journal.releases(), **self.journal.files("")}
@@ -253,7 +253,7 @@ class JournalReleases:
                 )
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the release `name`, with an array whose file a crash left without a row, too; None if not charged."""
+        """Return the release `name`, with an array whose file a crash left without a row, too. None if not charged."""
         release = self._rows.get(name)
         if release is not None and release.array is None:
             release = self._rows[name] = replace(release, array=self._read(name))
